@@ -1,0 +1,1 @@
+//! The agent loop: a pure, serialisable state machine and the driver around it.

@@ -1,0 +1,1 @@
+//! toolwright-bench: times the code, side by side with peers.

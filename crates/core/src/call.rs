@@ -1,0 +1,294 @@
+//! From what a model wrote to a call that may run: name, arguments, schema. Pure; nothing runs here.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::catalogue::{Entry, Origin, Snapshot};
+use crate::definition::NoSchemaMode;
+use crate::error::{ErrorKind, ToolError};
+use crate::names::{NameMatch, Resolution};
+use crate::schema::{Violation, fill_defaults};
+use crate::session::{CallId, Principal};
+
+/// Arguments as they arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RawArguments {
+    /// Text that should be JSON, as model APIs give it.
+    Text(String),
+    /// Already a value, as MCP and the command line give it.
+    Value(Value),
+}
+
+/// A call as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// Its id.
+    pub id: CallId,
+    /// The tool's name as written.
+    pub name: String,
+    /// Its arguments as written.
+    pub arguments: RawArguments,
+}
+
+/// What was done to the arguments on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Provenance {
+    /// They were absent, null or an empty text, and became `{}`.
+    pub emptied: bool,
+    /// They were JSON inside a JSON string.
+    pub unwrapped: bool,
+    /// Defaults of the schema were added.
+    pub defaulted: bool,
+}
+
+/// A call that may run, on the implementation of one snapshot.
+#[derive(Debug, Clone)]
+pub struct ValidCall {
+    /// Its id.
+    pub id: CallId,
+    /// The tool, pinned to the snapshot that the caller saw.
+    pub entry: Arc<Entry>,
+    /// Arguments: an object, valid under the tool's schema unless `unvalidated` says otherwise.
+    pub arguments: Value,
+    /// How the name was understood.
+    pub matched: NameMatch,
+    /// What was done to the arguments.
+    pub provenance: Provenance,
+    /// Set when no schema validated the arguments: how such a call may run.
+    pub unvalidated: Option<NoSchemaMode>,
+}
+
+/// A call that may not run. It rejoins the others when results are shaped.
+#[derive(Debug, Clone)]
+pub struct Rejection {
+    /// The call.
+    pub call_id: CallId,
+    /// The tool, if it was found.
+    pub entry: Option<Arc<Entry>>,
+    /// Why.
+    pub error: ToolError,
+    /// What is wrong with the arguments, if that is it.
+    pub violations: Vec<Violation>,
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+/// Checks one call against the snapshot that its author saw (SPEC section 6).
+///
+/// # Errors
+/// A [`Rejection`] with both messages: unknown tool (with near names, or why it is missing), not
+/// permitted to this principal, or invalid parameters with a path and a remedy for each.
+pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Result<ValidCall, Box<Rejection>> {
+    let (index, matched) = match snapshot.resolve(&call.name) {
+        Resolution::Found(index, matched) => (index, matched),
+        Resolution::Unknown(near) => return Err(unknown(&call, snapshot, &near)),
+    };
+    let entry = &snapshot.list()[index];
+    let reject = |error: ToolError, violations: Vec<Violation>| {
+        Box::new(Rejection { call_id: call.id.clone(), entry: Some(Arc::clone(entry)), error, violations })
+    };
+    if !principal.may_use(&entry.definition().allowed_roles) {
+        let message = format!("{} is limited to the roles {}", entry.id(), entry.definition().allowed_roles.join(", "));
+        return Err(reject(ToolError::new(ErrorKind::NotPermitted, message), Vec::new()));
+    }
+    let mut provenance = Provenance::default();
+    let mut arguments = parse_arguments(call.arguments, &mut provenance).map_err(|message| {
+        reject(ToolError::new(ErrorKind::InvalidParameters, format!("the arguments of {} {message}", entry.wire_name)), Vec::new())
+    })?;
+    if entry.tool.origin() == Origin::Own
+        && let Some(schema) = &entry.definition().parameters
+    {
+        provenance.defaulted = fill_defaults(schema, &mut arguments);
+    }
+    let unvalidated = match entry.tool.schema() {
+        Ok(Some(schema)) => {
+            if !schema.is_valid(&arguments) {
+                let violations = schema.violations(&arguments);
+                // A bare name was a guess: arguments that do not fit say that it was a wrong one.
+                if matched == NameMatch::Bare {
+                    return Err(unknown(&ToolCall { id: call.id.clone(), name: call.name, arguments: RawArguments::Value(arguments) }, snapshot, std::slice::from_ref(&entry.wire_name)));
+                }
+                return Err(reject(invalid(entry, &violations), violations));
+            }
+            None
+        }
+        Ok(None) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::HumanApproval)),
+        // A foreign schema that does not compile must not take the tool away; the audit says so.
+        Err(_) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::Full)),
+    };
+    Ok(ValidCall { id: call.id, entry: Arc::clone(entry), arguments, matched, provenance, unvalidated })
+}
+
+fn unknown(call: &ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejection> {
+    let name = call.name.trim();
+    let shown: String = name.chars().take(100).collect();
+    let hint = match near {
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        many => format!("; did you mean one of {}?", many.join(", ")),
+    };
+    let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
+    let error = ToolError::new(ErrorKind::UnknownTool, format!("no tool is called `{shown}`{why}{hint}"))
+        .with_model_message(format!("no tool is called `{shown}`{hint}"));
+    Box::new(Rejection { call_id: call.id.clone(), entry: None, error, violations: Vec::new() })
+}
+
+fn invalid(entry: &Entry, violations: &[Violation]) -> ToolError {
+    let list = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    ToolError::new(ErrorKind::InvalidParameters, format!("invalid arguments for {}: {list}", entry.wire_name))
+}
+
+/// Lossless parsing only: an object, its JSON text, or JSON text inside a JSON string.
+fn parse_arguments(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, String> {
+    let mut value = match raw {
+        RawArguments::Value(value) => value,
+        RawArguments::Text(text) if text.trim().is_empty() => Value::Null,
+        RawArguments::Text(text) => {
+            serde_json::from_str(&text).map_err(|error| format!("are not JSON: {error}; write one JSON object"))?
+        }
+    };
+    if let Value::String(text) = &value {
+        if text.trim().is_empty() {
+            value = Value::Null;
+        } else if let Ok(inner @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
+            value = inner;
+            provenance.unwrapped = true;
+        }
+    }
+    match value {
+        Value::Object(_) => Ok(value),
+        Value::Null => {
+            provenance.emptied = true;
+            Ok(Value::Object(Map::new()))
+        }
+        other => Err(format!("must be a JSON object, not {}", kind_of(&other))),
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "an array",
+        Value::String(_) => "a string",
+        Value::Number(_) => "a number",
+        Value::Bool(_) => "a boolean",
+        Value::Null => "null",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
+    use crate::context::ToolContext;
+    use crate::definition::ToolDefinition;
+    use crate::name::ToolId;
+    use crate::outcome::ToolOutput;
+    use serde_json::json;
+
+    struct Empty;
+    #[async_trait::async_trait]
+    impl Provider for Empty {
+        fn name(&self) -> &str {
+            "p"
+        }
+        fn kind(&self) -> ProviderKind {
+            ProviderKind::Native
+        }
+        async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+            Ok(vec![])
+        }
+        async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+            Ok(ToolOutput::default())
+        }
+        fn health(&self) -> Health {
+            Health::Ready
+        }
+    }
+
+    fn snapshot() -> Snapshot {
+        let schema = json!({"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer", "default": 3}}, "required": ["path"]});
+        let own = ToolDefinition::new(ToolId::parse("fs:read@1.0.0").expect("id"), "", Some(schema.clone()));
+        let mut limited = ToolDefinition::new(ToolId::parse("fs:rm@1.0.0").expect("id"), "", Some(schema.clone()));
+        limited.allowed_roles = vec!["ops".into()];
+        let foreign = ToolDefinition::new(ToolId::parse("gh:get@0.0.0").expect("id"), "", Some(schema));
+        let unschemed = ToolDefinition::new(ToolId::parse("gh:any@0.0.0").expect("id"), "", None);
+        let broken = ToolDefinition::new(ToolId::parse("gh:broken@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));
+        Snapshot::build(&[Listing {
+            provider: Arc::new(Empty),
+            tools: vec![
+                RegisteredTool::own(own).expect("own"),
+                RegisteredTool::own(limited).expect("own"),
+                RegisteredTool::foreign(foreign, "Get"),
+                RegisteredTool::foreign(unschemed, "any"),
+                RegisteredTool::foreign(broken, "broken"),
+            ],
+            error: None,
+            withheld: vec![],
+        }])
+    }
+
+    fn run(name: &str, arguments: RawArguments) -> Result<ValidCall, Box<Rejection>> {
+        let guest = Principal { id: "g".into(), roles: vec![], owner: false };
+        check(ToolCall { id: CallId::new("c"), name: name.into(), arguments }, &snapshot(), &guest)
+    }
+
+    fn valid(name: &str, arguments: RawArguments, expect: Value) -> ValidCall {
+        let call = run(name, arguments).expect("valid");
+        assert_eq!(call.arguments, expect);
+        call
+    }
+
+    fn rejected(name: &str, arguments: Value, kind: ErrorKind, fragment: &str) {
+        let rejection = run(name, RawArguments::Value(arguments)).expect_err("rejected");
+        assert_eq!(rejection.error.kind(), kind, "{rejection}");
+        assert!(rejection.to_string().contains(fragment), "{rejection}");
+    }
+
+    #[test]
+    fn every_lossless_form_of_arguments_is_taken() {
+        let expect = json!({"path": "a", "n": 3});
+        let text = |t: &str| RawArguments::Text(t.to_owned());
+        assert!(valid("fs__read", RawArguments::Value(json!({"path": "a"})), expect.clone()).provenance.defaulted);
+        valid("fs__read", text(r#" {"path": "a"} "#), expect.clone());
+        assert!(valid("fs__read", text(r#""{\"path\": \"a\"}""#), expect).provenance.unwrapped);
+        assert!(valid("gh__any", text(""), json!({})).provenance.emptied);
+        assert!(valid("gh__any", RawArguments::Value(Value::Null), json!({})).provenance.emptied);
+    }
+
+    #[test]
+    fn a_foreign_server_gets_what_the_model_wrote() {
+        valid("gh__Get", RawArguments::Value(json!({"path": "a"})), json!({"path": "a"}));
+    }
+
+    #[test]
+    fn tools_without_a_working_schema_say_so() {
+        assert_eq!(run("gh__any", RawArguments::Value(json!({"x": 1}))).expect("valid").unvalidated, Some(NoSchemaMode::HumanApproval));
+        assert_eq!(run("gh__broken", RawArguments::Value(json!({}))).expect("valid").unvalidated, Some(NoSchemaMode::Full));
+        assert_eq!(run("fs__read", RawArguments::Value(json!({"path": "a"}))).expect("valid").unvalidated, None);
+    }
+
+    #[test]
+    fn rejections_name_what_where_and_remedy() {
+        rejected("fs__read", json!({}), ErrorKind::InvalidParameters, "\"path\" is missing");
+        rejected("fs__read", json!({"path": 1}), ErrorKind::InvalidParameters, "/path: expected string");
+        rejected("fs__read", json!([1]), ErrorKind::InvalidParameters, "not an array");
+        rejected("fs__read", json!("x"), ErrorKind::InvalidParameters, "not a string");
+        rejected("fs__raed", json!({}), ErrorKind::UnknownTool, "did you mean fs__read");
+        rejected("fs__rm", json!({"path": "a"}), ErrorKind::NotPermitted, "ops");
+        let text = run("fs__read", RawArguments::Text("{\"path\":".into())).expect_err("broken");
+        assert!(text.to_string().contains("not JSON"), "{text}");
+    }
+
+    #[test]
+    fn a_bare_name_counts_only_if_its_arguments_fit() {
+        valid("read", RawArguments::Value(json!({"path": "a"})), json!({"path": "a", "n": 3}));
+        rejected("read", json!({"other": 1}), ErrorKind::UnknownTool, "did you mean fs__read");
+    }
+}

@@ -1,0 +1,145 @@
+//! Cancellation: a tree of tokens that remember why. Runtime-free.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use event_listener::{Event as Wakeup, EventListener};
+use futures_util::future::select_all;
+use serde::{Deserialize, Serialize};
+
+/// Who or what cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelCause {
+    /// A person, or the client that made the call.
+    User,
+    /// Another call of the same turn ended the turn.
+    Sibling,
+    /// The process is shutting down.
+    Shutdown,
+    /// The run's own limit (wall time, money, turns) was reached.
+    RunLimit,
+}
+
+impl CancelCause {
+    /// The cause in words.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::User => "by the user",
+            Self::Sibling => "because a call of the same turn ended it",
+            Self::Shutdown => "because Toolwright is shutting down",
+            Self::RunLimit => "because the run reached a limit",
+        }
+    }
+}
+
+/// A cancellation token. Clones share state; children are cancelled with their parent, never the
+/// other way round. The first cause wins.
+#[derive(Clone)]
+pub struct Cancel {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cause: OnceLock<CancelCause>,
+    wakeup: Wakeup,
+    parent: Option<Cancel>,
+}
+
+impl Default for Cancel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cancel {
+    /// A token with no parent.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_parent(None)
+    }
+
+    /// A token that is also cancelled when `self` is. Nesting costs one listener a level while waiting.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self::with_parent(Some(self.clone()))
+    }
+
+    fn with_parent(parent: Option<Cancel>) -> Self {
+        Self { inner: Arc::new(Inner { cause: OnceLock::new(), wakeup: Wakeup::new(), parent }) }
+    }
+
+    /// Cancels this token and its descendants. Later causes are ignored.
+    pub fn cancel(&self, cause: CancelCause) {
+        if self.inner.cause.set(cause).is_ok() {
+            self.inner.wakeup.notify(usize::MAX);
+        }
+    }
+
+    /// The cause, once cancelled: its own, else the nearest cancelled ancestor's.
+    #[must_use]
+    pub fn cause(&self) -> Option<CancelCause> {
+        self.chain().find_map(|token| token.inner.cause.get().copied())
+    }
+
+    /// Whether it is cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cause().is_some()
+    }
+
+    /// Waits until it is cancelled. Cancel-safe.
+    pub async fn cancelled(&self) -> CancelCause {
+        loop {
+            // Listen first, look second: a cancel between the two is not missed.
+            let listeners: Vec<Pin<Box<EventListener>>> =
+                self.chain().map(|token| Box::pin(token.inner.wakeup.listen())).collect();
+            if let Some(cause) = self.cause() {
+                return cause;
+            }
+            select_all(listeners).await;
+        }
+    }
+
+    fn chain(&self) -> impl Iterator<Item = &Cancel> {
+        std::iter::successors(Some(self), |token| token.inner.parent.as_ref())
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cancel").field(&self.cause()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn a_parent_cancels_its_children_and_not_the_reverse() {
+        let parent = Cancel::new();
+        let child = parent.child();
+        let other = parent.child();
+        child.cancel(CancelCause::Sibling);
+        assert_eq!((parent.cause(), other.cause()), (None, None));
+        assert!(other.cancelled().now_or_never().is_none());
+        parent.cancel(CancelCause::Shutdown);
+        parent.cancel(CancelCause::User);
+        assert_eq!(other.cancelled().now_or_never(), Some(CancelCause::Shutdown));
+        assert_eq!(child.cause(), Some(CancelCause::Sibling));
+    }
+
+    #[test]
+    fn a_waiter_wakes() {
+        let parent = Cancel::new();
+        let child = parent.child();
+        let waiter = std::thread::spawn(move || futures_util::future::FutureExt::boxed(async move { child.cancelled().await }));
+        let future = waiter.join().expect("thread");
+        parent.cancel(CancelCause::User);
+        assert_eq!(future.now_or_never(), Some(CancelCause::User));
+    }
+}

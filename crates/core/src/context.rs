@@ -1,0 +1,308 @@
+//! What a running tool gets: who calls, how long it has, how to report, and the services of the house
+//! as traits.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::canonical::ContentHash;
+use crate::cancel::Cancel;
+use crate::error::Unsupported;
+use crate::event::{EventSink, NoEvents, Partial};
+use crate::model::{ModelClient, NoModel, Usage};
+use crate::session::{CallId, Session, SessionId};
+use crate::store::{JobStore, NoStore, OutputStore};
+
+/// What one running call gets. Cheap to clone.
+#[derive(Clone)]
+pub struct ToolContext {
+    /// The call.
+    pub call_id: CallId,
+    /// Session, principal, agent and workspace root.
+    pub session: Arc<Session>,
+    /// Fires when the call is to stop; a tool that ignores it is abandoned after a grace period.
+    pub cancel: Cancel,
+    /// When the call times out, if it does.
+    pub deadline: Option<Instant>,
+    /// Takes progress and partial results; each one also resets the idle timeout.
+    pub partials: Arc<dyn PartialSink>,
+    /// W3C trace context (`traceparent`) to pass on.
+    pub traceparent: Option<Arc<str>>,
+    /// The services of the house.
+    pub services: Arc<Services>,
+}
+
+impl fmt::Debug for ToolContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolContext").field("call_id", &self.call_id).field("session", &self.session.id).finish_non_exhaustive()
+    }
+}
+
+impl ToolContext {
+    /// A relative path from the session's root, an absolute one as it is. Not a permission check.
+    #[must_use]
+    pub fn resolve_path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.session.root.join(path)
+    }
+}
+
+/// The services of the house. The default has none, and says so when asked.
+#[derive(Clone)]
+pub struct Services {
+    /// Model client; `Unsupported` where there is none.
+    pub model: Arc<dyn ModelClient>,
+    /// The model chosen for an LLM-backed tool, `provider/model`.
+    pub model_id: Option<String>,
+    /// Counts tokens.
+    pub tokens: Arc<dyn TokenCounter>,
+    /// Records what a tool's own model requests used.
+    pub usage: Arc<dyn UsageRecorder>,
+    /// Key-value notes of the session.
+    pub scratchpad: Arc<dyn Scratchpad>,
+    /// Channels, private and shared.
+    pub channels: Arc<dyn Channels>,
+    /// What the session has read, for read-before-write.
+    pub files: Arc<dyn FileState>,
+    /// Jobs.
+    pub jobs: Arc<dyn JobStore>,
+    /// Stored outputs.
+    pub outputs: Arc<dyn OutputStore>,
+    /// Events.
+    pub events: Arc<dyn EventSink>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Takes secrets out of text before any sink sees it.
+    pub redactor: Arc<dyn Redactor>,
+    /// Anything else, by type.
+    pub extensions: Extensions,
+}
+
+impl Services {
+    /// No services: every trait answers `unsupported`, `clock` gives the time of day.
+    #[must_use]
+    pub fn none(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            model: Arc::new(NoModel),
+            model_id: None,
+            tokens: Arc::new(EstimatedTokens),
+            usage: Arc::new(NoUsage),
+            scratchpad: Arc::new(NoScratchpad),
+            channels: Arc::new(NoChannels),
+            files: Arc::new(NoFileState),
+            jobs: Arc::new(NoStore),
+            outputs: Arc::new(NoStore),
+            events: Arc::new(NoEvents),
+            clock,
+            redactor: Arc::new(NoRedaction),
+            extensions: Extensions::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Services").field("model_id", &self.model_id).finish_non_exhaustive()
+    }
+}
+
+/// Takes the progress and partial results of one call. Must not block.
+pub trait PartialSink: Send + Sync {
+    /// One report.
+    fn send(&self, partial: Partial);
+}
+
+/// Ignores them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoPartials;
+
+impl PartialSink for NoPartials {
+    fn send(&self, _partial: Partial) {}
+}
+
+/// The time, so that tests can hold it.
+pub trait Clock: Send + Sync {
+    /// Monotonic time.
+    fn now(&self) -> Instant;
+    /// Time of day.
+    fn wall(&self) -> SystemTime;
+
+    /// Milliseconds since the epoch.
+    fn wall_ms(&self) -> u64 {
+        let since = self.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Takes secrets out of text. The one boundary: every sink's text passes here.
+pub trait Redactor: Send + Sync {
+    /// The text with secrets replaced; borrowed when there are none.
+    fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str>;
+
+    /// Every string of a JSON value, keys left alone.
+    fn redact_value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.redact(text).into_owned()),
+            Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
+            Value::Object(map) => map.iter().map(|(key, item)| (key.clone(), self.redact_value(item))).collect(),
+            other => other.clone(),
+        }
+    }
+}
+
+/// Redacts nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoRedaction;
+
+impl Redactor for NoRedaction {
+    fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
+        text.into()
+    }
+}
+
+/// Counts tokens.
+pub trait TokenCounter: Send + Sync {
+    /// The count, and whether it is an estimate.
+    fn count(&self, text: &str) -> (usize, Exactness);
+}
+
+/// Whether a count is what the model would count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exactness {
+    /// By the model's own tokenizer.
+    Exact,
+    /// By a rule of thumb.
+    Estimate,
+}
+
+/// Four bytes a token: right to some 20 % for English text and JSON.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EstimatedTokens;
+
+impl TokenCounter for EstimatedTokens {
+    fn count(&self, text: &str) -> (usize, Exactness) {
+        (text.len().div_ceil(4), Exactness::Estimate)
+    }
+}
+
+/// Records model usage of a tool.
+pub trait UsageRecorder: Send + Sync {
+    /// One request's figures.
+    fn record(&self, model: &str, usage: Usage);
+}
+
+/// Records nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoUsage;
+
+impl UsageRecorder for NoUsage {
+    fn record(&self, _model: &str, _usage: Usage) {}
+}
+
+/// Key-value notes of a session.
+#[async_trait]
+pub trait Scratchpad: Send + Sync {
+    /// A note.
+    async fn get(&self, _session: &SessionId, _key: &str) -> Result<Option<Value>, Unsupported> {
+        Err(Unsupported("the scratchpad"))
+    }
+    /// Writes a note; `None` deletes it.
+    async fn set(&self, _session: &SessionId, _key: &str, _value: Option<Value>) -> Result<(), Unsupported> {
+        Err(Unsupported("the scratchpad"))
+    }
+    /// Keys, sorted.
+    async fn keys(&self, _session: &SessionId) -> Result<Vec<String>, Unsupported> {
+        Err(Unsupported("the scratchpad"))
+    }
+}
+
+/// No notes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoScratchpad;
+impl Scratchpad for NoScratchpad {}
+
+/// Bounded named logs between agents.
+#[async_trait]
+pub trait Channels: Send + Sync {
+    /// Sends a message.
+    async fn send(&self, _session: &SessionId, _channel: &str, _message: &str) -> Result<(), Unsupported> {
+        Err(Unsupported("channels"))
+    }
+}
+
+/// No channels.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoChannels;
+impl Channels for NoChannels {}
+
+/// A file as it was when the session last saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSeen {
+    /// Hash of its bytes.
+    pub hash: ContentHash,
+    /// Modification time.
+    pub modified: Option<SystemTime>,
+}
+
+/// What a session has read. Paths are canonical.
+pub trait FileState: Send + Sync {
+    /// Notes that the session knows the file in this state.
+    fn saw(&self, _session: &SessionId, _path: &Path, _seen: FileSeen) {}
+    /// How the session last saw it. `Err` where read state is not kept at all.
+    fn seen(&self, _session: &SessionId, _path: &Path) -> Result<Option<FileSeen>, Unsupported> {
+        Err(Unsupported("file read state"))
+    }
+}
+
+/// No read state.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoFileState;
+impl FileState for NoFileState {}
+
+/// Values by type, for embedders.
+#[derive(Clone, Default)]
+pub struct Extensions(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl Extensions {
+    /// Puts a value, replacing one of the same type.
+    pub fn insert<T: Any + Send + Sync>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    /// The value of this type.
+    #[must_use]
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.0.get(&TypeId::of::<T>()).and_then(|value| Arc::clone(value).downcast().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn extensions_are_found_by_type() {
+        let mut extensions = Extensions::default();
+        extensions.insert(7u32);
+        assert_eq!(extensions.get::<u32>().as_deref(), Some(&7));
+        assert!(extensions.get::<u64>().is_none());
+    }
+
+    #[test]
+    fn redaction_reaches_every_string_value() {
+        struct Stars;
+        impl Redactor for Stars {
+            fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
+                text.replace("secret", "***").into()
+            }
+        }
+        let value = json!({"a": ["secret", {"b": "x secret"}], "n": 1});
+        assert_eq!(Stars.redact_value(&value), json!({"a": ["***", {"b": "x ***"}], "n": 1}));
+    }
+}

@@ -1,0 +1,381 @@
+//! What a tool is: one definition, stored as it was given, hashed by what a model relies on.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::canonical::ContentHash;
+use crate::duration;
+use crate::name::ToolId;
+
+/// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
+/// that is missing on a foreign tool means the dangerous answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Effects {
+    /// It changes nothing.
+    #[serde(default)]
+    pub read_only: bool,
+    /// It may destroy or overwrite.
+    #[serde(default = "yes")]
+    pub destructive: bool,
+    /// Calling it twice with the same arguments is the same as once.
+    #[serde(default)]
+    pub idempotent: bool,
+    /// It reaches beyond this machine and its owner's data.
+    #[serde(default = "yes")]
+    pub open_world: bool,
+}
+
+impl Effects {
+    /// What a missing annotation means: may write, may destroy, not idempotent, open world.
+    pub const UNKNOWN: Self = Self { read_only: false, destructive: true, idempotent: false, open_world: true };
+    /// Reads local state only.
+    pub const READ: Self = Self { read_only: true, destructive: false, idempotent: true, open_world: false };
+    /// Reads from beyond this machine.
+    pub const FETCH: Self = Self { read_only: true, destructive: false, idempotent: true, open_world: true };
+    /// Overwrites local state; doing it twice changes nothing more.
+    pub const WRITE: Self = Self { read_only: false, destructive: true, idempotent: true, open_world: false };
+}
+
+impl Default for Effects {
+    fn default() -> Self {
+        Self::UNKNOWN
+    }
+}
+
+/// How a call's result comes back (SPEC section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Awaited in the turn.
+    #[default]
+    Direct,
+    /// A job id at once, the outcome later.
+    Background,
+    /// Partial results, continued by job id.
+    Stateful,
+}
+
+/// Whether calls may run beside each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Concurrency {
+    /// Any number at once.
+    #[default]
+    Safe,
+    /// One at a time per workspace root, across all exclusive tools.
+    Exclusive,
+}
+
+/// What may run through a tool that has no schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoSchemaMode {
+    /// Only tools whose effects say read-only; the rest goes to approval.
+    ReadOnly,
+    /// Every call waits for a person.
+    HumanApproval,
+    /// Every call runs.
+    Full,
+}
+
+/// What to do when a result breaks `output_schema`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOutputMismatch {
+    /// Pass the result on with a warning.
+    #[default]
+    Warn,
+    /// Fail the call.
+    Error,
+}
+
+/// Which models an LLM-backed tool prefers (SPEC section 11); ids are `provider/model`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPreference {
+    /// Tried first.
+    #[serde(default, alias = "preferredModel")]
+    pub preferred_model: Option<String>,
+    /// Tried next, in order.
+    #[serde(default, alias = "fallbackModels")]
+    pub fallback_models: Vec<String>,
+    /// Output limit in tokens.
+    #[serde(default, alias = "maxTokens")]
+    pub max_tokens: Option<u32>,
+    /// Sampling temperature.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+}
+
+/// The definition of one tool. Immutable once registered; kept verbatim.
+///
+/// Operator settings (`timeout`, `queue`, `cache_ttl`, `max_output`) do not enter the contract hash;
+/// see [`ToolDefinition::contract_hash`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolDefinition {
+    /// Canonical id.
+    pub id: ToolId,
+    /// Human-readable name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What a model reads to decide. Text of a foreign tool is data, never trusted.
+    #[serde(default)]
+    pub description: String,
+    /// JSON Schema of the arguments, as the author wrote it. `None` only with `allow_no_schema`, or
+    /// on a foreign tool that published none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Value>,
+    /// JSON Schema of the structured result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// Free labels for search, filters and policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Other names under which a model may call it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// Example arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Value>,
+    /// Whether to ask a model API for strict arguments; `None` leaves it to the encoder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+    /// `false` hides it from selection unless unsafe tools are allowed.
+    #[serde(default = "yes")]
+    pub safe: bool,
+    /// What it may do.
+    #[serde(default)]
+    pub effects: Effects,
+    /// What it can do or needs (`streaming`, …), by name.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub capabilities: Map<String, Value>,
+    /// Roles that may see and call it; empty means all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_roles: Vec<String>,
+    /// How results come back.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Whether calls may overlap.
+    #[serde(default)]
+    pub concurrency: Concurrency,
+    /// Absolute limit of one call; beats the provider's and the global one.
+    #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// Cap on the text of a result, in bytes; beats the global one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output: Option<usize>,
+    /// Name of the queue its calls wait in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How long a successful result may be served again.
+    #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub cache_ttl: Option<Duration>,
+    /// Opt-in to run without a schema; needs `no_schema_mode`.
+    #[serde(default)]
+    pub allow_no_schema: bool,
+    /// What such calls may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_schema_mode: Option<NoSchemaMode>,
+    /// Models for LLM-backed tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_preference: Option<ModelPreference>,
+    /// Benchmark score (0-100) from which a model is recommended.
+    #[serde(default = "hundred")]
+    pub recommended_threshold: u8,
+    /// A hint paragraph for the system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contribution: Option<String>,
+    /// The full manual, loaded on demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documentation: Option<String>,
+    /// Whether the manual must be read before the first call.
+    #[serde(default)]
+    pub manual_required: bool,
+    /// A compact schema for models; `parameters` still validates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_schema: Option<Value>,
+    /// The argument that takes the body of a text-format call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_argument: Option<String>,
+    /// Sandbox profile of its processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_profile: Option<String>,
+    /// Extra approval demand, read by policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<String>,
+    /// The author's own rating, read by policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threat_level: Option<String>,
+    /// What a call may cost, in words or money.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_hint: Option<Value>,
+    /// What a broken output schema does.
+    #[serde(default)]
+    pub on_output_mismatch: OnOutputMismatch,
+    /// Registered function that runs it (SPEC section 7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<String>,
+    /// Delegate that runs it (SPEC section 7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegate: Option<Value>,
+    /// A model provider's own tool, per API; the executor refuses to run it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_native: Option<Value>,
+    /// Ed25519 signature of a remote definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+    /// Key that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
+    /// The executable part of a declarative tool (URL, method, templates, prompts): it enters the hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declaration: Option<Value>,
+    /// Anything else the source said, kept and passed on.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub meta: Map<String, Value>,
+}
+
+impl ToolDefinition {
+    /// A definition with SPEC defaults: safe, direct, parallel, effects unknown.
+    #[must_use]
+    pub fn new(id: ToolId, description: impl Into<String>, parameters: Option<Value>) -> Self {
+        Self {
+            id,
+            title: None,
+            description: description.into(),
+            parameters,
+            output_schema: None,
+            tags: Vec::new(),
+            aliases: Vec::new(),
+            examples: Vec::new(),
+            strict: None,
+            safe: true,
+            effects: Effects::UNKNOWN,
+            capabilities: Map::new(),
+            allowed_roles: Vec::new(),
+            mode: Mode::Direct,
+            concurrency: Concurrency::Safe,
+            timeout: None,
+            max_output: None,
+            queue: None,
+            cache_ttl: None,
+            allow_no_schema: false,
+            no_schema_mode: None,
+            model_preference: None,
+            recommended_threshold: hundred(),
+            contribution: None,
+            documentation: None,
+            manual_required: false,
+            provider_schema: None,
+            body_argument: None,
+            sandbox_profile: None,
+            approval: None,
+            threat_level: None,
+            cost_hint: None,
+            on_output_mismatch: OnOutputMismatch::Warn,
+            activity: None,
+            delegate: None,
+            provider_native: None,
+            signature: None,
+            signed_by: None,
+            declaration: None,
+            meta: Map::new(),
+        }
+    }
+
+    /// The SHA-256 over canonical JSON of what a model sees, the effects, and the executable part of a
+    /// declarative tool. Operator settings (timeouts, queues, caches, caps) never enter it, so an
+    /// approval bound to it survives their change and nothing else.
+    #[must_use]
+    pub fn contract_hash(&self) -> ContentHash {
+        ContentHash::of_value(&json!({
+            "id": self.id.as_str(),
+            "title": self.title,
+            "description": self.description,
+            "parameters": self.parameters,
+            "provider_schema": self.provider_schema,
+            "output_schema": self.output_schema,
+            "examples": self.examples,
+            "aliases": self.aliases,
+            "contribution": self.contribution,
+            "documentation": self.documentation,
+            "effects": self.effects,
+            "declaration": self.declaration,
+            "activity": self.activity,
+            "delegate": self.delegate,
+            "provider_native": self.provider_native,
+        }))
+    }
+
+    /// The schema a model is shown: the compact view where there is one; an open object for a tool
+    /// without a schema.
+    #[must_use]
+    pub fn shown_schema(&self) -> Value {
+        self.provider_schema
+            .as_ref()
+            .or(self.parameters.as_ref())
+            .cloned()
+            .unwrap_or_else(|| json!({"type": "object", "additionalProperties": true}))
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn hundred() -> u8 {
+    100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> ToolDefinition {
+        let id = ToolId::parse("fs:read@1.0.0").expect("id");
+        ToolDefinition::new(id, "Reads a file.", Some(json!({"type": "object"})))
+    }
+
+    #[test]
+    fn operator_settings_do_not_change_the_contract() {
+        let base = sample().contract_hash();
+        let mut settings = sample();
+        settings.timeout = Some(Duration::from_secs(3));
+        settings.queue = Some("q".into());
+        settings.max_output = Some(1);
+        settings.cache_ttl = Some(Duration::from_secs(1));
+        assert_eq!(settings.contract_hash(), base);
+    }
+
+    #[test]
+    fn what_a_model_relies_on_changes_the_contract() {
+        let base = sample().contract_hash();
+        let changes: [fn(&mut ToolDefinition); 5] = [
+            |d| d.description.push('!'),
+            |d| d.parameters = Some(json!({"type": "object", "required": ["a"]})),
+            |d| d.effects.read_only = true,
+            |d| d.declaration = Some(json!({"url": "http://x"})),
+            |d| d.output_schema = Some(json!({})),
+        ];
+        for change in changes {
+            let mut changed = sample();
+            change(&mut changed);
+            assert_ne!(changed.contract_hash(), base);
+        }
+    }
+
+    #[test]
+    fn a_definition_survives_its_json_form_and_missing_hints_mean_danger() {
+        let mut definition = sample();
+        definition.timeout = Some(Duration::from_millis(1500));
+        let text = serde_json::to_string(&definition).expect("json");
+        assert_eq!(serde_json::from_str::<ToolDefinition>(&text).expect("back"), definition);
+        let bare: ToolDefinition = serde_json::from_value(json!({"id": "a:b@1.0.0"})).expect("bare");
+        assert_eq!(bare.effects, Effects::UNKNOWN);
+        assert!(bare.safe && bare.recommended_threshold == 100);
+    }
+}

@@ -1,0 +1,259 @@
+//! The one error type of a tool call, with a message for each of its two readers.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cancel::CancelCause;
+
+/// What went wrong with a call. The first six mean that the tool was not run, the last four that it
+/// was, at least in part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// No tool of that name is in the caller's snapshot.
+    UnknownTool,
+    /// The caller's role, view or the address and path policy forbids it.
+    NotPermitted,
+    /// The arguments are not valid under the tool's schema.
+    InvalidParameters,
+    /// A bound was reached: calls per turn, a queue, a wait, a size.
+    LimitExceeded,
+    /// Policy or a person said no.
+    Denied,
+    /// Cancelled; the cause is kept in [`ToolError::cancel_cause`].
+    Canceled,
+    /// The tool ran longer than its deadline allows.
+    Timeout,
+    /// The connection to the tool failed, or the peer broke its protocol.
+    TransportError,
+    /// The tool itself reports a failure.
+    ExecutionError,
+    /// A fault of Toolwright or a panic in a tool.
+    InternalError,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order above.
+    pub const ALL: [Self; 10] = [
+        Self::UnknownTool,
+        Self::NotPermitted,
+        Self::InvalidParameters,
+        Self::LimitExceeded,
+        Self::Denied,
+        Self::Canceled,
+        Self::Timeout,
+        Self::TransportError,
+        Self::ExecutionError,
+        Self::InternalError,
+    ];
+
+    /// The kind as it is written on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownTool => "unknown_tool",
+            Self::NotPermitted => "not_permitted",
+            Self::InvalidParameters => "invalid_parameters",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::Denied => "denied",
+            Self::Canceled => "canceled",
+            Self::Timeout => "timeout",
+            Self::TransportError => "transport_error",
+            Self::ExecutionError => "execution_error",
+            Self::InternalError => "internal_error",
+        }
+    }
+
+    /// Whether the tool may have run and so may have had effects.
+    #[must_use]
+    pub fn executed(self) -> bool {
+        matches!(self, Self::Timeout | Self::TransportError | Self::ExecutionError | Self::InternalError)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failed call. `Display` is the operator's message; [`ToolError::for_model`] is the model's.
+#[derive(Clone)]
+pub struct ToolError {
+    kind: ErrorKind,
+    operator: String,
+    model: Option<String>,
+    retryable: bool,
+    cancel_cause: Option<CancelCause>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl ToolError {
+    /// An error whose two messages are the same. Not retryable.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, operator: message.into(), model: None, retryable: false, cancel_cause: None, source: None }
+    }
+
+    /// Gives the model a message of its own, where the operator's would confuse it or tell too much.
+    #[must_use]
+    pub fn with_model_message(mut self, message: impl Into<String>) -> Self {
+        self.model = Some(message.into());
+        self
+    }
+
+    /// Keeps the cause, for logs.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Says that nothing was dispatched, or that trying again is otherwise harmless.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+
+    /// A cancelled call. The causes can be told apart by operator and model alike.
+    #[must_use]
+    pub fn canceled(cause: CancelCause) -> Self {
+        let mut error = Self::new(ErrorKind::Canceled, format!("canceled: {}", cause.describe()));
+        error.cancel_cause = Some(cause);
+        error
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The operator's message.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.operator
+    }
+
+    /// The text that takes the result's place in the conversation: `(tool failed: …)`.
+    #[must_use]
+    pub fn for_model(&self) -> String {
+        format!("(tool failed: {})", self.model.as_deref().unwrap_or(&self.operator))
+    }
+
+    /// Whether a caller may try again without repeating an effect.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.retryable
+    }
+
+    /// Why the call was cancelled, when it was.
+    #[must_use]
+    pub fn cancel_cause(&self) -> Option<CancelCause> {
+        self.cancel_cause
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.operator)
+    }
+}
+
+impl fmt::Debug for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ToolError({}: {})", self.kind, self.operator)
+    }
+}
+
+impl StdError for ToolError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+impl Serialize for ToolError {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ErrorRecord::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolError {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let record = ErrorRecord::deserialize(deserializer)?;
+        Ok(Self {
+            kind: record.kind,
+            operator: record.message,
+            model: record.model_message,
+            retryable: record.retryable,
+            cancel_cause: record.cancel_cause,
+            source: None,
+        })
+    }
+}
+
+/// The serialised form: everything but the source.
+#[derive(Serialize, Deserialize)]
+struct ErrorRecord {
+    kind: ErrorKind,
+    message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model_message: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    retryable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cancel_cause: Option<CancelCause>,
+}
+
+impl From<&ToolError> for ErrorRecord {
+    fn from(error: &ToolError) -> Self {
+        Self {
+            kind: error.kind,
+            message: error.operator.clone(),
+            model_message: error.model.clone(),
+            retryable: error.retryable,
+            cancel_cause: error.cancel_cause,
+        }
+    }
+}
+
+/// A part of the system that this build or configuration does not have. It says so; it never pretends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not supported here")]
+pub struct Unsupported(pub &'static str);
+
+impl From<Unsupported> for ToolError {
+    fn from(unsupported: Unsupported) -> Self {
+        Self::new(ErrorKind::ExecutionError, unsupported.to_string()).with_source(unsupported)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_split_into_not_executed_and_executed() {
+        let executed: Vec<_> = ErrorKind::ALL.iter().filter(|k| k.executed()).map(|k| k.as_str()).collect();
+        assert_eq!(executed, ["timeout", "transport_error", "execution_error", "internal_error"]);
+        for kind in ErrorKind::ALL {
+            assert_eq!(serde_json::to_value(kind).expect("json"), kind.as_str());
+        }
+    }
+
+    #[test]
+    fn two_readers_two_messages_and_the_cause_is_kept() {
+        let error = ToolError::new(ErrorKind::ExecutionError, "exit 3 from /opt/x")
+            .with_model_message("the command failed")
+            .with_source(std::io::Error::other("boom"));
+        assert_eq!(error.to_string(), "exit 3 from /opt/x");
+        assert_eq!(error.for_model(), "(tool failed: the command failed)");
+        assert_eq!(std::error::Error::source(&error).expect("source").to_string(), "boom");
+        let text = serde_json::to_string(&error).expect("json");
+        let back: ToolError = serde_json::from_str(&text).expect("back");
+        assert_eq!((back.kind(), back.for_model()), (error.kind(), error.for_model()));
+    }
+}

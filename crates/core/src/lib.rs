@@ -1,0 +1,47 @@
+//! The pure heart of Toolwright: definitions, names, catalogue snapshots, checks, policy and plans.
+//!
+//! Nothing here does I/O, reads a clock or knows a runtime. Every decision of the system is a function
+//! of this crate; the other crates fetch its inputs and act on its outputs.
+
+pub mod approval;
+pub mod call;
+pub mod cancel;
+pub mod canonical;
+pub mod catalogue;
+pub mod content;
+pub mod context;
+pub mod definition;
+pub mod duration;
+pub mod error;
+pub mod event;
+pub mod model;
+pub mod name;
+pub mod names;
+pub mod outcome;
+pub mod output;
+pub mod pattern;
+pub mod plan;
+pub mod policy;
+pub mod schema;
+pub mod select;
+pub mod session;
+pub mod store;
+pub mod tool;
+
+pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
+pub use call::{RawArguments, Rejection, ToolCall, ValidCall, check};
+pub use cancel::{Cancel, CancelCause};
+pub use canonical::ContentHash;
+pub use catalogue::{Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot};
+pub use content::ContentBlock;
+pub use context::{Clock, Redactor, Services, ToolContext};
+pub use definition::{Effects, ToolDefinition};
+pub use error::{ErrorKind, ToolError};
+pub use event::{Event, EventSink};
+pub use model::{ModelClient, ModelRequest, ModelResponse};
+pub use name::ToolId;
+pub use outcome::{Outcome, ToolOutput};
+pub use plan::{Plan, plan};
+pub use policy::{Policy, Profile};
+pub use session::{CallId, Principal, Session, SessionId};
+pub use tool::{StaticProvider, Tool};

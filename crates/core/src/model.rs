@@ -1,0 +1,292 @@
+//! The conversation as Toolwright holds it, and the client that answers it. Wire formats live in
+//! `toolwright-models`; nothing here knows an API.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::cancel::Cancel;
+use crate::content::ContentBlock;
+
+/// One tool as a request shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownTool {
+    /// Wire name.
+    pub name: String,
+    /// Description.
+    pub description: String,
+    /// Argument schema.
+    pub parameters: Value,
+}
+
+/// Whether the model may, must or must not call tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// Its own choice.
+    #[default]
+    Auto,
+    /// At least one call.
+    Required,
+    /// No call.
+    None,
+    /// This tool, by wire name.
+    Tool(String),
+}
+
+/// One call as a model wrote it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WrittenCall {
+    /// The model's id, or one we made where the API has none.
+    pub id: String,
+    /// The name as written.
+    pub name: String,
+    /// The arguments as written, usually JSON text.
+    pub arguments: String,
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// From the user.
+    User {
+        /// Its blocks.
+        content: Vec<ContentBlock>,
+    },
+    /// From the model.
+    Assistant {
+        /// Its text.
+        text: String,
+        /// Its calls, in order.
+        calls: Vec<WrittenCall>,
+        /// Provider data to be echoed unread (thinking blocks, signatures), tagged by API.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        opaque: Vec<OpaqueData>,
+    },
+    /// The results of the calls before it, in call order.
+    Tool {
+        /// One a call.
+        results: Vec<CallResult>,
+    },
+}
+
+impl Message {
+    /// A user message of one text.
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::User { content: vec![ContentBlock::text(text)] }
+    }
+}
+
+/// Data of one API that only this API understands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpaqueData {
+    /// Name of the API.
+    pub api: String,
+    /// The data, verbatim.
+    pub data: Value,
+}
+
+/// One result as a request carries it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallResult {
+    /// Id of the call.
+    pub call_id: String,
+    /// Resolved wire name, for APIs that want it.
+    pub name: String,
+    /// Content.
+    pub content: Vec<ContentBlock>,
+    /// Whether the call failed.
+    pub is_error: bool,
+}
+
+/// One request to a model.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ModelRequest {
+    /// System prompt; empty for none.
+    pub system: String,
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// Tools, in catalogue order.
+    pub tools: Vec<ShownTool>,
+    /// Whether to call them.
+    pub tool_choice: ToolChoice,
+    /// Limit of the answer in tokens; APIs that require one get a default.
+    pub max_tokens: Option<u32>,
+    /// Sampling temperature.
+    pub temperature: Option<f64>,
+}
+
+/// Tokens and money of one or more requests. Absent figures stay absent: nothing is guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Prompt tokens, cached ones included.
+    pub input_tokens: u64,
+    /// Answer tokens.
+    pub output_tokens: u64,
+    /// Prompt tokens read from the provider's cache.
+    pub cached_tokens: u64,
+}
+
+impl Usage {
+    /// Adds another request's figures.
+    pub fn add(&mut self, other: Usage) {
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+        self.cached_tokens += other.cached_tokens;
+    }
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It was done.
+    End,
+    /// It wants its calls run.
+    ToolCalls,
+    /// The token limit cut it.
+    MaxTokens,
+    /// The provider's filter or the model refused.
+    Refusal,
+    /// Something else, in the API's word.
+    Other(String),
+}
+
+/// One answer of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelResponse {
+    /// Text.
+    pub text: String,
+    /// Reasoning that the API shows, apart from the text.
+    pub reasoning: String,
+    /// Complete calls, in order.
+    pub calls: Vec<WrittenCall>,
+    /// Why it stopped.
+    pub stop: StopReason,
+    /// What it used.
+    pub usage: Usage,
+    /// Provider data to echo.
+    pub opaque: Vec<OpaqueData>,
+}
+
+/// A piece of a streamed answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelEvent {
+    /// Text.
+    Text(String),
+    /// Reasoning.
+    Reasoning(String),
+    /// A call whose block has closed.
+    Call(WrittenCall),
+}
+
+/// What kind of model failure; only [`ModelErrorKind::is_retryable`] ones are worth another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelErrorKind {
+    /// The key is missing or refused.
+    Auth,
+    /// Too many requests.
+    RateLimit,
+    /// The account is out of credit.
+    Quota,
+    /// The conversation does not fit.
+    ContextOverflow,
+    /// The provider's filter refused.
+    ContentFilter,
+    /// The provider is down, overloaded or unreachable.
+    Unavailable,
+    /// The request is wrong.
+    Invalid,
+    /// The answer cannot be understood, or broke off.
+    BadResponse,
+    /// Cancelled by us.
+    Canceled,
+    /// This client cannot do it.
+    Unsupported,
+}
+
+impl ModelErrorKind {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::RateLimit | Self::Unavailable)
+    }
+}
+
+/// A failed model request.
+#[derive(Debug, thiserror::Error)]
+pub struct ModelError {
+    /// Kind.
+    pub kind: ModelErrorKind,
+    /// For the operator, secrets redacted.
+    pub message: String,
+    /// Milliseconds the provider asked to wait (Retry-After).
+    pub retry_after_ms: Option<u64>,
+    /// Cause.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl ModelError {
+    /// An error without a source.
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after_ms: None, source: None }
+    }
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Takes the pieces of a streamed answer as they come. Must not block.
+pub trait ModelEvents: Send + Sync {
+    /// One piece.
+    fn on_event(&self, event: ModelEvent);
+}
+
+/// Ignores the pieces.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IgnoreModelEvents;
+
+impl ModelEvents for IgnoreModelEvents {
+    fn on_event(&self, _event: ModelEvent) {}
+}
+
+/// A model that answers requests. `model` ids are `provider/model`.
+#[async_trait]
+pub trait ModelClient: Send + Sync {
+    /// Answers one request, streaming pieces to `events`. The response is the sum of the pieces.
+    ///
+    /// # Errors
+    /// [`ModelError`]; `Unsupported` from a client that has no such model.
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError>;
+}
+
+/// A client with no model.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoModel;
+
+#[async_trait]
+impl ModelClient for NoModel {
+    async fn complete(
+        &self,
+        model: &str,
+        _request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        Err(ModelError::new(ModelErrorKind::Unsupported, format!("no model client is configured to answer for `{model}`")))
+    }
+}

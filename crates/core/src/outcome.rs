@@ -1,0 +1,140 @@
+//! What a call comes to: one [`Outcome`] per call, whatever happened.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::approval::ApprovalRequest;
+use crate::catalogue::ProviderKind;
+use crate::content::{ContentBlock, joined_text, text_for_model};
+use crate::error::ToolError;
+use crate::name::ToolId;
+use crate::session::CallId;
+
+/// What a provider returns for a call that reached it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolOutput {
+    /// Content blocks, in order.
+    pub content: Vec<ContentBlock>,
+    /// Structured result, when the tool has an output schema.
+    pub structured: Option<Value>,
+    /// The tool ran and says that it failed (MCP `isError`); the content says why.
+    pub is_error: bool,
+    /// Uninterpreted metadata (MCP `_meta`), passed on.
+    pub meta: Map<String, Value>,
+    /// Facts for the operator (exit code, HTTP status, stored handle), never shown to the model by themselves.
+    pub extras: Map<String, Value>,
+}
+
+impl ToolOutput {
+    /// A single text block.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![ContentBlock::text(text)], ..Self::default() }
+    }
+
+    /// A failure the tool itself reports, as a single text block.
+    pub fn failure(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// Adds a fact for the operator.
+    #[must_use]
+    pub fn with_extra(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.extras.insert(key.to_owned(), value.into());
+        self
+    }
+}
+
+/// Whether the arguments were validated (SPEC section 6); the audit carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validated(pub bool);
+
+/// The end of one call.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The call.
+    pub call_id: CallId,
+    /// The tool it ran on, if it was found.
+    pub tool: Option<ToolId>,
+    /// Kind of its provider; `None` for an unknown tool.
+    pub kind: Option<ProviderKind>,
+    /// Namespace of the tool, empty for an unknown one.
+    pub namespace: String,
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// Content blocks after shaping. For a failed call: what the tool said, or the error's model message.
+    pub content: Vec<ContentBlock>,
+    /// Structured result.
+    pub structured: Option<Value>,
+    /// Why it failed.
+    pub error: Option<ToolError>,
+    /// From the start of the call to its end, waits included.
+    pub latency: Duration,
+    /// Whether its arguments were validated.
+    pub validated: Validated,
+    /// MCP `_meta`.
+    pub meta: Map<String, Value>,
+    /// Facts for the operator.
+    pub extras: Map<String, Value>,
+    /// Set when no result exists yet: a person must decide first (SPEC section 8, Approval). Such a
+    /// call is executed again, with the decision, and then gets its one result.
+    pub pending: Option<ApprovalRequest>,
+}
+
+impl Outcome {
+    /// A call that failed before or while it ran; the content is the error's model message.
+    #[must_use]
+    pub fn failed(call_id: CallId, error: ToolError) -> Self {
+        Self {
+            call_id,
+            tool: None,
+            kind: None,
+            namespace: String::new(),
+            ok: false,
+            content: vec![ContentBlock::text(error.for_model())],
+            structured: None,
+            error: Some(error),
+            latency: Duration::ZERO,
+            validated: Validated(false),
+            meta: Map::new(),
+            extras: Map::new(),
+            pending: None,
+        }
+    }
+
+    /// Its text blocks, joined.
+    #[must_use]
+    pub fn text(&self) -> String {
+        joined_text(&self.content)
+    }
+
+    /// Everything as text, other blocks by an honest note.
+    #[must_use]
+    pub fn model_text(&self) -> String {
+        text_for_model(&self.content)
+    }
+
+    /// The `call --json` contract: `{ok, content, text, structured?, error?, latency_ms, kind, namespace, extras}`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut value = json!({
+            "ok": self.ok,
+            "content": self.content,
+            "text": self.text(),
+            "latency_ms": u64::try_from(self.latency.as_millis()).unwrap_or(u64::MAX),
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "extras": self.extras,
+        });
+        if let Some(object) = value.as_object_mut() {
+            if let Some(structured) = &self.structured {
+                object.insert("structured".into(), structured.clone());
+            }
+            if let Some(error) = &self.error {
+                object.insert("error".into(), json!({"kind": error.kind(), "message": error.message()}));
+            }
+        }
+        value
+    }
+}

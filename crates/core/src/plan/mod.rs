@@ -1,0 +1,78 @@
+//! From checked calls to a plan: what runs, in which stage, and what is refused for being too much.
+
+use crate::call::{Rejection, ValidCall};
+use crate::error::{ErrorKind, ToolError};
+use crate::session::CallId;
+
+/// A turn runs at most this many calls unless configured otherwise (SPEC section 8).
+pub const DEFAULT_CALLS_PER_TURN: usize = 10;
+
+/// What becomes of one call.
+#[derive(Debug, Clone)]
+pub enum Planned {
+    /// It is to run.
+    Run(Box<ValidCall>),
+    /// It is not; its error is its result.
+    Reject(Box<Rejection>),
+}
+
+impl Planned {
+    /// The call's id.
+    #[must_use]
+    pub fn call_id(&self) -> &CallId {
+        match self {
+            Self::Run(call) => &call.id,
+            Self::Reject(rejection) => &rejection.call_id,
+        }
+    }
+}
+
+/// Calls in stages: those of one stage run in parallel, stages one after another. Stages keep call
+/// order, and so do the outcomes of the whole.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// The stages.
+    pub stages: Vec<Vec<Planned>>,
+}
+
+impl Plan {
+    /// The number of calls, rejected ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.stages.iter().map(Vec::len).sum()
+    }
+
+    /// Whether there is no call.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Plans the calls of one turn. Calls without references are independent: one stage. Of more than
+/// `limit` calls the first ones run, the rest are rejected as `limit_exceeded`; a rejected call does
+/// not count.
+#[must_use]
+pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize) -> Plan {
+    let mut running = 0;
+    let stage: Vec<Planned> = checked
+        .into_iter()
+        .map(|checked| match checked {
+            Ok(call) if running < limit => {
+                running += 1;
+                Planned::Run(Box::new(call))
+            }
+            Ok(call) => Planned::Reject(Box::new(Rejection {
+                error: ToolError::new(
+                    ErrorKind::LimitExceeded,
+                    format!("only {limit} calls may run in one turn; call {} again in the next", call.entry.wire_name),
+                ),
+                call_id: call.id,
+                entry: Some(call.entry),
+                violations: Vec::new(),
+            })),
+            Err(rejection) => Planned::Reject(rejection),
+        })
+        .collect();
+    Plan { stages: if stage.is_empty() { Vec::new() } else { vec![stage] } }
+}

@@ -1,0 +1,1 @@
+//! Tool sources behind one trait: built-in tools, MCP servers, REST endpoints.

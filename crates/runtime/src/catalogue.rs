@@ -1,0 +1,187 @@
+//! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
+//! one immutable snapshot.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{Mutex, watch};
+use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
+use toolwright_core::event::{Event, EventSink};
+
+/// How long one provider may take to list before it counts as failed.
+pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A provider of that name is there already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a provider called `{0}` is already in the catalogue")]
+pub struct DuplicateProvider(pub String);
+
+/// The mutable host of snapshots.
+pub struct Catalogue {
+    events: Arc<dyn EventSink>,
+    list_timeout: Duration,
+    current: RwLock<Arc<Snapshot>>,
+    generation: watch::Sender<u64>,
+    slots: Mutex<Vec<Slot>>,
+}
+
+struct Slot {
+    provider: Arc<dyn Provider>,
+    tools: Vec<Arc<RegisteredTool>>,
+    error: Option<String>,
+    /// Lists that began earlier must not overwrite what a later one brought.
+    begun: u64,
+    finished: u64,
+}
+
+impl std::fmt::Debug for Catalogue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalogue").field("snapshot", &self.snapshot()).finish_non_exhaustive()
+    }
+}
+
+impl Catalogue {
+    /// An empty catalogue; a provider that takes longer than `list_timeout` to list counts as failed.
+    #[must_use]
+    pub fn new(events: Arc<dyn EventSink>, list_timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            events,
+            list_timeout,
+            current: RwLock::new(Arc::new(Snapshot::default())),
+            generation: watch::channel(0).0,
+            slots: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// The catalogue as it is now. A run keeps the one of its turn.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes whenever the snapshot does.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Adds a provider at the end of the registration order, with its cached tools if it has any. Does
+    /// not wait for its list: call [`Catalogue::refresh`] for that.
+    ///
+    /// # Errors
+    /// [`DuplicateProvider`]; nothing is changed then.
+    pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
+        let name = provider.name().to_owned();
+        let tools = provider.cached().await.unwrap_or_default();
+        {
+            let mut slots = self.slots.lock().await;
+            if slots.iter().any(|slot| slot.provider.name() == name) {
+                return Err(DuplicateProvider(name));
+            }
+            slots.push(Slot { provider: Arc::clone(&provider), tools, error: None, begun: 0, finished: 0 });
+            self.publish(&slots);
+        }
+        let (catalogue, runtime) = (Arc::downgrade(self), tokio::runtime::Handle::current());
+        provider.on_change(Arc::new(move || {
+            if let Some(catalogue) = catalogue.upgrade() {
+                let name = name.clone();
+                runtime.spawn(async move { catalogue.refresh(&name).await });
+            }
+        }));
+        Ok(())
+    }
+
+    /// Takes a provider and its tools out. Running calls finish on the snapshot they began with; the
+    /// caller shuts the provider down.
+    pub async fn remove_provider(&self, name: &str) -> Option<Arc<dyn Provider>> {
+        let mut slots = self.slots.lock().await;
+        let index = slots.iter().position(|slot| slot.provider.name() == name)?;
+        let slot = slots.remove(index);
+        self.publish(&slots);
+        Some(slot.provider)
+    }
+
+    /// Lists one provider again and swaps the snapshot. Other providers' tools are not touched; a
+    /// failed list takes this provider's tools out and keeps the reason.
+    pub async fn refresh(&self, name: &str) {
+        let (provider, ticket) = {
+            let mut slots = self.slots.lock().await;
+            let Some(slot) = slots.iter_mut().find(|slot| slot.provider.name() == name) else { return };
+            slot.begun += 1;
+            (Arc::clone(&slot.provider), slot.begun)
+        };
+        let listed = match tokio::time::timeout(self.list_timeout, provider.list()).await {
+            Ok(Ok(tools)) => Ok(tools),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no tool list within {}", toolwright_core::duration::format(self.list_timeout))),
+        };
+        let mut slots = self.slots.lock().await;
+        let Some(slot) = slots.iter_mut().find(|slot| Arc::ptr_eq(&slot.provider, &provider)) else { return };
+        if slot.finished > ticket {
+            return;
+        }
+        slot.finished = ticket;
+        match listed {
+            Ok(tools) => {
+                slot.tools = reuse(&slot.tools, tools);
+                slot.error = None;
+            }
+            Err(error) => {
+                slot.tools = Vec::new();
+                slot.error = Some(error);
+            }
+        }
+        let event = Event::ProviderChanged { provider: name.to_owned(), tools: slot.tools.len(), error: slot.error.clone() };
+        self.publish(&slots);
+        drop(slots);
+        self.events.emit(event);
+    }
+
+    /// Lists every provider again, at most `concurrency` at a time.
+    pub async fn refresh_all(&self, concurrency: usize) {
+        use futures_util::StreamExt as _;
+        let names: Vec<String> = self.slots.lock().await.iter().map(|slot| slot.provider.name().to_owned()).collect();
+        futures_util::stream::iter(names)
+            .for_each_concurrent(concurrency.max(1), |name| async move { self.refresh(&name).await })
+            .await;
+    }
+
+    /// The providers, in registration order.
+    pub async fn providers(&self) -> Vec<Arc<dyn Provider>> {
+        self.slots.lock().await.iter().map(|slot| Arc::clone(&slot.provider)).collect()
+    }
+
+    /// Shuts every provider down, all at once, within `grace`.
+    pub async fn shut_down(&self, grace: Duration) {
+        let providers = self.providers().await;
+        let all = futures_util::future::join_all(providers.iter().map(|provider| provider.shut_down()));
+        if tokio::time::timeout(grace, all).await.is_err() {
+            tracing::warn!("some providers did not shut down within {grace:?}");
+        }
+    }
+
+    fn publish(&self, slots: &[Slot]) {
+        let listings: Vec<Listing> = slots
+            .iter()
+            .map(|slot| Listing {
+                provider: Arc::clone(&slot.provider),
+                tools: slot.tools.clone(),
+                error: slot.error.clone(),
+                withheld: slot.provider.withheld(),
+            })
+            .collect();
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Snapshot::build(&listings));
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+}
+
+/// A tool whose contract and settings did not change keeps its compiled validator.
+fn reuse(old: &[Arc<RegisteredTool>], new: Vec<Arc<RegisteredTool>>) -> Vec<Arc<RegisteredTool>> {
+    let by_id: std::collections::HashMap<_, _> = old.iter().map(|tool| (&tool.definition().id, tool)).collect();
+    new.into_iter()
+        .map(|tool| match by_id.get(&tool.definition().id) {
+            Some(same) if same.hash() == tool.hash() && same.definition() == tool.definition() => Arc::clone(same),
+            _ => tool,
+        })
+        .collect()
+}

@@ -1,0 +1,146 @@
+//! The one executor. Each call passes the stages of SPEC section 8 in their order; a stage with no
+//! configuration passes through.
+
+mod account;
+mod pipeline;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolwright_core::approval::Approver;
+use toolwright_core::call::{ToolCall, check};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::context::{PartialSink, Services};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
+use toolwright_core::policy::Policy;
+use toolwright_core::session::{CallId, Session};
+use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
+
+use crate::queue::Queues;
+
+/// Settings and stores of the executor.
+pub struct ExecutorOptions {
+    /// Absolute limit of a call where nothing nearer sets one (SPEC section 8: five minutes).
+    pub timeout: Duration,
+    /// How long a cancelled or timed-out call may take to stop by itself before it is abandoned.
+    pub grace: Duration,
+    /// Cap on the text of a result, in bytes.
+    pub max_output: usize,
+    /// Calls that run in one turn.
+    pub calls_per_turn: usize,
+    /// The queues.
+    pub queues: Queues,
+    /// What running tools get.
+    pub services: Arc<Services>,
+    /// The account.
+    pub ledger: Arc<dyn LedgerStore>,
+    /// Standing approvals.
+    pub approvals: Arc<dyn ApprovalStore>,
+}
+
+impl ExecutorOptions {
+    /// SPEC defaults over the given services and stores.
+    #[must_use]
+    pub fn new(services: Arc<Services>, ledger: Arc<dyn LedgerStore>, approvals: Arc<dyn ApprovalStore>) -> Self {
+        Self {
+            timeout: Duration::from_secs(300),
+            grace: Duration::from_secs(2),
+            max_output: toolwright_core::output::DEFAULT_MAX_BYTES,
+            calls_per_turn: DEFAULT_CALLS_PER_TURN,
+            queues: Queues::default(),
+            services,
+            ledger,
+            approvals,
+        }
+    }
+}
+
+/// Makes the sink that takes one call's progress.
+pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
+
+/// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
+#[derive(Clone)]
+pub struct RunContext {
+    /// The session.
+    pub session: Arc<Session>,
+    /// Cancels every call of the batch.
+    pub cancel: Cancel,
+    /// Decides for every call.
+    pub policy: Arc<Policy>,
+    /// Answers where policy asks.
+    pub approver: Arc<dyn Approver>,
+    /// Where progress goes; `None`: to the events only.
+    pub partials: Option<PartialsFor>,
+    /// Limit of each call, nearer than the tool's and the executor's own.
+    pub timeout: Option<Duration>,
+    /// W3C trace context of the caller.
+    pub traceparent: Option<Arc<str>>,
+    /// The run whose journal notes every dispatch and outcome, for `run --resume`.
+    pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
+}
+
+/// The one executor. Shared by `Arc`.
+pub struct Executor {
+    pub(crate) options: ExecutorOptions,
+    pub(crate) locks: pipeline::RootLocks,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor").finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// An executor.
+    #[must_use]
+    pub fn new(options: ExecutorOptions) -> Arc<Self> {
+        Arc::new(Self { options, locks: pipeline::RootLocks::default() })
+    }
+
+    /// What running tools get.
+    #[must_use]
+    pub fn services(&self) -> &Arc<Services> {
+        &self.options.services
+    }
+
+    /// The queues, for settings that name one.
+    #[must_use]
+    pub fn queues(&self) -> &Queues {
+        &self.options.queues
+    }
+
+    /// The account.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<dyn LedgerStore> {
+        &self.options.ledger
+    }
+
+    /// Checks, plans and executes the calls of one turn against the snapshot that their author saw:
+    /// one outcome a call, in call order, whatever happens.
+    pub async fn run_calls(self: &Arc<Self>, calls: Vec<ToolCall>, snapshot: &Snapshot, run: &RunContext) -> Vec<Outcome> {
+        let principal = &run.session.principal;
+        let checked = calls.into_iter().map(|call| check(call, snapshot, principal)).collect();
+        self.execute(plan(checked, self.options.calls_per_turn), run).await
+    }
+
+    /// Executes a plan: stages in turn, the calls of a stage in parallel, outcomes in call order. A
+    /// rejected call skips to its end. Dropping the future cancels what runs.
+    pub async fn execute(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(plan.len());
+        for stage in plan.stages {
+            let calls = stage.into_iter().map(|planned| self.one(planned, run));
+            outcomes.extend(futures_util::future::join_all(calls).await);
+        }
+        outcomes
+    }
+
+    async fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> Outcome {
+        match planned {
+            Planned::Run(call) => self.run_one(*call, run).await,
+            Planned::Reject(rejection) => self.reject_one(*rejection, run).await,
+        }
+    }
+}

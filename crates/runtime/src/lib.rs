@@ -1,0 +1,24 @@
+//! The one executor, the live catalogue, and the stores and clocks that they need.
+//!
+//! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
+
+pub mod approvals;
+pub mod catalogue;
+pub mod clock;
+pub mod events;
+pub mod executor;
+pub mod files;
+pub mod outputs;
+pub mod queue;
+pub mod redact;
+pub mod store;
+
+pub use catalogue::Catalogue;
+pub use clock::SystemClock;
+pub use events::EventHub;
+pub use executor::{Executor, ExecutorOptions, RunContext};
+pub use files::SessionFiles;
+pub use outputs::OutputFiles;
+pub use queue::{QueueSpec, Queues};
+pub use redact::SecretRedactor;
+pub use store::SqliteStore;

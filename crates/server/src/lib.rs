@@ -1,0 +1,1 @@
+//! Serving the catalogue to MCP clients over stdio and HTTP.

@@ -1,0 +1,1 @@
+//! For tests only: a scripted model server, a misbehaving MCP server, fixtures.

@@ -1,0 +1,1 @@
+//! Toolwright: the library that users depend on, and the command-line program.
