@@ -99,7 +99,10 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Resu
     }
     let mut provenance = Provenance::default();
     let mut arguments = parse_arguments(call.arguments, &mut provenance).map_err(|message| {
-        reject(ToolError::new(ErrorKind::InvalidParameters, format!("the arguments of {} {message}", entry.wire_name)), Vec::new())
+        reject(
+            ToolError::new(ErrorKind::InvalidParameters, format!("the arguments of {} {message}", entry.wire_name)),
+            Vec::new(),
+        )
     })?;
     if entry.tool.origin() == Origin::Own
         && let Some(schema) = &entry.definition().parameters
@@ -112,7 +115,11 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Resu
                 let violations = schema.violations(&arguments);
                 // A bare name was a guess: arguments that do not fit say that it was a wrong one.
                 if matched == NameMatch::Bare {
-                    return Err(unknown(&ToolCall { id: call.id.clone(), name: call.name, arguments: RawArguments::Value(arguments) }, snapshot, std::slice::from_ref(&entry.wire_name)));
+                    return Err(unknown(
+                        &ToolCall { id: call.id.clone(), name: call.name, arguments: RawArguments::Value(arguments) },
+                        snapshot,
+                        std::slice::from_ref(&entry.wire_name),
+                    ));
                 }
                 return Err(reject(invalid(entry, &violations), violations));
             }
@@ -219,7 +226,8 @@ mod tests {
         limited.allowed_roles = vec!["ops".into()];
         let foreign = ToolDefinition::new(ToolId::parse("gh:get@0.0.0").expect("id"), "", Some(schema));
         let unschemed = ToolDefinition::new(ToolId::parse("gh:any@0.0.0").expect("id"), "", None);
-        let broken = ToolDefinition::new(ToolId::parse("gh:broken@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));
+        let broken =
+            ToolDefinition::new(ToolId::parse("gh:broken@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));
         Snapshot::build(&[Listing {
             provider: Arc::new(Empty),
             tools: vec![
@@ -269,8 +277,14 @@ mod tests {
 
     #[test]
     fn tools_without_a_working_schema_say_so() {
-        assert_eq!(run("gh__any", RawArguments::Value(json!({"x": 1}))).expect("valid").unvalidated, Some(NoSchemaMode::HumanApproval));
-        assert_eq!(run("gh__broken", RawArguments::Value(json!({}))).expect("valid").unvalidated, Some(NoSchemaMode::Full));
+        assert_eq!(
+            run("gh__any", RawArguments::Value(json!({"x": 1}))).expect("valid").unvalidated,
+            Some(NoSchemaMode::HumanApproval)
+        );
+        assert_eq!(
+            run("gh__broken", RawArguments::Value(json!({}))).expect("valid").unvalidated,
+            Some(NoSchemaMode::Full)
+        );
         assert_eq!(run("fs__read", RawArguments::Value(json!({"path": "a"}))).expect("valid").unvalidated, None);
     }
 

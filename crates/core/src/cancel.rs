@@ -20,6 +20,8 @@ pub enum CancelCause {
     Shutdown,
     /// The run's own limit (wall time, money, turns) was reached.
     RunLimit,
+    /// The call ran out of its own time.
+    Deadline,
 }
 
 impl CancelCause {
@@ -31,6 +33,7 @@ impl CancelCause {
             Self::Sibling => "because a call of the same turn ended it",
             Self::Shutdown => "because Toolwright is shutting down",
             Self::RunLimit => "because the run reached a limit",
+            Self::Deadline => "because its time was up",
         }
     }
 }
@@ -137,7 +140,8 @@ mod tests {
     fn a_waiter_wakes() {
         let parent = Cancel::new();
         let child = parent.child();
-        let waiter = std::thread::spawn(move || futures_util::future::FutureExt::boxed(async move { child.cancelled().await }));
+        let waiter =
+            std::thread::spawn(move || futures_util::future::FutureExt::boxed(async move { child.cancelled().await }));
         let future = waiter.join().expect("thread");
         parent.cancel(CancelCause::User);
         assert_eq!(future.now_or_never(), Some(CancelCause::User));

@@ -388,7 +388,10 @@ impl Snapshot {
                     if owner == index {
                         issue(format!("{id} is listed twice by the same provider; the first is kept"));
                     } else {
-                        issue(format!("{id} is already provided by {}; this one is ignored", listings[owner].provider.name()));
+                        issue(format!(
+                            "{id} is already provided by {}; this one is ignored",
+                            listings[owner].provider.name()
+                        ));
                     }
                 } else {
                     by_id.insert(id.clone(), chosen.len());
@@ -439,7 +442,8 @@ impl Snapshot {
     /// A table of shorter names for clients that cap them; index-compatible with [`Snapshot::list`].
     #[must_use]
     pub fn names_within(&self, max: usize) -> NameTable {
-        let position: HashMap<&str, usize> = self.providers.iter().enumerate().map(|(n, p)| (p.name.as_str(), n)).collect();
+        let position: HashMap<&str, usize> =
+            self.providers.iter().enumerate().map(|(n, p)| (p.name.as_str(), n)).collect();
         let index_of = |entry: &Entry| position.get(entry.provider.name()).copied().unwrap_or(0);
         name_table(self.entries.iter().map(|entry| (index_of(entry), &*entry.tool)), max)
     }
@@ -507,11 +511,17 @@ mod tests {
     }
 
     fn own(id: &str) -> Arc<RegisteredTool> {
-        RegisteredTool::own(ToolDefinition::new(ToolId::parse(id).expect("id"), "d", Some(json!({"type": "object"})))).expect("tool")
+        RegisteredTool::own(ToolDefinition::new(ToolId::parse(id).expect("id"), "d", Some(json!({"type": "object"}))))
+            .expect("tool")
     }
 
     fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>, error: Option<&str>) -> Listing {
-        Listing { provider: Arc::new(Fake(name)), tools, error: error.map(Into::into), withheld: vec![("Drop".into(), "filtered by tools_denied".into())] }
+        Listing {
+            provider: Arc::new(Fake(name)),
+            tools,
+            error: error.map(Into::into),
+            withheld: vec![("Drop".into(), "filtered by tools_denied".into())],
+        }
     }
 
     #[test]
@@ -530,7 +540,11 @@ mod tests {
     #[test]
     fn a_foreign_tool_may_not_take_a_reserved_namespace() {
         let id = ToolId::parse("fs:read@0.0.0").expect("id");
-        let snapshot = Snapshot::build(&[listing("evil", vec![RegisteredTool::foreign(ToolDefinition::new(id, "", None), "read")], None)]);
+        let snapshot = Snapshot::build(&[listing(
+            "evil",
+            vec![RegisteredTool::foreign(ToolDefinition::new(id, "", None), "read")],
+            None,
+        )]);
         assert!(snapshot.list().is_empty());
         assert!(snapshot.issues()[0].message.contains("reserved"));
     }

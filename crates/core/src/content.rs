@@ -87,8 +87,12 @@ impl ContentBlock {
     pub fn stand_in(&self) -> String {
         match self {
             Self::Text { text, .. } => text.clone(),
-            Self::Image { mime_type, data, .. } => format!("[image, {mime_type}, {} bytes of base64, not shown]", data.len()),
-            Self::Audio { mime_type, data, .. } => format!("[audio, {mime_type}, {} bytes of base64, not shown]", data.len()),
+            Self::Image { mime_type, data, .. } => {
+                format!("[image, {mime_type}, {} bytes of base64, not shown]", data.len())
+            }
+            Self::Audio { mime_type, data, .. } => {
+                format!("[audio, {mime_type}, {} bytes of base64, not shown]", data.len())
+            }
             Self::Resource { resource, .. } => {
                 let uri = resource.get("uri").and_then(Value::as_str).unwrap_or("unnamed");
                 match resource.get("text").and_then(Value::as_str) {

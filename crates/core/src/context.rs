@@ -11,8 +11,8 @@ use std::time::{Instant, SystemTime};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::canonical::ContentHash;
 use crate::cancel::Cancel;
+use crate::canonical::ContentHash;
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::model::{ModelClient, NoModel, Usage};
@@ -40,7 +40,10 @@ pub struct ToolContext {
 
 impl fmt::Debug for ToolContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolContext").field("call_id", &self.call_id).field("session", &self.session.id).finish_non_exhaustive()
+        f.debug_struct("ToolContext")
+            .field("call_id", &self.call_id)
+            .field("session", &self.session.id)
+            .finish_non_exhaustive()
     }
 }
 

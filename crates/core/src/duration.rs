@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
 pub fn format(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, size) in [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
-        if millis >= size && millis % size == 0 {
+        if millis >= size && millis.is_multiple_of(size) {
             return format!("{}{unit}", millis / size);
         }
     }
@@ -59,7 +59,6 @@ pub mod option {
     ///
     /// # Errors
     /// Those of the serializer.
-    #[expect(clippy::ref_option, reason = "the signature serde's `with` asks for")]
     pub fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(duration) => serializer.serialize_str(&super::format(*duration)),

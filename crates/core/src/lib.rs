@@ -32,7 +32,9 @@ pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
 pub use call::{RawArguments, Rejection, ToolCall, ValidCall, check};
 pub use cancel::{Cancel, CancelCause};
 pub use canonical::ContentHash;
-pub use catalogue::{Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot};
+pub use catalogue::{
+    Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot,
+};
 pub use content::ContentBlock;
 pub use context::{Clock, Redactor, Services, ToolContext};
 pub use definition::{Effects, ToolDefinition};

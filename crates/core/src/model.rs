@@ -287,6 +287,9 @@ impl ModelClient for NoModel {
         _events: &dyn ModelEvents,
         _cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
-        Err(ModelError::new(ModelErrorKind::Unsupported, format!("no model client is configured to answer for `{model}`")))
+        Err(ModelError::new(
+            ModelErrorKind::Unsupported,
+            format!("no model client is configured to answer for `{model}`"),
+        ))
     }
 }

@@ -19,8 +19,8 @@ pub const UNVERSIONED: &str = "0.0.0";
 /// Namespaces that belong to Toolwright itself. A configured server that asks for one is renamed
 /// (see [`server_namespace`]); a provider registered from Rust is refused.
 pub const RESERVED_NAMESPACES: &[&str] = &[
-    "agent", "channel", "client", "code", "fs", "group", "job", "llm", "media", "memory", "output", "rest",
-    "router", "shell", "tools", "trigger", "web",
+    "agent", "channel", "client", "code", "fs", "group", "job", "llm", "media", "memory", "output", "rest", "router",
+    "shell", "tools", "trigger", "web",
 ];
 
 /// Why a string is not a tool id.
@@ -94,11 +94,8 @@ impl ToolId {
     /// # Errors
     /// [`IdError`] when `namespace` is illegal. The raw name never fails.
     pub fn foreign(namespace: &str, raw_name: &str) -> Result<Self, IdError> {
-        let mut name: String = raw_name
-            .chars()
-            .flat_map(char::to_lowercase)
-            .map(|c| if is_id_char(c) { c } else { '_' })
-            .collect();
+        let mut name: String =
+            raw_name.chars().flat_map(char::to_lowercase).map(|c| if is_id_char(c) { c } else { '_' }).collect();
         if name.is_empty() {
             name.push('_');
         }

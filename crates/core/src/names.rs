@@ -109,7 +109,11 @@ impl NameTable {
             let plain = candidate(index);
             let stands = highest.get(tools[index].id.without_version()) == Some(&index);
             let alone = claims.get(&plain) == Some(&1) && !self.by_wire.contains_key(&plain);
-            let name = if stands && alone && plain.len() <= max { plain } else { self.free_hashed(&plain, tools[index].id, max) };
+            let name = if stands && alone && plain.len() <= max {
+                plain
+            } else {
+                self.free_hashed(&plain, tools[index].id, max)
+            };
             self.by_wire.insert(name.clone(), index);
             self.wire[index] = name;
         }
@@ -290,7 +294,12 @@ mod tests {
         let tools: Vec<_> = id
             .iter()
             .enumerate()
-            .map(|(n, (p, id, raw))| NamedTool { provider: *p, id, raw_name: raw, aliases: if n == 0 { &aliases } else { &[] } })
+            .map(|(n, (p, id, raw))| NamedTool {
+                provider: *p,
+                id,
+                raw_name: raw,
+                aliases: if n == 0 { &aliases } else { &[] },
+            })
             .collect();
         let table = NameTable::build(&tools, 64);
         for (written, expect) in [

@@ -40,9 +40,18 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
     let tail = ceil_boundary(text, text.len() - max / 3);
     // Whole lines read better, where one ends near enough.
     let head = text[..head].rfind('\n').filter(|&end| end * 2 > head).map_or(head, |end| end + 1);
-    let tail = text[tail..].find('\n').map(|n| tail + n + 1).filter(|&start| (text.len() - start) * 2 > text.len() - tail).unwrap_or(tail);
+    let tail = text[tail..]
+        .find('\n')
+        .map(|n| tail + n + 1)
+        .filter(|&start| (text.len() - start) * 2 > text.len() - tail)
+        .unwrap_or(tail);
     let cut = tail - head;
-    format!("{}\n[… toolwright cut {cut} of {} bytes here …]\n{}", text[..head].trim_end_matches('\n'), text.len(), &text[tail..])
+    format!(
+        "{}\n[… toolwright cut {cut} of {} bytes here …]\n{}",
+        text[..head].trim_end_matches('\n'),
+        text.len(),
+        &text[tail..]
+    )
 }
 
 fn floor_boundary(text: &str, index: usize) -> usize {

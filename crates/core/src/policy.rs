@@ -166,7 +166,8 @@ impl Policy {
         for (index, rule) in self.rules.iter().enumerate() {
             let counts = self.profile != Profile::Owner || rule.effect == Effect::Deny;
             if counts && rule.matches(query) {
-                let reason = rule.reason.clone().unwrap_or_else(|| format!("rule {} says {}", index + 1, rule.effect.as_str()));
+                let reason =
+                    rule.reason.clone().unwrap_or_else(|| format!("rule {} says {}", index + 1, rule.effect.as_str()));
                 return Decision { effect: rule.effect, rule: format!("rule {}", index + 1), reason };
             }
         }
@@ -181,7 +182,9 @@ impl Policy {
             return (Effect::Allow, "the owner's own call");
         }
         match query.unvalidated {
-            Some(NoSchemaMode::HumanApproval) => return (Effect::Ask, "its arguments cannot be validated: a person decides"),
+            Some(NoSchemaMode::HumanApproval) => {
+                return (Effect::Ask, "its arguments cannot be validated: a person decides");
+            }
             Some(NoSchemaMode::ReadOnly) if !reads => {
                 return (Effect::Ask, "its arguments cannot be validated and it may write");
             }
@@ -282,9 +285,11 @@ mod tests {
         let foreign = query(&read, HintTrust::Foreign);
         check(&Policy::of(Profile::Ask), &foreign, Effect::Ask, "profile ask");
         let mut policy = Policy::of(Profile::Ask);
-        policy.rules = serde_json::from_value(json!([{"effect": "allow", "effects": {"read_only": true}}])).expect("rules");
+        policy.rules =
+            serde_json::from_value(json!([{"effect": "allow", "effects": {"read_only": true}}])).expect("rules");
         check(&policy, &foreign, Effect::Ask, "profile ask");
-        policy.rules = serde_json::from_value(json!([{"effect": "deny", "effects": {"read_only": true}}])).expect("rules");
+        policy.rules =
+            serde_json::from_value(json!([{"effect": "deny", "effects": {"read_only": true}}])).expect("rules");
         check(&policy, &foreign, Effect::Deny, "rule 1");
     }
 
@@ -310,15 +315,25 @@ mod tests {
         ] {
             let mut rule = selector.clone();
             rule["effect"] = json!("deny");
-            let policy: Policy = serde_json::from_value(json!({"profile": "trusted", "rules": [rule, {"effect": "ask"}]})).expect("policy");
-            check(&policy, &own, if matches { Effect::Deny } else { Effect::Ask }, if matches { "rule 1" } else { "rule 2" });
+            let policy: Policy =
+                serde_json::from_value(json!({"profile": "trusted", "rules": [rule, {"effect": "ask"}]}))
+                    .expect("policy");
+            check(
+                &policy,
+                &own,
+                if matches { Effect::Deny } else { Effect::Ask },
+                if matches { "rule 1" } else { "rule 2" },
+            );
         }
     }
 
     #[test]
     fn the_owner_is_bound_by_deny_rules_only() {
         let write = tool("fs:write@1.0.0", Effects::WRITE);
-        let policy: Policy = serde_json::from_value(json!({"profile": "owner", "rules": [{"effect": "ask"}, {"effect": "deny", "tool": "fs:write"}]})).expect("policy");
+        let policy: Policy = serde_json::from_value(
+            json!({"profile": "owner", "rules": [{"effect": "ask"}, {"effect": "deny", "tool": "fs:write"}]}),
+        )
+        .expect("policy");
         check(&policy, &query(&write, HintTrust::Trusted), Effect::Deny, "rule 2");
     }
 

@@ -141,7 +141,13 @@ pub trait OutputStore: Send + Sync {
         Err(Unsupported("the output store").into())
     }
     /// Reads at most `limit` bytes from byte `offset`.
-    async fn read(&self, _session: &SessionId, _handle: &str, _offset: u64, _limit: usize) -> Result<OutputSlice, StoreError> {
+    async fn read(
+        &self,
+        _session: &SessionId,
+        _handle: &str,
+        _offset: u64,
+        _limit: usize,
+    ) -> Result<OutputSlice, StoreError> {
         Err(Unsupported("the output store").into())
     }
     /// Whether the session has stored anything, so that the reading tools are worth listing.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::catalogue::{CallScope, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, RegistrationError};
+use crate::catalogue::{
+    CallScope, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, RegistrationError,
+};
 use crate::context::ToolContext;
 use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
@@ -45,7 +47,11 @@ impl StaticProvider {
     ///
     /// # Errors
     /// [`RegistrationError`] for a tool that breaks the registration rules; nothing is registered then.
-    pub fn new(name: impl Into<String>, kind: ProviderKind, tools: Vec<Arc<dyn Tool>>) -> Result<Self, RegistrationError> {
+    pub fn new(
+        name: impl Into<String>,
+        kind: ProviderKind,
+        tools: Vec<Arc<dyn Tool>>,
+    ) -> Result<Self, RegistrationError> {
         let mut registered = Vec::with_capacity(tools.len());
         let mut by_name = HashMap::with_capacity(tools.len());
         for tool in tools {
@@ -74,7 +80,10 @@ impl Provider for StaticProvider {
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         match self.by_name.get(call.raw_name) {
             Some(tool) => tool.run(call.arguments, context).await,
-            None => Err(ToolError::new(ErrorKind::InternalError, format!("provider {} lost its tool {}", self.name, call.raw_name))),
+            None => Err(ToolError::new(
+                ErrorKind::InternalError,
+                format!("provider {} lost its tool {}", self.name, call.raw_name),
+            )),
         }
     }
 

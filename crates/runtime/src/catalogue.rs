@@ -131,7 +131,8 @@ impl Catalogue {
                 slot.error = Some(error);
             }
         }
-        let event = Event::ProviderChanged { provider: name.to_owned(), tools: slot.tools.len(), error: slot.error.clone() };
+        let event =
+            Event::ProviderChanged { provider: name.to_owned(), tools: slot.tools.len(), error: slot.error.clone() };
         self.publish(&slots);
         drop(slots);
         self.events.emit(event);

@@ -2,7 +2,6 @@
 //!
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
-pub mod approvals;
 pub mod catalogue;
 pub mod clock;
 pub mod events;

@@ -61,14 +61,12 @@ impl CompiledSchema {
     /// # Errors
     /// [`SchemaError`] for anything that is not a schema, an unresolvable or a remote `$ref`.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        jsonschema::options()
-            .with_retriever(RefuseRemote)
-            .build(schema)
-            .map(|validator| Self { validator })
-            .map_err(|error| SchemaError {
+        jsonschema::options().with_retriever(RefuseRemote).build(schema).map(|validator| Self { validator }).map_err(
+            |error| SchemaError {
                 path: error.instance_path().to_string(),
                 message: shorten(&with_sources(&error), 400),
-            })
+            },
+        )
     }
 
     /// Whether `value` is valid. The fast path: no message is built.
@@ -116,13 +114,22 @@ fn message(error: &ValidationError<'_>) -> String {
         }
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            format!("unknown property {}; remove it", unexpected.iter().map(|p| format!("\"{p}\"")).collect::<Vec<_>>().join(", "))
+            format!(
+                "unknown property {}; remove it",
+                unexpected.iter().map(|p| format!("\"{p}\"")).collect::<Vec<_>>().join(", ")
+            )
         }
-        ValidationErrorKind::Enum { options } => format!("{} is not one of {}", got(), shorten(&options.to_string(), 400)),
-        ValidationErrorKind::Constant { expected_value } => format!("expected exactly {}, got {}", quote(expected_value), got()),
+        ValidationErrorKind::Enum { options } => {
+            format!("{} is not one of {}", got(), shorten(&options.to_string(), 400))
+        }
+        ValidationErrorKind::Constant { expected_value } => {
+            format!("expected exactly {}, got {}", quote(expected_value), got())
+        }
         ValidationErrorKind::AnyOf { .. } => format!("{} matches none of the allowed shapes (anyOf)", got()),
         ValidationErrorKind::OneOfNotValid { .. } => format!("{} matches none of the allowed shapes (oneOf)", got()),
-        ValidationErrorKind::OneOfMultipleValid { .. } => format!("{} matches more than one of the allowed shapes (oneOf)", got()),
+        ValidationErrorKind::OneOfMultipleValid { .. } => {
+            format!("{} matches more than one of the allowed shapes (oneOf)", got())
+        }
         ValidationErrorKind::Pattern { pattern } => format!("{} does not match the pattern {pattern}", got()),
         ValidationErrorKind::Format { format } => format!("{} is not a valid {format}", got()),
         ValidationErrorKind::PropertyNames { error } => format!("illegal property name: {}", message(error)),

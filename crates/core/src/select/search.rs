@@ -47,7 +47,9 @@ pub fn search(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFil
         .list()
         .iter()
         .filter(|entry| filter.passes(entry))
-        .filter_map(|entry| score(entry, &words).map(|(score, reason)| SearchHit { entry: Arc::clone(entry), score, reason }))
+        .filter_map(|entry| {
+            score(entry, &words).map(|(score, reason)| SearchHit { entry: Arc::clone(entry), score, reason })
+        })
         .collect();
     hits.sort_by(|a, b| b.score.total_cmp(&a.score));
     hits.truncate(limit);

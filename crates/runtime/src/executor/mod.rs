@@ -3,6 +3,7 @@
 
 mod account;
 mod pipeline;
+mod seams;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,8 @@ use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
 
 use crate::queue::Queues;
+
+pub use self::seams::{ContextBudget, InputGuard, ResponseCache, Verdict};
 
 /// Settings and stores of the executor.
 pub struct ExecutorOptions {
@@ -38,6 +41,12 @@ pub struct ExecutorOptions {
     pub ledger: Arc<dyn LedgerStore>,
     /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,
+    /// Input guards, in order.
+    pub guards: Vec<Arc<dyn InputGuard>>,
+    /// The response cache.
+    pub cache: Option<Arc<dyn ResponseCache>>,
+    /// The conversation's budget.
+    pub budget: Option<Arc<dyn ContextBudget>>,
 }
 
 impl ExecutorOptions {
@@ -53,6 +62,9 @@ impl ExecutorOptions {
             services,
             ledger,
             approvals,
+            guards: Vec::new(),
+            cache: None,
+            budget: None,
         }
     }
 }
@@ -83,8 +95,8 @@ pub struct RunContext {
 
 /// The one executor. Shared by `Arc`.
 pub struct Executor {
-    pub(crate) options: ExecutorOptions,
-    pub(crate) locks: pipeline::RootLocks,
+    options: ExecutorOptions,
+    locks: pipeline::RootLocks,
 }
 
 impl std::fmt::Debug for Executor {
@@ -120,7 +132,12 @@ impl Executor {
 
     /// Checks, plans and executes the calls of one turn against the snapshot that their author saw:
     /// one outcome a call, in call order, whatever happens.
-    pub async fn run_calls(self: &Arc<Self>, calls: Vec<ToolCall>, snapshot: &Snapshot, run: &RunContext) -> Vec<Outcome> {
+    pub async fn run_calls(
+        self: &Arc<Self>,
+        calls: Vec<ToolCall>,
+        snapshot: &Snapshot,
+        run: &RunContext,
+    ) -> Vec<Outcome> {
         let principal = &run.session.principal;
         let checked = calls.into_iter().map(|call| check(call, snapshot, principal)).collect();
         self.execute(plan(checked, self.options.calls_per_turn), run).await

@@ -1,0 +1,90 @@
+//! The end of every call: its outcome is noted, told and entered in the account, whatever it is.
+
+use std::time::Instant;
+
+use toolwright_core::call::Rejection;
+use toolwright_core::catalogue::Entry;
+use toolwright_core::event::Event;
+use toolwright_core::model::Usage;
+use toolwright_core::outcome::{Outcome, Validated};
+use toolwright_core::store::LedgerEntry;
+
+use super::{Executor, RunContext};
+
+/// What the account says of a call besides its outcome.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    /// Characters of arguments.
+    pub(super) characters_in: usize,
+    /// What decided that it may, or may not, run.
+    pub(super) decided_by: String,
+}
+
+impl Executor {
+    /// The end of a call that never came to run.
+    pub(super) async fn reject_one(&self, rejection: Rejection, run: &RunContext) -> Outcome {
+        let started = self.options.services.clock.now();
+        let outcome = Outcome::failed(rejection.call_id, rejection.error);
+        let account = Account { characters_in: 0, decided_by: "check".into() };
+        self.finish(outcome, rejection.entry.as_deref(), account, started, run).await
+    }
+
+    /// Completes an outcome with what is known of the tool, tells observers, and enters it in ledger
+    /// and journal. A sink that fails is logged; it never changes the outcome.
+    pub(super) async fn finish(
+        &self,
+        mut outcome: Outcome,
+        entry: Option<&Entry>,
+        account: Account,
+        started: Instant,
+        run: &RunContext,
+    ) -> Outcome {
+        let services = &self.options.services;
+        outcome.latency = services.clock.now().saturating_duration_since(started);
+        if let Some(entry) = entry {
+            outcome.tool = Some(entry.id().clone());
+            outcome.kind = Some(entry.provider.kind());
+            outcome.namespace = entry.id().namespace().to_owned();
+        }
+        if outcome.pending.is_some() {
+            return outcome;
+        }
+        if let Some((journal, id)) = &run.journal
+            && let Err(error) = journal.call_finished(id, &outcome).await
+        {
+            tracing::error!(run = &**id, "an outcome was not journalled: {error}");
+        }
+        let characters_out =
+            outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
+        let latency_ms = u64::try_from(outcome.latency.as_millis()).unwrap_or(u64::MAX);
+        let kind = outcome.error.as_ref().map(toolwright_core::ToolError::kind);
+        services.events.emit(Event::ToolFinished {
+            session: run.session.id.clone(),
+            call: outcome.call_id.clone(),
+            tool: outcome.tool.clone(),
+            namespace: outcome.namespace.clone(),
+            ok: outcome.ok,
+            error: kind,
+            message: outcome.error.as_ref().map(|error| services.redactor.redact(error.message()).into_owned()),
+            latency_ms,
+            characters_in: account.characters_in,
+            characters_out,
+        });
+        self.options.ledger.append(LedgerEntry {
+            at_ms: services.clock.wall_ms(),
+            session: run.session.id.clone(),
+            principal: run.session.principal.id.clone(),
+            kind: "tool".into(),
+            call: Some(outcome.call_id.clone()),
+            name: outcome.tool.as_ref().map(ToString::to_string).unwrap_or_default(),
+            status: kind.map_or("ok", toolwright_core::ErrorKind::as_str).to_owned(),
+            latency_ms,
+            characters_in: account.characters_in as u64,
+            characters_out: characters_out as u64,
+            usage: Usage::default(),
+            validated: outcome.validated == Validated(true),
+            decided_by: account.decided_by,
+        });
+        outcome
+    }
+}

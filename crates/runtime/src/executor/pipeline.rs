@@ -1,0 +1,440 @@
+//! The stages of one call, in the order of SPEC section 8:
+//! guards, policy, approval, cache, slot, lock, timeout, run, cap, budget, ledger, result.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedMutexGuard;
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
+use toolwright_core::call::ValidCall;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::{CallScope, Entry, ProviderCall};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::context::{PartialSink, ToolContext};
+use toolwright_core::definition::Concurrency;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::{Event, Partial};
+use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
+use toolwright_core::output::{countable_text, head_and_tail, stored_message, stored_note, text_bytes};
+use toolwright_core::policy::{Decision, Effect, PolicyQuery};
+use toolwright_core::session::CallId;
+
+use super::account::Account;
+use super::seams::{Verdict, cache_key};
+use super::{Executor, RunContext};
+
+/// One lock per workspace root, so that file and shell changes never race (SPEC section 8).
+#[derive(Debug, Default)]
+pub(super) struct RootLocks {
+    locks: Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// How long a call waits for an exclusive lock.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
+
+/// How a call ended before it had an output.
+enum Stop {
+    /// An error is its result.
+    Failed(ToolError),
+    /// A person said to leave it out: a neutral result.
+    Skipped,
+    /// A person must decide, later.
+    Pending(Box<ApprovalRequest>),
+}
+
+impl From<ToolError> for Stop {
+    fn from(error: ToolError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Executor {
+    pub(super) async fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Outcome {
+        let started = self.options.services.clock.now();
+        let entry = Arc::clone(&call.entry);
+        let id = call.id.clone();
+        let validated = Validated(call.unvalidated.is_none());
+        let mut account = Account { characters_in: argument_length(&call), decided_by: String::new() };
+        let result = self.stages(call, run, &mut account).await;
+        let mut outcome = match result {
+            Ok(output) => self.cap(id, output, &entry, run).await,
+            Err(Stop::Failed(error)) => Outcome::failed(id, error),
+            Err(Stop::Skipped) => neutral(id),
+            Err(Stop::Pending(request)) => Outcome {
+                pending: Some(*request),
+                ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
+            },
+        };
+        outcome.validated = validated;
+        if let Some(budget) = &self.options.budget {
+            outcome = budget.admit(outcome).await;
+        }
+        self.finish(outcome, Some(&entry), account, started, run).await
+    }
+
+    /// Everything between a checked call and the tool's own output.
+    async fn stages(
+        self: &Arc<Self>,
+        mut call: ValidCall,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<ToolOutput, Stop> {
+        if let Some(cause) = run.cancel.cause() {
+            return Err(ToolError::canceled(cause).into());
+        }
+        if call.entry.definition().provider_native.is_some() {
+            let message = format!("{} is run by the model's own provider, not here", call.entry.id());
+            return Err(ToolError::new(ErrorKind::NotPermitted, message).into());
+        }
+        let ask = self.guards(&mut call, run).await?;
+        let mut decision = self.policy(&call, run);
+        if let (Effect::Allow, Some(reason)) = (decision.effect, ask) {
+            decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
+        }
+        account.decided_by.clone_from(&decision.rule);
+        match decision.effect {
+            Effect::Allow => {}
+            Effect::Deny => return Err(denied(&call.entry, &decision.reason).into()),
+            Effect::Ask => self.approval(&call, &decision, run).await?,
+        }
+        let Some(cache) = &self.options.cache else { return self.in_turn(call, run).await };
+        let Some((key, ttl)) = cache_key(&call, run, decision.effect == Effect::Ask) else {
+            return self.in_turn(call, run).await;
+        };
+        if let Some(output) = cache.get(&key).await {
+            return Ok(output.with_extra("cached", true));
+        }
+        let output = self.in_turn(call, run).await?;
+        if !output.is_error {
+            cache.put(&key, ttl, &output).await;
+        }
+        Ok(output)
+    }
+
+    /// Waits for the call's slot and lock, then runs it; both are given back however it ends.
+    async fn in_turn(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Result<ToolOutput, Stop> {
+        let _slot = self.slot(&call, run).await?;
+        let _lock = self.lock(&call, run).await?;
+        Ok(self.run_tool(call, run).await?)
+    }
+
+    /// The reason of a guard that wants a person to decide, if one does.
+    async fn guards(&self, call: &mut ValidCall, run: &RunContext) -> Result<Option<String>, ToolError> {
+        for guard in &self.options.guards {
+            match guard.judge(call, run).await {
+                Verdict::Allow => {}
+                Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
+                Verdict::Ask(reason) => return Ok(Some(reason)),
+                Verdict::Rewrite(arguments) => {
+                    if let Ok(Some(schema)) = call.entry.tool.schema()
+                        && !schema.is_valid(&arguments)
+                    {
+                        let message =
+                            format!("a guard rewrote the arguments of {} to something invalid", call.entry.id());
+                        return Err(ToolError::new(ErrorKind::InvalidParameters, message));
+                    }
+                    call.arguments = arguments;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn policy(&self, call: &ValidCall, run: &RunContext) -> Decision {
+        let entry = &call.entry;
+        let scope = entry.provider.scope(entry.tool.raw_name(), &call.arguments, &run.session);
+        run.policy.decide(&PolicyQuery {
+            definition: entry.definition(),
+            trust: entry.provider.trust(),
+            roles: &run.session.principal.roles,
+            inside_workspace: scope == CallScope::Workspace,
+            unvalidated: call.unvalidated,
+        })
+    }
+
+    async fn approval(&self, call: &ValidCall, decision: &Decision, run: &RunContext) -> Result<(), Stop> {
+        let (id, hash, scope) = (call.entry.id(), call.entry.tool.hash(), run.session.id.as_str());
+        // A store that cannot answer has approved nothing: the person is asked again.
+        if self.options.approvals.is_approved(scope, id, hash).await.unwrap_or(false) {
+            return Ok(());
+        }
+        let events = &self.options.services.events;
+        events.emit(Event::ApprovalRequested {
+            call: call.id.clone(),
+            tool: id.clone(),
+            reason: decision.reason.clone(),
+        });
+        let request = ApprovalRequest {
+            call_id: call.id.clone(),
+            session: run.session.id.clone(),
+            tool: id.clone(),
+            definition: hash,
+            arguments: call.arguments.clone(),
+            effects: call.entry.definition().effects,
+            reason: decision.reason.clone(),
+        };
+        let answer = tokio::select! {
+            answer = run.approver.ask(&request) => answer,
+            cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause).into()),
+        };
+        let word = match &answer {
+            ApprovalDecision::Approve => "approve",
+            ApprovalDecision::Always => "always",
+            ApprovalDecision::Deny { .. } => "deny",
+            ApprovalDecision::Skip => "skip",
+            ApprovalDecision::Later => "later",
+        };
+        events.emit(Event::ApprovalDecided { call: call.id.clone(), tool: id.clone(), decision: word.into() });
+        match answer {
+            ApprovalDecision::Approve => Ok(()),
+            ApprovalDecision::Always => {
+                if let Err(error) = self.options.approvals.approve_always(scope, id, hash).await {
+                    tracing::warn!(tool = %id, "`always` was not kept: {error}");
+                }
+                Ok(())
+            }
+            ApprovalDecision::Deny { reason } => Err(denied(&call.entry, &reason).into()),
+            ApprovalDecision::Skip => Err(Stop::Skipped),
+            ApprovalDecision::Later => Err(Stop::Pending(Box::new(request))),
+        }
+    }
+
+    async fn slot(&self, call: &ValidCall, run: &RunContext) -> Result<crate::queue::Slot, ToolError> {
+        let definition = call.entry.definition();
+        let on_wait = |queue: &str| self.waits(call, queue);
+        let provider = call.entry.provider.name();
+        self.options.queues.acquire(definition.queue.as_deref(), provider, &definition.id, &run.cancel, on_wait).await
+    }
+
+    async fn lock(&self, call: &ValidCall, run: &RunContext) -> Result<Option<OwnedMutexGuard<()>>, ToolError> {
+        if call.entry.definition().concurrency != Concurrency::Exclusive {
+            return Ok(None);
+        }
+        let lock = {
+            let mut locks = self.locks.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(run.session.root.clone()).or_default())
+        };
+        if let Ok(guard) = Arc::clone(&lock).try_lock_owned() {
+            return Ok(Some(guard));
+        }
+        self.waits(call, "the workspace lock");
+        tokio::select! {
+            guard = lock.lock_owned() => Ok(Some(guard)),
+            cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
+            () = tokio::time::sleep(LOCK_WAIT) => {
+                let message = format!("another exclusive tool held the lock of {} for {LOCK_WAIT:?}", run.session.root.display());
+                Err(ToolError::new(ErrorKind::LimitExceeded, message).retryable())
+            }
+        }
+    }
+
+    fn waits(&self, call: &ValidCall, queue: &str) {
+        let (call_id, tool) = (call.id.clone(), call.entry.id().clone());
+        self.options.services.events.emit(Event::ToolWait { call: call_id, tool, queue: queue.to_owned() });
+    }
+
+    /// Runs the tool on a task of its own, so that a panic stays there and a dropped caller still lets
+    /// the tool see its cancellation.
+    async fn run_tool(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Result<ToolOutput, ToolError> {
+        if let Some((journal, id)) = &run.journal {
+            // Without the note a crash could repeat an effect: no note, no dispatch.
+            journal.call_dispatched(id, &call.id).await?;
+        }
+        let services = &self.options.services;
+        services.events.emit(Event::ToolStarted {
+            session: run.session.id.clone(),
+            call: call.id.clone(),
+            tool: call.entry.id().clone(),
+            arguments: services.redactor.redact_value(&call.arguments),
+        });
+        let limit = run.timeout.or(call.entry.definition().timeout).unwrap_or(self.options.timeout);
+        let cancel = run.cancel.child();
+        let context = self.context(&call, run, &cancel, limit);
+        let entry = Arc::clone(&call.entry);
+        let id = call.id.clone();
+        let mut task = tokio::spawn(dispatch(call, context));
+        let abandon = AbandonOnDrop(Some(cancel.clone()));
+        let stopped = tokio::select! {
+            joined = &mut task => {
+                abandon.disarm();
+                return joined.unwrap_or_else(|error| Err(panicked(&entry, error)));
+            }
+            cause = run.cancel.cancelled() => ToolError::canceled(cause),
+            () = tokio::time::sleep(limit) => {
+                cancel.cancel(CancelCause::Deadline);
+                timed_out(&entry, limit)
+            }
+        };
+        abandon.disarm();
+        entry.provider.cancel(&id).await;
+        match tokio::time::timeout(self.options.grace, &mut task).await {
+            // What it had to say for itself is worth more than our word, if it stopped for our reason.
+            Ok(Ok(Err(own))) if own.kind() == stopped.kind() => Err(own),
+            Ok(Ok(Ok(output))) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
+            Ok(_) => Err(stopped),
+            Err(_) => {
+                task.abort();
+                Err(stopped)
+            }
+        }
+    }
+
+    fn context(&self, call: &ValidCall, run: &RunContext, cancel: &Cancel, limit: Duration) -> ToolContext {
+        let partials = Arc::new(Partials {
+            services: Arc::clone(&self.options.services),
+            call: call.id.clone(),
+            entry: Arc::clone(&call.entry),
+            also: run.partials.as_ref().map(|make| make(&call.id)),
+        });
+        ToolContext {
+            call_id: call.id.clone(),
+            session: Arc::clone(&run.session),
+            cancel: cancel.clone(),
+            deadline: Instant::now().checked_add(limit),
+            partials,
+            traceparent: run.traceparent.clone(),
+            services: Arc::clone(&self.options.services),
+        }
+    }
+
+    /// Caps the text of an output: over the limit it goes to the output store and a message with its
+    /// handle takes its place; other blocks and the structured result pass.
+    async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
+        let ToolOutput { mut content, structured, is_error, meta, mut extras } = output;
+        let max = entry.definition().max_output.unwrap_or(self.options.max_output);
+        if text_bytes(&content) > max {
+            let text = countable_text(&content);
+            let shown = match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
+                Ok(stored) => {
+                    extras.insert("tool_output".into(), stored_note(&stored));
+                    stored_message(&stored, &text, max)
+                }
+                Err(error) => {
+                    tracing::warn!(tool = %entry.id(), "a large output was cut, not stored: {error}");
+                    head_and_tail(&text, max)
+                }
+            };
+            content.retain(|block| !matches!(block, ContentBlock::Text { .. } | ContentBlock::Resource { .. }));
+            content.insert(0, ContentBlock::text(shown));
+        }
+        let error = is_error.then(|| ToolError::new(ErrorKind::ExecutionError, failure_text(&content, entry)));
+        Outcome {
+            call_id: id,
+            tool: None,
+            kind: None,
+            namespace: String::new(),
+            ok: error.is_none(),
+            content,
+            structured,
+            error,
+            latency: Duration::ZERO,
+            validated: Validated(false),
+            meta,
+            extras,
+            pending: None,
+        }
+    }
+}
+
+/// The only place that runs a tool.
+#[expect(clippy::disallowed_methods, reason = "this is the one executor")]
+async fn dispatch(call: ValidCall, context: ToolContext) -> Result<ToolOutput, ToolError> {
+    let ValidCall { id, entry, arguments, .. } = call;
+    let request =
+        ProviderCall { tool: entry.id(), raw_name: entry.tool.raw_name(), arguments, idempotency_key: id.as_str() };
+    entry.provider.call(request, &context).await
+}
+
+/// Cancels the call when its caller is dropped before it ended.
+struct AbandonOnDrop(Option<Cancel>);
+
+impl AbandonOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.0 {
+            cancel.cancel(CancelCause::User);
+        }
+    }
+}
+
+/// Progress of one call: to the events, and to whoever asked for it.
+struct Partials {
+    services: Arc<toolwright_core::Services>,
+    call: CallId,
+    entry: Arc<Entry>,
+    also: Option<Arc<dyn PartialSink>>,
+}
+
+impl PartialSink for Partials {
+    fn send(&self, partial: Partial) {
+        if let Some(also) = &self.also {
+            also.send(partial.clone());
+        }
+        let redact = |text: &str| self.services.redactor.redact(text).into_owned();
+        let partial = match partial {
+            Partial::Text(text) => Partial::Text(redact(&text)),
+            Partial::Progress { progress, total, message } => {
+                Partial::Progress { progress, total, message: message.as_deref().map(redact) }
+            }
+        };
+        let (call, tool) = (self.call.clone(), self.entry.id().clone());
+        self.services.events.emit(Event::ToolPartial { call, tool, partial });
+    }
+}
+
+fn denied(entry: &Entry, reason: &str) -> ToolError {
+    ToolError::new(ErrorKind::Denied, format!("{} was denied: {reason}", entry.id()))
+        .with_model_message(format!("denied: {reason}"))
+}
+
+fn timed_out(entry: &Entry, limit: Duration) -> ToolError {
+    let limit = toolwright_core::duration::format(limit);
+    ToolError::new(ErrorKind::Timeout, format!("timeout: {} did not finish within {limit}", entry.id()))
+        .with_model_message(format!("timeout after {limit}"))
+}
+
+fn panicked(entry: &Entry, error: tokio::task::JoinError) -> ToolError {
+    ToolError::new(ErrorKind::InternalError, format!("{} panicked; this is a fault of the tool", entry.id()))
+        .with_model_message("internal error of the tool")
+        .with_source(error)
+}
+
+fn neutral(id: CallId) -> Outcome {
+    let mut outcome = Outcome::failed(id, ToolError::new(ErrorKind::Denied, "skipped"));
+    outcome.ok = true;
+    outcome.error = None;
+    outcome.content =
+        vec![ContentBlock::text("This call was skipped by the user and did not run. Carry on without it.")];
+    outcome
+}
+
+fn failure_text(content: &[ContentBlock], entry: &Entry) -> String {
+    let text = toolwright_core::content::joined_text(content);
+    if text.is_empty() { format!("{} failed without saying why", entry.id()) } else { head_and_tail(&text, 600) }
+}
+
+fn argument_length(call: &ValidCall) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            // Continuation bytes are not characters.
+            self.0 += bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Writing a value to a counter cannot fail.
+    let _ = serde_json::to_writer(&mut count, &call.arguments);
+    count.0
+}

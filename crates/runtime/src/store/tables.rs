@@ -1,0 +1,67 @@
+//! Rows to values and back.
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toolwright_core::name::ToolId;
+use toolwright_core::session::SessionId;
+use toolwright_core::store::{JobRecord, LedgerEntry, StoreError};
+
+pub(super) const SELECT_JOB: &str = "SELECT id, tool, arguments, state, created_ms, session FROM jobs";
+
+pub(super) fn job_from_row(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
+    Ok(JobRecord {
+        id: row.get(0)?,
+        tool: ToolId::parse(&row.get::<_, String>(1)?).map_err(|error| unreadable(1, error))?,
+        arguments: json_column(row, 2)?,
+        state: json_column(row, 3)?,
+        created_ms: row.get::<_, i64>(4)?.cast_unsigned(),
+        session: SessionId::new(row.get::<_, String>(5)?),
+    })
+}
+
+fn json_column<T: DeserializeOwned>(row: &Row<'_>, index: usize) -> rusqlite::Result<T> {
+    serde_json::from_str(&row.get::<_, String>(index)?).map_err(|error| unreadable(index, error))
+}
+
+fn unreadable(index: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
+}
+
+pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rusqlite::Result<()> {
+    let transaction = db.transaction()?;
+    {
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO ledger VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        )?;
+        for entry in entries {
+            insert.execute(params![
+                entry.at_ms.cast_signed(),
+                entry.session.as_str(),
+                entry.principal,
+                entry.kind,
+                entry.call.as_ref().map(|call| call.as_str()),
+                entry.name,
+                entry.status,
+                entry.latency_ms.cast_signed(),
+                entry.characters_in.cast_signed(),
+                entry.characters_out.cast_signed(),
+                entry.usage.input_tokens.cast_signed(),
+                entry.usage.output_tokens.cast_signed(),
+                entry.usage.cached_tokens.cast_signed(),
+                entry.validated,
+                entry.decided_by,
+            ])?;
+        }
+    }
+    transaction.commit()
+}
+
+pub(super) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::failed("write a value as JSON", error))
+}
+
+pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::failed("read a stored value", error))
+}

@@ -1,0 +1,104 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+use toolwright_core::catalogue::{
+    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+};
+use toolwright_core::{ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_runtime::{Catalogue, EventHub};
+
+/// Lists `tools` tools, fails at zero, hangs at `usize::MAX`.
+struct Moody {
+    name: &'static str,
+    tools: AtomicUsize,
+    notify: Mutex<Option<ChangeNotifier>>,
+}
+
+impl Moody {
+    fn new(name: &'static str, tools: usize) -> Arc<Self> {
+        Arc::new(Self { name, tools: AtomicUsize::new(tools), notify: Mutex::default() })
+    }
+}
+
+#[async_trait]
+impl Provider for Moody {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Native
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        let count = self.tools.load(Ordering::SeqCst);
+        if count == usize::MAX {
+            std::future::pending::<()>().await;
+        }
+        if count == 0 {
+            return Err(ProviderError::new("out of order; turn it on"));
+        }
+        Ok((0..count)
+            .map(|n| {
+                let id = ToolId::format(self.name, &format!("t{n}"), "1.0.0").expect("id");
+                RegisteredTool::own(ToolDefinition::new(id, "", Some(json!({"type": "object"})))).expect("tool")
+            })
+            .collect())
+    }
+    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::default())
+    }
+    fn on_change(&self, notify: ChangeNotifier) {
+        *self.notify.lock().expect("lock") = Some(notify);
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+fn ids(catalogue: &Catalogue) -> Vec<String> {
+    catalogue.snapshot().list().iter().map(|entry| entry.id().without_version().to_owned()).collect()
+}
+
+fn catalogue() -> Arc<Catalogue> {
+    Catalogue::new(Arc::new(EventHub::default()), Duration::from_millis(50))
+}
+
+#[tokio::test]
+async fn a_failing_provider_removes_only_its_own_tools_and_says_why() {
+    let catalogue = catalogue();
+    let (a, b, c) = (Moody::new("a", 1), Moody::new("b", 2), Moody::new("c", usize::MAX));
+    for provider in [&a, &b, &c] {
+        catalogue.add_provider(Arc::clone(provider) as _).await.expect("added");
+    }
+    assert!(catalogue.add_provider(Moody::new("a", 1)).await.is_err(), "names are unique");
+    catalogue.refresh_all(8).await;
+    assert_eq!(ids(&catalogue), ["a:t0", "b:t0", "b:t1"]);
+    assert!(catalogue.snapshot().providers()[2].error.as_deref().expect("error").contains("50ms"));
+    let kept = catalogue.snapshot();
+    b.tools.store(0, Ordering::SeqCst);
+    catalogue.refresh("b").await;
+    assert_eq!(ids(&catalogue), ["a:t0"]);
+    assert!(catalogue.snapshot().providers()[1].error.as_deref().expect("error").contains("turn it on"));
+    assert_eq!(kept.list().len(), 3, "a reader keeps the snapshot it holds");
+}
+
+#[tokio::test]
+async fn a_change_of_a_provider_swaps_the_snapshot_and_keeps_unchanged_tools() {
+    let catalogue = catalogue();
+    let provider = Moody::new("a", 1);
+    catalogue.add_provider(Arc::clone(&provider) as _).await.expect("added");
+    catalogue.refresh("a").await;
+    let before = Arc::clone(&catalogue.snapshot().list()[0].tool);
+    let mut changes = catalogue.changes();
+    changes.borrow_and_update();
+    provider.tools.store(2, Ordering::SeqCst);
+    let notify = provider.notify.lock().expect("lock").clone().expect("notifier");
+    notify();
+    changes.changed().await.expect("changed");
+    assert_eq!(ids(&catalogue), ["a:t0", "a:t1"]);
+    assert!(Arc::ptr_eq(&before, &catalogue.snapshot().list()[0].tool), "its compiled validator is kept");
+    catalogue.remove_provider("a").await.expect("removed");
+    assert!(ids(&catalogue).is_empty());
+}

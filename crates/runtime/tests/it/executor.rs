@@ -1,0 +1,270 @@
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::call::ValidCall;
+use toolwright_core::event::{Event, Partial};
+use toolwright_core::store::{LedgerStore as _, LedgerTotals, RunStore as _};
+use toolwright_core::{CallId, CancelCause, ContentHash, ErrorKind, Policy, Profile, ToolOutput};
+use toolwright_runtime::executor::{InputGuard, ResponseCache, Verdict};
+use toolwright_runtime::{QueueSpec, Queues, RunContext};
+
+use crate::house::{House, Says, call, house};
+
+fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
+    outcomes
+        .iter()
+        .map(|outcome| {
+            let kind = outcome.error.as_ref().map_or("ok", |error| error.kind().as_str());
+            (outcome.call_id.to_string(), kind.to_owned())
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn every_call_gets_one_outcome_in_call_order_whatever_happens() {
+    let house = house(|options| options.timeout = Duration::from_millis(100)).await;
+    let outcomes = house
+        .all(vec![
+            call("a", "slow", json!({"n": 50})),
+            call("b", "nope", json!({})),
+            call("c", "echo", json!({"n": "x"})),
+            call("d", "panic", json!({})),
+            call("e", "deaf", json!({})),
+            call("f", "fails", json!({})),
+            call("g", "echo", json!({"n": 7})),
+        ])
+        .await;
+    let expect = [
+        ("a", "ok"),
+        ("b", "unknown_tool"),
+        ("c", "invalid_parameters"),
+        ("d", "internal_error"),
+        ("e", "timeout"),
+        ("f", "execution_error"),
+        ("g", "ok"),
+    ];
+    assert_eq!(kinds(&outcomes), expect.map(|(id, kind)| (id.to_owned(), kind.to_owned())));
+    assert_eq!(outcomes[6].text(), "echo 7");
+    assert!(outcomes[4].text().contains("(tool failed: timeout after 100ms)"), "{}", outcomes[4].text());
+    assert_eq!(outcomes[5].text(), "it did not work", "a tool's own words are its content");
+    house.store.flush().await.expect("flush");
+    let totals = house.store.totals().await.expect("totals");
+    assert_eq!(totals, LedgerTotals { tool_calls: 7, tool_failures: 5, model_calls: 0 });
+}
+
+#[tokio::test]
+async fn calls_run_in_parallel_within_their_queue() {
+    let spec = QueueSpec { concurrent: 3, ..QueueSpec::default() };
+    let house = house(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+    let calls = (0..9).map(|n| call(&n.to_string(), "slow", json!({"n": 20}))).collect();
+    let outcomes = house.all(calls).await;
+    assert!(outcomes.iter().all(|outcome| outcome.ok));
+    assert_eq!(house.counts.most.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn exclusive_tools_never_overlap() {
+    let house = house(|_| ()).await;
+    let calls = (0..4).map(|n| call(&n.to_string(), "exclusive", json!({"n": 5}))).collect();
+    assert!(house.all(calls).await.iter().all(|outcome| outcome.ok));
+    assert_eq!(house.counts.most.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn more_calls_than_a_turn_allows_are_refused_by_name() {
+    let house = house(|options| options.calls_per_turn = 2).await;
+    let calls = (0..3).map(|n| call(&n.to_string(), "echo", json!({"n": n}))).collect();
+    let outcomes = house.all(calls).await;
+    assert_eq!(outcomes[2].error.as_ref().map(|e| e.kind()), Some(ErrorKind::LimitExceeded));
+    assert_eq!(house.counts.ran.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_the_tool_and_keeps_its_cause() {
+    for cause in [CancelCause::User, CancelCause::Sibling, CancelCause::Shutdown] {
+        let house = house(|_| ()).await;
+        let cancel = house.run.cancel.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            cancel.cancel(cause);
+        });
+        let started = Instant::now();
+        let outcomes = house.all(vec![call("p", "polite", json!({})), call("d", "deaf", json!({}))]).await;
+        assert!(started.elapsed() < Duration::from_secs(5), "a tool that ignores its cancel is abandoned");
+        for outcome in &outcomes {
+            assert_eq!(outcome.error.as_ref().and_then(|e| e.cancel_cause()), Some(cause));
+        }
+        assert_eq!(house.counts.saw_cancel.load(Ordering::SeqCst), 1);
+        assert!(outcomes[0].text().contains("politely"), "the tool's own last words are kept");
+        let after = house.one("echo", json!({})).await;
+        assert_eq!(after.error.map(|e| e.kind()), Some(ErrorKind::Canceled), "nothing starts after a cancel");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_caller_cancels_its_tool() {
+    let house = house(|_| ()).await;
+    let call = house.one("polite", json!({}));
+    assert!(tokio::time::timeout(Duration::from_millis(30), call).await.is_err());
+    for _ in 0..100 {
+        if house.counts.saw_cancel.load(Ordering::SeqCst) == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the tool never saw that its caller was gone");
+}
+
+#[tokio::test]
+async fn a_large_output_is_stored_and_its_handle_reads_back() {
+    let house = house(|options| options.max_output = 1000).await;
+    let outcome = house.one("big", json!({"n": 1000})).await;
+    assert!(outcome.ok);
+    let text = outcome.text();
+    assert!(text.len() < 1200 && text.contains("output__read"), "{text}");
+    let note = outcome.extras.get("tool_output").expect("note");
+    assert_eq!((note["bytes"].as_u64(), note["lines"].as_u64()), (Some(11_000), Some(1000)));
+    let handle = note["handle"].as_str().expect("handle");
+    assert!(text.contains(handle));
+    let slice =
+        house.executor.services().outputs.read(&house.run.session.id, handle, 10_989, 100).await.expect("slice");
+    assert_eq!((slice.text.as_str(), slice.next_offset), ("0123456789\n", 11_000));
+    let small = house.one("big", json!({"n": 10})).await;
+    assert_eq!(small.text().len(), 110);
+}
+
+#[tokio::test]
+async fn policy_and_approval_decide_before_anything_runs() {
+    let always = || ApprovalDecision::Always;
+    let deny = ApprovalDecision::Deny { reason: "not today".into() };
+    for (decision, ok, kind, ran, asked) in [
+        (ApprovalDecision::Approve, true, None, 2, 2),
+        (always(), true, None, 2, 1),
+        (deny, false, Some(ErrorKind::Denied), 0, 2),
+        (ApprovalDecision::Skip, true, None, 0, 2),
+        (ApprovalDecision::Later, false, Some(ErrorKind::Denied), 0, 2),
+    ] {
+        let mut house = house(|_| ()).await;
+        let approver = Arc::new(Says(decision.clone(), AtomicUsize::new(0)));
+        house.run.policy = Arc::new(Policy::of(Profile::Ask));
+        house.run.approver = Arc::clone(&approver) as _;
+        assert!(house.one("echo", json!({})).await.ok, "a tool that only reads is not asked for");
+        for _ in 0..2 {
+            let outcome = house.one("write", json!({})).await;
+            assert_eq!((outcome.ok, outcome.error.as_ref().map(|e| e.kind())), (ok, kind), "{decision:?}");
+            assert_eq!(outcome.pending.is_some(), decision == ApprovalDecision::Later);
+        }
+        assert_eq!(house.counts.ran.load(Ordering::SeqCst), ran + 1, "{decision:?}");
+        assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{decision:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_approver_the_denial_names_the_remedy() {
+    let mut house = house(|_| ()).await;
+    house.run.policy = Arc::new(Policy::of(Profile::Ask));
+    let outcome = house.one("write", json!({})).await;
+    assert!(outcome.text().contains("--policy trusted"), "{}", outcome.text());
+}
+
+#[tokio::test]
+async fn events_tell_the_story_and_progress_goes_where_it_was_asked_for() {
+    let mut house = house(|_| ()).await;
+    let mut events = house.events.subscribe();
+    let got: Arc<Mutex<Vec<Partial>>> = Arc::default();
+    struct Into(Arc<Mutex<Vec<Partial>>>);
+    impl toolwright_core::context::PartialSink for Into {
+        fn send(&self, partial: Partial) {
+            self.0.lock().expect("lock").push(partial);
+        }
+    }
+    let sink = Arc::clone(&got);
+    house.run.partials = Some(Arc::new(move |_: &CallId| Arc::new(Into(Arc::clone(&sink))) as _));
+    house.one("progress", json!({})).await;
+    let mut names = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        names.push(match event {
+            Event::ToolStarted { .. } => "started",
+            Event::ToolPartial { .. } => "partial",
+            Event::ToolFinished { ok: true, .. } => "finished",
+            other => panic!("unexpected {other:?}"),
+        });
+    }
+    assert_eq!(names, ["started", "partial", "finished"]);
+    assert_eq!(got.lock().expect("lock").len(), 1);
+}
+
+#[tokio::test]
+async fn the_journal_knows_every_dispatch_and_outcome() {
+    let mut house = house(|_| ()).await;
+    house.store.save_run("r", &json!({})).await.expect("save");
+    house.run.journal = Some((Arc::clone(&house.store) as _, "r".into()));
+    house.all(vec![call("a", "echo", json!({})), call("b", "nope", json!({}))]).await;
+    let run = house.store.run("r").await.expect("run").expect("saved");
+    let mut calls: Vec<_> = run.calls.iter().map(|(id, o)| (id.as_str(), o.as_ref().map(|o| o.ok))).collect();
+    calls.sort_unstable();
+    assert_eq!(calls, [("a", Some(true)), ("b", Some(false))]);
+}
+
+struct Guard;
+
+#[async_trait]
+impl InputGuard for Guard {
+    async fn judge(&self, call: &ValidCall, _run: &RunContext) -> Verdict {
+        match call.arguments.get("n").and_then(Value::as_u64) {
+            Some(1) => Verdict::Deny("ones are bad".into()),
+            Some(2) => Verdict::Rewrite(json!({"n": 22})),
+            Some(3) => Verdict::Rewrite(json!({"n": "three"})),
+            Some(4) => Verdict::Ask("fours are odd".into()),
+            _ => Verdict::Allow,
+        }
+    }
+}
+
+#[tokio::test]
+async fn guards_deny_ask_and_rewrite_before_policy() {
+    let house = house(|options| options.guards.push(Arc::new(Guard))).await;
+    for (n, expect) in [
+        (0, "echo 0"),
+        (1, "(tool failed: denied: ones are bad)"),
+        (2, "echo 22"),
+        (3, "something invalid"),
+        (4, "(tool failed: denied: use --policy trusted)"),
+    ] {
+        let text = house.one("echo", json!({"n": n})).await.text();
+        assert!(text.contains(expect), "{n}: {text}");
+    }
+}
+
+#[derive(Default)]
+struct Memory(Mutex<HashMap<ContentHash, ToolOutput>>);
+
+#[async_trait]
+impl ResponseCache for Memory {
+    async fn get(&self, key: &ContentHash) -> Option<ToolOutput> {
+        self.0.lock().expect("lock").get(key).cloned()
+    }
+    async fn put(&self, key: &ContentHash, _ttl: Duration, output: &ToolOutput) {
+        self.0.lock().expect("lock").insert(*key, output.clone());
+    }
+}
+
+#[tokio::test]
+async fn only_tools_with_a_lifetime_are_served_from_the_cache() {
+    let house = house(|options| options.cache = Some(Arc::new(Memory::default()))).await;
+    let ran = |house: &House| house.counts.ran.load(Ordering::SeqCst);
+    for n in [1, 1, 2] {
+        house.one("cached", json!({"n": n})).await;
+    }
+    assert_eq!(ran(&house), 2, "equal arguments ran once");
+    assert_eq!(house.one("cached", json!({"n": 1})).await.extras.get("cached"), Some(&json!(true)));
+    house.one("echo", json!({"n": 1})).await;
+    house.one("echo", json!({"n": 1})).await;
+    assert_eq!(ran(&house), 4);
+    assert!(house.dir.path().exists());
+}

@@ -1,0 +1,156 @@
+//! A small house for the tests: tools that misbehave in one way each, and an executor over a real store.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
+use toolwright_core::catalogue::{Listing, ProviderKind, Snapshot};
+use toolwright_core::definition::Concurrency;
+use toolwright_core::event::Partial;
+use toolwright_core::{
+    CallId, Cancel, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
+    StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::{EventHub, Executor, ExecutorOptions, OutputFiles, RunContext, SqliteStore, SystemClock};
+
+/// What the tools did, seen from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) ran: AtomicUsize,
+    pub(crate) now: AtomicUsize,
+    pub(crate) most: AtomicUsize,
+    pub(crate) saw_cancel: AtomicUsize,
+}
+
+struct TestTool {
+    name: &'static str,
+    counts: Arc<Counts>,
+}
+
+#[async_trait]
+impl Tool for TestTool {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::format("t", self.name, "1.0.0").expect("id");
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        let mut definition = ToolDefinition::new(id, "A test tool.", Some(schema));
+        definition.effects = if self.name == "write" { Effects::WRITE } else { Effects::READ };
+        if self.name == "exclusive" {
+            definition.concurrency = Concurrency::Exclusive;
+        }
+        if self.name == "cached" {
+            definition.cache_ttl = Some(Duration::from_secs(60));
+        }
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let counts = &self.counts;
+        counts.ran.fetch_add(1, Ordering::SeqCst);
+        let n = arguments.get("n").and_then(Value::as_u64).unwrap_or(0);
+        match self.name {
+            "slow" | "exclusive" => {
+                let now = counts.now.fetch_add(1, Ordering::SeqCst) + 1;
+                counts.most.fetch_max(now, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(n)).await;
+                counts.now.fetch_sub(1, Ordering::SeqCst);
+                Ok(ToolOutput::text(format!("slept {n}")))
+            }
+            "polite" => {
+                let cause = context.cancel.cancelled().await;
+                counts.saw_cancel.fetch_add(1, Ordering::SeqCst);
+                Err(ToolError::canceled(cause).with_model_message(format!("stopped politely, {}", cause.describe())))
+            }
+            "deaf" => std::future::pending().await,
+            "panic" => panic!("the tool's own fault"),
+            "big" => Ok(ToolOutput::text("0123456789\n".repeat(usize::try_from(n).expect("small")))),
+            "progress" => {
+                context.partials.send(Partial::Progress { progress: 1.0, total: Some(2.0), message: None });
+                Ok(ToolOutput::text("done"))
+            }
+            "fails" => Ok(ToolOutput::failure("it did not work")),
+            _ => Ok(ToolOutput::text(format!("{} {n}", self.name))),
+        }
+    }
+}
+
+const NAMES: [&str; 11] =
+    ["echo", "slow", "exclusive", "polite", "deaf", "panic", "big", "progress", "fails", "write", "cached"];
+
+/// Everything a test needs.
+pub(crate) struct House {
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) events: Arc<EventHub>,
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) run: RunContext,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+pub(crate) fn provider(counts: &Arc<Counts>) -> Arc<StaticProvider> {
+    let tools = NAMES.map(|name| Arc::new(TestTool { name, counts: Arc::clone(counts) }) as Arc<dyn Tool>).to_vec();
+    Arc::new(StaticProvider::new("tests", ProviderKind::Native, tools).expect("provider"))
+}
+
+pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House {
+    use toolwright_core::Provider as _;
+    let dir = tempfile::tempdir().expect("dir");
+    let counts = Arc::new(Counts::default());
+    let provider = provider(&counts);
+    let tools = provider.list().await.expect("list");
+    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    let events = Arc::new(EventHub::default());
+    let store = SqliteStore::open(&dir.path().join("state")).expect("store");
+    let mut services = Services::none(Arc::new(SystemClock));
+    services.events = Arc::clone(&events) as _;
+    services.outputs = OutputFiles::new(dir.path().join("outputs"));
+    let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
+    options.grace = Duration::from_millis(200);
+    configure(&mut options);
+    let run = RunContext {
+        session: session(dir.path()),
+        cancel: Cancel::new(),
+        policy: Arc::new(Policy::of(Profile::Trusted)),
+        approver: Arc::new(NoApprover { remedy: "use --policy trusted".into() }),
+        partials: None,
+        timeout: None,
+        traceparent: None,
+        journal: None,
+    };
+    House { executor: Executor::new(options), snapshot, events, store, counts, run, dir }
+}
+
+fn session(root: &Path) -> Arc<Session> {
+    Arc::new(Session { id: SessionId::new("test"), principal: Principal::owner(), root: root.to_owned(), agent: None })
+}
+
+pub(crate) fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
+    ToolCall { id: CallId::new(id), name: format!("t__{name}"), arguments: RawArguments::Value(arguments) }
+}
+
+impl House {
+    pub(crate) async fn one(&self, name: &str, arguments: Value) -> Outcome {
+        let outcomes = self.all(vec![call("c", name, arguments)]).await;
+        outcomes.into_iter().next().expect("one outcome")
+    }
+
+    pub(crate) async fn all(&self, calls: Vec<ToolCall>) -> Vec<Outcome> {
+        self.executor.run_calls(calls, &self.snapshot, &self.run).await
+    }
+}
+
+/// Answers every question with the same word, and counts.
+pub(crate) struct Says(pub(crate) ApprovalDecision, pub(crate) AtomicUsize);
+
+#[async_trait]
+impl Approver for Says {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        assert_eq!(request.tool.name(), "write");
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.clone()
+    }
+}
