@@ -192,32 +192,11 @@ fn kind_of(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
-    use crate::context::ToolContext;
+    use crate::catalogue::RegisteredTool;
     use crate::definition::ToolDefinition;
     use crate::name::ToolId;
-    use crate::outcome::ToolOutput;
+    use crate::testing::listing;
     use serde_json::json;
-
-    struct Empty;
-    #[async_trait::async_trait]
-    impl Provider for Empty {
-        fn name(&self) -> &str {
-            "p"
-        }
-        fn kind(&self) -> ProviderKind {
-            ProviderKind::Native
-        }
-        async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-            Ok(vec![])
-        }
-        async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-            Ok(ToolOutput::default())
-        }
-        fn health(&self) -> Health {
-            Health::Ready
-        }
-    }
 
     fn snapshot() -> Snapshot {
         let schema = json!({"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer", "default": 3}}, "required": ["path"]});
@@ -228,18 +207,14 @@ mod tests {
         let unschemed = ToolDefinition::new(ToolId::parse("gh:any@0.0.0").expect("id"), "", None);
         let broken =
             ToolDefinition::new(ToolId::parse("gh:broken@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));
-        Snapshot::build(&[Listing {
-            provider: Arc::new(Empty),
-            tools: vec![
-                RegisteredTool::own(own).expect("own"),
-                RegisteredTool::own(limited).expect("own"),
-                RegisteredTool::foreign(foreign, "Get"),
-                RegisteredTool::foreign(unschemed, "any"),
-                RegisteredTool::foreign(broken, "broken"),
-            ],
-            error: None,
-            withheld: vec![],
-        }])
+        let tools = vec![
+            RegisteredTool::own(own).expect("own"),
+            RegisteredTool::own(limited).expect("own"),
+            RegisteredTool::foreign(foreign, "Get"),
+            RegisteredTool::foreign(unschemed, "any"),
+            RegisteredTool::foreign(broken, "broken"),
+        ];
+        Snapshot::build(&[listing("p", tools)])
     }
 
     fn run(name: &str, arguments: RawArguments) -> Result<ValidCall, Box<Rejection>> {

@@ -487,48 +487,18 @@ fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::listing;
     use serde_json::json;
 
-    struct Fake(&'static str);
-
-    #[async_trait]
-    impl Provider for Fake {
-        fn name(&self) -> &str {
-            self.0
-        }
-        fn kind(&self) -> ProviderKind {
-            ProviderKind::Native
-        }
-        async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-            Ok(Vec::new())
-        }
-        async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-            Ok(ToolOutput::text(self.0))
-        }
-        fn health(&self) -> Health {
-            Health::Ready
-        }
-    }
-
     fn own(id: &str) -> Arc<RegisteredTool> {
-        RegisteredTool::own(ToolDefinition::new(ToolId::parse(id).expect("id"), "d", Some(json!({"type": "object"}))))
-            .expect("tool")
-    }
-
-    fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>, error: Option<&str>) -> Listing {
-        Listing {
-            provider: Arc::new(Fake(name)),
-            tools,
-            error: error.map(Into::into),
-            withheld: vec![("Drop".into(), "filtered by tools_denied".into())],
-        }
+        crate::testing::own(crate::testing::definition(id))
     }
 
     #[test]
     fn the_first_provider_of_an_id_wins_and_the_loser_is_reported() {
         let snapshot = Snapshot::build(&[
-            listing("a", vec![own("x:t@1.0.0"), own("x:t@1.0.0"), own("x:u@1.0.0")], None),
-            listing("b", vec![own("x:t@1.0.0"), own("y:t@1.0.0")], None),
+            listing("a", vec![own("x:t@1.0.0"), own("x:t@1.0.0"), own("x:u@1.0.0")]),
+            listing("b", vec![own("x:t@1.0.0"), own("y:t@1.0.0")]),
         ]);
         let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
         assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "y:t@1.0.0 b"]);
@@ -543,7 +513,6 @@ mod tests {
         let snapshot = Snapshot::build(&[listing(
             "evil",
             vec![RegisteredTool::foreign(ToolDefinition::new(id, "", None), "read")],
-            None,
         )]);
         assert!(snapshot.list().is_empty());
         assert!(snapshot.issues()[0].message.contains("reserved"));
@@ -573,7 +542,11 @@ mod tests {
 
     #[test]
     fn a_missing_name_is_explained() {
-        let snapshot = Snapshot::build(&[listing("gh", vec![], Some("exit status 1"))]);
+        let snapshot = Snapshot::build(&[Listing {
+            error: Some("exit status 1".into()),
+            withheld: vec![("Drop".into(), "filtered by tools_denied".into())],
+            ..listing("gh", vec![])
+        }]);
         assert!(snapshot.why_missing("gh__drop").expect("why").contains("filtered by tools_denied"));
         assert!(snapshot.why_missing("gh__x").expect("why").contains("exit status 1"));
         assert!(snapshot.why_missing("zz__x").is_none());

@@ -26,6 +26,8 @@ pub mod schema;
 pub mod select;
 pub mod session;
 pub mod store;
+#[cfg(test)]
+mod testing;
 pub mod tool;
 
 pub use approval::{ApprovalDecision, ApprovalRequest, Approver};

@@ -76,3 +76,30 @@ pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize) -> Pl
         .collect();
     Plan { stages: if stage.is_empty() { Vec::new() } else { vec![stage] } }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{RawArguments, ToolCall, check};
+    use crate::catalogue::Snapshot;
+    use crate::session::Principal;
+    use crate::testing::{definition, listing, own};
+    use serde_json::json;
+
+    #[test]
+    fn rejected_calls_do_not_count_against_the_limit_and_order_is_kept() {
+        let snapshot = Snapshot::build(&[listing("p", vec![own(definition("x:t@1.0.0"))])]);
+        let call = |id: &str, name: &str| {
+            let call = ToolCall { id: CallId::new(id), name: name.into(), arguments: RawArguments::Value(json!({})) };
+            check(call, &snapshot, &Principal::owner())
+        };
+        let plan = plan(vec![call("a", "nope"), call("b", "x__t"), call("c", "x__t"), call("d", "x__t")], 2);
+        let planned: Vec<_> = plan.stages[0]
+            .iter()
+            .map(|planned| (planned.call_id().as_str(), matches!(planned, Planned::Run(_))))
+            .collect();
+        assert_eq!(planned, [("a", false), ("b", true), ("c", true), ("d", false)]);
+        assert_eq!(plan.len(), 4);
+        assert!(super::plan(Vec::new(), 2).is_empty());
+    }
+}

@@ -117,3 +117,54 @@ impl Fields {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{definition, listing, own};
+
+    fn snapshot() -> Snapshot {
+        let tool = |id: &str, tags: &[&str], description: &str| {
+            let mut definition = definition(id);
+            definition.tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+            description.clone_into(&mut definition.description);
+            own(definition)
+        };
+        Snapshot::build(&[listing(
+            "p",
+            vec![
+                tool("fs:read@1.0.0", &["files"], "Reads a file."),
+                tool("fs:read_lines@1.0.0", &["files"], "Reads lines."),
+                tool("web:thread@1.0.0", &["readable"], "Posts."),
+                tool("web:fetch@1.0.0", &["net"], "Reads a page and a file."),
+            ],
+        )])
+    }
+
+    fn check(query: &str, expect: &[(&str, f64)]) {
+        let hits = search(&snapshot(), query, 20, &SearchFilter::default());
+        let got: Vec<_> = hits.iter().map(|hit| (hit.entry.id().without_version(), hit.score)).collect();
+        assert_eq!(got, expect, "{query}");
+    }
+
+    #[test]
+    fn the_best_rule_of_each_tool_counts() {
+        check("READ", &[("fs:read", 100.0), ("fs:read_lines", 80.0), ("web:thread", 60.0), ("web:fetch", 20.0)]);
+        check("fs__read", &[("fs:read", 100.0)]);
+        check("fs:read@1.0.0", &[("fs:read", 100.0)]);
+        check("net", &[("web:fetch", 50.0)]);
+        check("adab", &[("web:thread", 40.0)]);
+        check("page", &[("web:fetch", 20.0)]);
+        check("nothing", &[]);
+    }
+
+    #[test]
+    fn several_words_score_by_their_mean_and_filters_hold() {
+        check("read file", &[("fs:read", 70.0), ("fs:read_lines", 60.0), ("web:thread", 30.0), ("web:fetch", 20.0)]);
+        let filter = SearchFilter { namespace: Some("web".into()), ..SearchFilter::default() };
+        assert_eq!(search(&snapshot(), "", 20, &filter).len(), 2);
+        assert_eq!(search(&snapshot(), "", 1, &filter).len(), 1);
+        let filter = SearchFilter { prefix: Some("fs:read_".into()), tag: Some("files".into()), namespace: None };
+        assert_eq!(search(&snapshot(), "read", 20, &filter).len(), 1);
+    }
+}

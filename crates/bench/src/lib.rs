@@ -1,1 +1,0 @@
-//! toolwright-bench: times the code, side by side with peers.

@@ -1,0 +1,98 @@
+//! `toolwright-bench`: times the code, side by side with what it is to be compared with, in one run.
+//!
+//! Figures are for reading, not for tests: no test asserts a time.
+#![expect(clippy::print_stdout, reason = "a command-line program prints its results")]
+
+mod exec;
+mod gateway;
+mod jsonrpc;
+mod start;
+mod stats;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use serde::Serialize;
+
+/// What every benchmark may fail with.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Parser)]
+#[command(name = "toolwright-bench", version, about = "Times Toolwright, side by side with what it is compared with")]
+struct Cli {
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// The program to time.
+    #[arg(long, global = true, default_value = "target/release/toolwright")]
+    binary: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Cold start to ready and idle memory, with built-ins only and with MCP servers.
+    Start {
+        /// Starts to time.
+        #[arg(long, default_value_t = 20)]
+        runs: usize,
+        /// MCP servers to configure besides; each takes a second to start.
+        #[arg(long, default_value_t = 0)]
+        servers: usize,
+    },
+    /// The executor around a tool that does nothing: everything on, in this process.
+    Exec {
+        /// Calls to time.
+        #[arg(long, default_value_t = 50_000)]
+        calls: usize,
+    },
+    /// A call to a stdio server: direct, through a relay of two `cat`s, and through `serve --stdio`.
+    Gateway {
+        /// Calls to time on each path.
+        #[arg(long, default_value_t = 2_000)]
+        calls: usize,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Start { runs, servers } => {
+            start::run(&cli.binary, runs, servers).and_then(|rows| print(&rows, cli.json))
+        }
+        Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
+        Command::Gateway { calls } => gateway::run(&cli.binary, calls).and_then(|rows| print(&rows, cli.json)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("toolwright-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints rows as JSON, or as a table whose columns are the rows' fields.
+fn print<T: Serialize>(rows: &[T], json: bool) -> Result<(), Failure> {
+    let values = rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&values)?);
+        return Ok(());
+    }
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    if let Some(first) = values.first().and_then(|value| value.as_object()) {
+        lines.push(first.keys().cloned().collect());
+    }
+    for value in values.iter().filter_map(|value| value.as_object()) {
+        lines.push(value.values().map(|cell| cell.as_str().map_or_else(|| cell.to_string(), str::to_owned)).collect());
+    }
+    let columns = lines.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = (0..columns).map(|n| lines.iter().map(|line| line[n].len()).max().unwrap_or(0)).collect();
+    for line in lines {
+        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        println!("{}", cells.join("  ").trim_end());
+    }
+    Ok(())
+}

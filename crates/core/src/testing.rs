@@ -1,0 +1,47 @@
+//! Shared by this crate's tests.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::json;
+
+use crate::catalogue::{Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
+use crate::context::ToolContext;
+use crate::definition::ToolDefinition;
+use crate::error::ToolError;
+use crate::name::ToolId;
+use crate::outcome::ToolOutput;
+
+/// A provider that is nothing but its name.
+pub(crate) struct Named(pub(crate) &'static str);
+
+#[async_trait]
+impl Provider for Named {
+    fn name(&self) -> &str {
+        self.0
+    }
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Native
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(Vec::new())
+    }
+    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(self.0))
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+pub(crate) fn definition(id: &str) -> ToolDefinition {
+    ToolDefinition::new(ToolId::parse(id).expect("id"), "", Some(json!({"type": "object"})))
+}
+
+pub(crate) fn own(definition: ToolDefinition) -> Arc<RegisteredTool> {
+    RegisteredTool::own(definition).expect("registers")
+}
+
+pub(crate) fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>) -> Listing {
+    Listing { provider: Arc::new(Named(name)), tools, error: None, withheld: Vec::new() }
+}
