@@ -1,0 +1,9 @@
+//! Providers, registration, and the immutable snapshot that everything reads.
+
+mod provider;
+mod registered;
+mod snapshot;
+
+pub use provider::{CallScope, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind};
+pub use registered::{Origin, RegisteredTool, RegistrationError, foreign_ids};
+pub use snapshot::{CatalogueIssue, Entry, Listing, ProviderStatus, Snapshot};

@@ -1,0 +1,148 @@
+//! What a source of tools can do.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::RegisteredTool;
+use crate::context::ToolContext;
+use crate::error::ToolError;
+use crate::name::ToolId;
+use crate::outcome::ToolOutput;
+use crate::policy::HintTrust;
+use crate::session::{CallId, Session};
+
+/// What kind of source a tool comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProviderKind {
+    /// Shipped with Toolwright.
+    Builtin,
+    /// Registered from Rust.
+    Native,
+    /// An MCP server.
+    Mcp,
+    /// A configured REST tool.
+    Rest,
+    /// An agent.
+    Agent,
+    /// A model-backed tool.
+    Llm,
+}
+
+/// How a provider is doing. Health is the outcome of its last list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Health {
+    /// Listed and callable.
+    Ready,
+    /// Not connected yet; its tools may be known from a cached manifest.
+    Starting,
+    /// Down.
+    Failed {
+        /// Why, and what would mend it.
+        reason: String,
+    },
+}
+
+/// Why a provider cannot list.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct ProviderError {
+    /// Cause and remedy, for the operator.
+    pub message: String,
+    /// The cause.
+    #[source]
+    pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl ProviderError {
+    /// An error in words.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), source: None }
+    }
+}
+
+/// What a call would touch, as far as the provider can tell before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallScope {
+    /// Nothing outside the workspace root.
+    Workspace,
+    /// Unknown, or more.
+    Anywhere,
+}
+
+/// One call as a provider gets it: validated, approved, in its slot.
+#[derive(Debug)]
+pub struct ProviderCall<'a> {
+    /// Canonical id.
+    pub tool: &'a ToolId,
+    /// The tool's name at its source.
+    pub raw_name: &'a str,
+    /// Arguments, an object.
+    pub arguments: Value,
+    /// Goes along with every dispatched call; the same for a retry of the same call.
+    pub idempotency_key: &'a str,
+}
+
+/// Called by a provider whenever its tools or its health may have changed.
+pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
+
+/// A source of tools.
+///
+/// `call` is the executor's alone: nothing else may name it (a lint enforces it).
+#[async_trait]
+pub trait Provider: Send + Sync {
+    /// Unique name.
+    fn name(&self) -> &str;
+    /// Kind.
+    fn kind(&self) -> ProviderKind;
+    /// Its tools, now. May connect; the caller bounds the wait.
+    ///
+    /// # Errors
+    /// [`ProviderError`] with cause and remedy; the provider's tools then leave the catalogue.
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError>;
+    /// Runs one call.
+    ///
+    /// # Errors
+    /// [`ToolError`] of an executed or a not executed kind; a call that may have reached its peer is
+    /// never replayed.
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError>;
+    /// What a call would touch. The default claims nothing.
+    fn scope(&self, _raw_name: &str, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Anywhere
+    }
+    /// Tells the source that a call is not wanted any more. The default relies on the call's token.
+    async fn cancel(&self, _call: &CallId) {}
+    /// Connects ahead of the first call.
+    ///
+    /// # Errors
+    /// As [`Provider::list`].
+    async fn warm_up(&self) -> Result<(), ProviderError> {
+        Ok(())
+    }
+    /// Ends connections and child processes, within the caller's bound.
+    async fn shut_down(&self) {}
+    /// Whether it is up.
+    fn health(&self) -> Health;
+    /// What its source tells a model about using its tools. Data, not to be trusted.
+    fn instructions(&self) -> Option<String> {
+        None
+    }
+    /// Whether its hints may loosen policy.
+    fn trust(&self) -> HintTrust {
+        HintTrust::Trusted
+    }
+    /// Takes the catalogue's notifier, once, when the provider is added. The default never changes.
+    fn on_change(&self, _notify: ChangeNotifier) {}
+    /// Names it has but does not offer, each with the reason (`filtered by tools_denied`).
+    fn withheld(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    /// Cached tools for use until the first list has arrived.
+    async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
+        None
+    }
+}

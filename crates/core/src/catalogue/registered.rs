@@ -1,0 +1,174 @@
+//! A tool ready for the catalogue, and the rules of becoming one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::canonical::ContentHash;
+use crate::definition::ToolDefinition;
+use crate::name::{IdError, ToolId};
+use crate::schema::{CompiledSchema, SchemaError};
+
+/// Why a tool cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistrationError {
+    /// No schema, and no opt-in.
+    #[error(
+        "tool {0} has no `parameters`: give it a JSON Schema (an empty object for no arguments), or set allow_no_schema together with no_schema_mode"
+    )]
+    MissingSchema(ToolId),
+    /// The opt-in lacks its mode.
+    #[error("tool {0} sets allow_no_schema without no_schema_mode: choose read-only, human-approval or full")]
+    MissingMode(ToolId),
+    /// The schema does not compile.
+    #[error("tool {id}: {error}")]
+    Schema {
+        /// Tool.
+        id: ToolId,
+        /// What is wrong.
+        error: SchemaError,
+    },
+}
+
+/// Where a tool's definition comes from; decides what is filled in and what is forgiven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Ours: defaults are filled in, a broken schema is refused at registration.
+    Own,
+    /// Somebody else's: arguments go as written, a broken schema leaves the tool unvalidated.
+    Foreign,
+}
+
+/// A tool ready for the catalogue: definition, hash and validator, each made once. Snapshots share it.
+pub struct RegisteredTool {
+    definition: ToolDefinition,
+    raw_name: String,
+    origin: Origin,
+    hash: ContentHash,
+    schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
+}
+
+impl RegisteredTool {
+    /// Registers a tool of our own; its schema is compiled now.
+    ///
+    /// # Errors
+    /// [`RegistrationError`] names the tool and the remedy.
+    pub fn own(definition: ToolDefinition) -> Result<Arc<Self>, RegistrationError> {
+        let raw_name = definition.id.name().to_owned();
+        Self::own_as(definition, raw_name)
+    }
+
+    /// As [`RegisteredTool::own`], for a tool whose source knows it by another name.
+    ///
+    /// # Errors
+    /// [`RegistrationError`] names the tool and the remedy.
+    pub fn own_as(definition: ToolDefinition, raw_name: impl Into<String>) -> Result<Arc<Self>, RegistrationError> {
+        if definition.parameters.is_none() && !definition.allow_no_schema {
+            return Err(RegistrationError::MissingSchema(definition.id));
+        }
+        if definition.allow_no_schema && definition.no_schema_mode.is_none() {
+            return Err(RegistrationError::MissingMode(definition.id));
+        }
+        let tool = Self::build(definition, raw_name.into(), Origin::Own);
+        match tool.schema() {
+            Ok(_) => Ok(Arc::new(tool)),
+            Err(error) => Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() }),
+        }
+    }
+
+    /// Registers a foreign tool. Never fails; a schema that does not compile is found at first use.
+    pub fn foreign(definition: ToolDefinition, raw_name: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self::build(definition, raw_name.into(), Origin::Foreign))
+    }
+
+    fn build(definition: ToolDefinition, raw_name: String, origin: Origin) -> Self {
+        let hash = definition.contract_hash();
+        Self { definition, raw_name, origin, hash, schema: OnceLock::new() }
+    }
+
+    /// The definition.
+    #[must_use]
+    pub fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    /// The name at its source.
+    #[must_use]
+    pub fn raw_name(&self) -> &str {
+        &self.raw_name
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The contract hash.
+    #[must_use]
+    pub fn hash(&self) -> ContentHash {
+        self.hash
+    }
+
+    /// The validator, compiled at the first use and kept; `None` for a tool without a schema.
+    ///
+    /// # Errors
+    /// The reason why the schema does not compile, the same each time.
+    pub fn schema(&self) -> Result<Option<&CompiledSchema>, &SchemaError> {
+        self.schema
+            .get_or_init(|| self.definition.parameters.as_ref().map(CompiledSchema::compile).transpose())
+            .as_ref()
+            .map(Option::as_ref)
+    }
+}
+
+impl fmt::Debug for RegisteredTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RegisteredTool({})", self.definition.id)
+    }
+}
+
+/// Ids for the raw names of one foreign source: legal, and hashed for every member of a collision.
+///
+/// # Errors
+/// When the namespace is illegal.
+pub fn foreign_ids(namespace: &str, raw_names: &[&str]) -> Result<Vec<ToolId>, IdError> {
+    let plain: Vec<ToolId> = raw_names.iter().map(|raw| ToolId::foreign(namespace, raw)).collect::<Result<_, _>>()?;
+    let mut count: HashMap<&ToolId, usize> = HashMap::new();
+    for id in &plain {
+        *count.entry(id).or_default() += 1;
+    }
+    Ok(plain
+        .iter()
+        .zip(raw_names)
+        .map(|(id, raw)| if count.get(id) == Some(&1) { id.clone() } else { id.with_hash_suffix(raw) })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn registration_rules_name_tool_and_remedy() {
+        let id = || ToolId::parse("x:t@1.0.0").expect("id");
+        let missing = RegisteredTool::own(ToolDefinition::new(id(), "", None)).expect_err("no schema");
+        assert!(missing.to_string().contains("x:t@1.0.0") && missing.to_string().contains("allow_no_schema"));
+        let mut opted = ToolDefinition::new(id(), "", None);
+        opted.allow_no_schema = true;
+        assert!(matches!(RegisteredTool::own(opted.clone()), Err(RegistrationError::MissingMode(_))));
+        opted.no_schema_mode = Some(crate::definition::NoSchemaMode::Full);
+        assert!(RegisteredTool::own(opted).is_ok());
+        let broken = ToolDefinition::new(id(), "", Some(json!({"$ref": "http://x/y"})));
+        assert!(RegisteredTool::own(broken.clone()).expect_err("remote").to_string().contains("http://x/y"));
+        assert!(RegisteredTool::foreign(broken, "t").schema().is_err(), "a foreign one is kept, unvalidated");
+    }
+
+    #[test]
+    fn colliding_foreign_names_are_all_hashed() {
+        let ids = foreign_ids("s", &["A.b", "a_b", "c"]).expect("ids");
+        assert!(ids[0].name().starts_with("a_b_") && ids[1].name().starts_with("a_b_") && ids[0] != ids[1]);
+        assert_eq!(ids[2].name(), "c");
+    }
+}

@@ -1,0 +1,254 @@
+//! The immutable snapshot that everything reads.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Origin, Provider, ProviderKind, RegisteredTool};
+use crate::definition::ToolDefinition;
+use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
+use crate::names::{NameTable, NamedTool, Resolution};
+
+/// One provider with what it listed.
+pub struct Listing {
+    /// The provider.
+    pub provider: Arc<dyn Provider>,
+    /// Its tools; empty when it failed.
+    pub tools: Vec<Arc<RegisteredTool>>,
+    /// Its last error.
+    pub error: Option<String>,
+    /// Names it has but does not offer, with the reason (`filtered by tools_denied`, …).
+    pub withheld: Vec<(String, String)>,
+}
+
+/// A tool in a snapshot.
+pub struct Entry {
+    /// The tool.
+    pub tool: Arc<RegisteredTool>,
+    /// Who runs it.
+    pub provider: Arc<dyn Provider>,
+    /// Its wire name (64 characters at most).
+    pub wire_name: String,
+}
+
+impl Entry {
+    /// The tool's definition.
+    #[must_use]
+    pub fn definition(&self) -> &ToolDefinition {
+        self.tool.definition()
+    }
+
+    /// The tool's id.
+    #[must_use]
+    pub fn id(&self) -> &ToolId {
+        &self.tool.definition().id
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry({} from {})", self.id(), self.provider.name())
+    }
+}
+
+/// Something the operator should know about the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CatalogueIssue {
+    /// Provider it concerns.
+    pub provider: String,
+    /// In words.
+    pub message: String,
+}
+
+/// A provider as a snapshot saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProviderStatus {
+    /// Name.
+    pub name: String,
+    /// Kind.
+    pub kind: ProviderKind,
+    /// Number of its tools.
+    pub tools: usize,
+    /// Its last error.
+    pub error: Option<String>,
+    /// Names it withholds, with reasons.
+    #[serde(skip)]
+    withheld: Vec<(String, String)>,
+}
+
+/// The catalogue at one moment: immutable, ordered by registration, shared by `Arc`.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    entries: Vec<Arc<Entry>>,
+    names: NameTable,
+    by_id: HashMap<ToolId, usize>,
+    providers: Vec<ProviderStatus>,
+    issues: Vec<CatalogueIssue>,
+}
+
+impl Snapshot {
+    /// Builds a snapshot from listings in registration order. The first provider of an id wins; the
+    /// loser is reported. Total: problems become [`Snapshot::issues`].
+    #[must_use]
+    pub fn build(listings: &[Listing]) -> Self {
+        let mut chosen: Vec<(usize, &Arc<RegisteredTool>)> = Vec::new();
+        let mut by_id: HashMap<ToolId, usize> = HashMap::new();
+        let mut issues = Vec::new();
+        let mut providers = Vec::with_capacity(listings.len());
+        for (index, listing) in listings.iter().enumerate() {
+            let name = listing.provider.name();
+            let mut issue = |message: String| issues.push(CatalogueIssue { provider: name.to_owned(), message });
+            let before = chosen.len();
+            for tool in &listing.tools {
+                let id = &tool.definition().id;
+                let foreign = tool.origin() == Origin::Foreign;
+                if foreign && RESERVED_NAMESPACES.contains(&id.namespace()) && id.namespace() != "rest" {
+                    issue(format!("{id} is refused: the namespace `{}` is reserved", id.namespace()));
+                } else if let Some(&other) = by_id.get(id) {
+                    let (owner, _) = chosen[other];
+                    if owner == index {
+                        issue(format!("{id} is listed twice by the same provider; the first is kept"));
+                    } else {
+                        issue(format!(
+                            "{id} is already provided by {}; this one is ignored",
+                            listings[owner].provider.name()
+                        ));
+                    }
+                } else {
+                    by_id.insert(id.clone(), chosen.len());
+                    chosen.push((index, tool));
+                }
+            }
+            providers.push(ProviderStatus {
+                name: name.to_owned(),
+                kind: listing.provider.kind(),
+                tools: chosen.len() - before,
+                error: listing.error.clone(),
+                withheld: listing.withheld.clone(),
+            });
+        }
+        let names = name_table(chosen.iter().map(|(index, tool)| (*index, &***tool)), MAX_WIRE_NAME);
+        let entries = chosen
+            .iter()
+            .enumerate()
+            .map(|(position, (index, tool))| {
+                Arc::new(Entry {
+                    tool: Arc::clone(tool),
+                    provider: Arc::clone(&listings[*index].provider),
+                    wire_name: names.wire_name(position).to_owned(),
+                })
+            })
+            .collect();
+        Self { entries, names, by_id, providers, issues }
+    }
+
+    /// The tools, in registration order.
+    #[must_use]
+    pub fn list(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+
+    /// The tool with exactly this canonical id; an id without a version finds nothing.
+    #[must_use]
+    pub fn get(&self, id: &str) -> Option<&Arc<Entry>> {
+        self.by_id.get(id).map(|&index| &self.entries[index])
+    }
+
+    /// Resolves what a model wrote (SPEC section 1).
+    #[must_use]
+    pub fn resolve(&self, written: &str) -> Resolution {
+        self.names.resolve(written)
+    }
+
+    /// A table of shorter names for clients that cap them; index-compatible with [`Snapshot::list`].
+    #[must_use]
+    pub fn names_within(&self, max: usize) -> NameTable {
+        let position: HashMap<&str, usize> =
+            self.providers.iter().enumerate().map(|(n, p)| (p.name.as_str(), n)).collect();
+        let index_of = |entry: &Entry| position.get(entry.provider.name()).copied().unwrap_or(0);
+        name_table(self.entries.iter().map(|entry| (index_of(entry), &*entry.tool)), max)
+    }
+
+    /// The providers, in registration order.
+    #[must_use]
+    pub fn providers(&self) -> &[ProviderStatus] {
+        &self.providers
+    }
+
+    /// What the operator should know.
+    #[must_use]
+    pub fn issues(&self) -> &[CatalogueIssue] {
+        &self.issues
+    }
+
+    /// Why a name that does not resolve may be missing: filtered, or its provider down.
+    #[must_use]
+    pub fn why_missing(&self, written: &str) -> Option<String> {
+        let (namespace, bare) = written.split_once("__")?;
+        let provider = self.providers.iter().find(|provider| provider.name == namespace)?;
+        if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| name.eq_ignore_ascii_case(bare)) {
+            return Some(format!("provider {namespace} has `{name}`, but it is {reason}"));
+        }
+        provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
+    }
+}
+
+fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max: usize) -> NameTable {
+    let named: Vec<NamedTool<'a>> = tools
+        .map(|(provider, tool)| NamedTool {
+            provider,
+            id: &tool.definition().id,
+            raw_name: tool.raw_name(),
+            aliases: &tool.definition().aliases,
+        })
+        .collect();
+    NameTable::build(&named, max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::listing;
+
+    fn own(id: &str) -> Arc<RegisteredTool> {
+        crate::testing::own(crate::testing::definition(id))
+    }
+
+    #[test]
+    fn the_first_provider_of_an_id_wins_and_the_loser_is_reported() {
+        let snapshot = Snapshot::build(&[
+            listing("a", vec![own("x:t@1.0.0"), own("x:t@1.0.0"), own("x:u@1.0.0")]),
+            listing("b", vec![own("x:t@1.0.0"), own("y:t@1.0.0")]),
+        ]);
+        let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
+        assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "y:t@1.0.0 b"]);
+        assert_eq!(snapshot.issues().len(), 2);
+        assert!(snapshot.issues()[1].message.contains("already provided by a"));
+        assert!(snapshot.get("x:t@1.0.0").is_some() && snapshot.get("x:t").is_none());
+    }
+
+    #[test]
+    fn a_foreign_tool_may_not_take_a_reserved_namespace() {
+        let id = ToolId::parse("fs:read@0.0.0").expect("id");
+        let snapshot = Snapshot::build(&[listing(
+            "evil",
+            vec![RegisteredTool::foreign(ToolDefinition::new(id, "", None), "read")],
+        )]);
+        assert!(snapshot.list().is_empty());
+        assert!(snapshot.issues()[0].message.contains("reserved"));
+    }
+
+    #[test]
+    fn a_missing_name_is_explained() {
+        let snapshot = Snapshot::build(&[Listing {
+            error: Some("exit status 1".into()),
+            withheld: vec![("Drop".into(), "filtered by tools_denied".into())],
+            ..listing("gh", vec![])
+        }]);
+        assert!(snapshot.why_missing("gh__drop").expect("why").contains("filtered by tools_denied"));
+        assert!(snapshot.why_missing("gh__x").expect("why").contains("exit status 1"));
+        assert!(snapshot.why_missing("zz__x").is_none());
+    }
+}
