@@ -343,8 +343,10 @@ impl Executor {
 #[expect(clippy::disallowed_methods, reason = "this is the one executor")]
 async fn dispatch(call: ValidCall, context: ToolContext) -> Result<ToolOutput, ToolError> {
     let ValidCall { id, entry, arguments, .. } = call;
-    let request =
-        ProviderCall { tool: entry.id(), raw_name: entry.tool.raw_name(), arguments, idempotency_key: id.as_str() };
+    // A call id is unique within its conversation only.
+    let idempotency_key = format!("{}:{id}", context.session.id);
+    let (tool, raw_name) = (entry.id(), entry.tool.raw_name());
+    let request = ProviderCall { tool, raw_name, arguments, idempotency_key: &idempotency_key };
     entry.provider.call(request, &context).await
 }
 

@@ -1,0 +1,152 @@
+//! How a run ended, and the account of it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use toolwright_core::context::Redactor;
+use toolwright_core::error::ErrorKind;
+use toolwright_core::model::Usage;
+use toolwright_core::{ApprovalRequest, Outcome};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// The model gave its answer.
+    Success,
+    /// There is no answer: the model failed, refused or stayed silent.
+    Failure,
+    /// A limit or the loop guard ended it before the model was done, or its answer was cut.
+    Partial,
+    /// It was cancelled.
+    Cancelled,
+    /// It is not over: a person must decide first, and it can be resumed.
+    Suspended,
+}
+
+impl Status {
+    /// The status as it is written on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Partial => "partial",
+            Self::Cancelled => "cancelled",
+            Self::Suspended => "suspended",
+        }
+    }
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// How it ended.
+    pub status: Status,
+    /// The answer; of a run that did not get to one, what the model said last, or a sentence of ours.
+    pub answer: String,
+    /// Why the status is not `success`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A call's failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallFailure {
+    /// Kind.
+    pub kind: ErrorKind,
+    /// Operator's message.
+    pub message: String,
+}
+
+/// One call of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// Its id, unique in the conversation.
+    pub id: String,
+    /// Canonical id of the tool, or the name as written where there is no such tool.
+    pub tool: String,
+    /// Arguments as the model wrote them.
+    pub arguments: Value,
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<CallFailure>,
+    /// Milliseconds from start to end, waits included.
+    pub latency_ms: u64,
+}
+
+impl CallRecord {
+    pub(crate) fn new(id: &str, written: &str, arguments: Value, outcome: &Outcome) -> Self {
+        Self {
+            id: id.to_owned(),
+            tool: outcome.tool.as_ref().map_or_else(|| written.to_owned(), ToString::to_string),
+            arguments,
+            ok: outcome.ok,
+            error: outcome.error.as_ref().map(|e| CallFailure { kind: e.kind(), message: e.message().to_owned() }),
+            latency_ms: u64::try_from(outcome.latency.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// The account of one task: from the user's message to the answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunReport {
+    /// How it ended.
+    pub status: Status,
+    /// The answer, as in [`RunResult`]; empty while suspended.
+    pub answer: String,
+    /// Why the status is not `success`.
+    pub reason: Option<String>,
+    /// Model answers.
+    pub turns: u32,
+    /// Calls, in the order in which the model wrote them; failed and refused ones too.
+    pub calls: Vec<CallRecord>,
+    /// Tokens of all turns.
+    pub usage: Usage,
+    /// What a person must decide before a suspended run can go on.
+    pub pending: Vec<ApprovalRequest>,
+}
+
+impl RunReport {
+    /// `{status, answer, turns, calls, usage}`, and `reason` and `pending` where there are any.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut value = json!({
+            "status": self.status,
+            "answer": self.answer,
+            "turns": self.turns,
+            "calls": self.calls,
+            "usage": self.usage,
+        });
+        if let Some(object) = value.as_object_mut() {
+            if let Some(reason) = &self.reason {
+                object.insert("reason".into(), json!(reason));
+            }
+            if !self.pending.is_empty() {
+                object.insert("pending".into(), json!(self.pending));
+            }
+        }
+        value
+    }
+
+    /// The report without secrets: it is about to leave the house.
+    #[must_use]
+    pub(crate) fn redacted(mut self, redactor: &dyn Redactor) -> Self {
+        let clean = |text: &mut String| {
+            if let std::borrow::Cow::Owned(redacted) = redactor.redact(text) {
+                *text = redacted;
+            }
+        };
+        clean(&mut self.answer);
+        self.reason.iter_mut().for_each(clean);
+        for call in &mut self.calls {
+            call.arguments = redactor.redact_value(&call.arguments);
+            call.error.iter_mut().for_each(|error| clean(&mut error.message));
+        }
+        for request in &mut self.pending {
+            request.arguments = redactor.redact_value(&request.arguments);
+        }
+        self
+    }
+}

@@ -1,0 +1,90 @@
+//! The limits of a task, and what the model is told when one is near.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::duration;
+use toolwright_core::model::Usage;
+
+/// Model answers in one task unless configured otherwise.
+pub(super) const DEFAULT_TURNS: u32 = 50;
+
+/// Limits of one task: of what is done for one message of the user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Model answers; 0 counts as 1. The model is told when two and one are left, and may not call tools
+    /// in the last.
+    pub turns: u32,
+    /// Calls, refused ones included. Once they are used up, the next turn is the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u32>,
+    /// Time from the first step, waits for model, tools and people included.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub time: Option<Duration>,
+    /// Input and output tokens of all turns together; looked at between turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { turns: DEFAULT_TURNS, calls: None, time: None, tokens: None }
+    }
+}
+
+/// A word to the model before its next turn.
+pub(super) struct Notice {
+    pub(super) text: String,
+    /// No calls in that turn.
+    pub(super) last: bool,
+}
+
+impl Limits {
+    /// Why the model is not asked again.
+    pub(super) fn exhausted(&self, turns: u32, usage: &Usage) -> Option<String> {
+        if turns >= self.turns.max(1) {
+            return Some(self.why_turns());
+        }
+        let used = usage.input_tokens.saturating_add(usage.output_tokens);
+        self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
+    }
+
+    pub(super) fn notice(&self, turns: u32, calls: u32) -> Option<Notice> {
+        let last = |why: &str| Notice {
+            text: format!(
+                "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
+            ),
+            last: true,
+        };
+        match self.turns.max(1).saturating_sub(turns) {
+            1 => Some(last("This is your last turn")),
+            _ if self.calls.is_some_and(|limit| calls >= limit) => Some(last("All calls of this run are used up")),
+            2 => Some(Notice {
+                text: "[toolwright notice] Two turns are left, and calls run in the first of them only. Finish what matters most."
+                    .into(),
+                last: false,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Why a turn was the last, for a model that called tools in it nevertheless.
+    pub(super) fn why_last(&self, turns: u32) -> String {
+        match self.calls {
+            Some(limit) if turns < self.turns.max(1) => format!("the limit of {limit} calls was reached"),
+            _ => self.why_turns(),
+        }
+    }
+
+    pub(super) fn why_time(&self) -> String {
+        match self.time {
+            Some(limit) => format!("the time limit of {} was reached", duration::format(limit)),
+            None => "a limit of the run was reached".into(),
+        }
+    }
+
+    fn why_turns(&self) -> String {
+        format!("the limit of {} turns was reached", self.turns.max(1))
+    }
+}

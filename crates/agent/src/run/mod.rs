@@ -1,0 +1,441 @@
+//! The agent loop as a value: no I/O, no clock, no runtime. It says what to do next, is told what came
+//! of it, and can be saved and reloaded as JSON between any two steps.
+//!
+//! Its history is legal at every moment that a model is asked: each call id is unique, and each call
+//! has exactly one result, in call order, whatever happened to it.
+
+mod context;
+mod limits;
+mod repeats;
+mod step;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::content::ContentBlock;
+use toolwright_core::error::ToolError;
+use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, StopReason, ToolChoice, Usage};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::session::CallId;
+
+use crate::report::{CallRecord, RunReport, RunResult, Status};
+pub use limits::Limits;
+use repeats::Repeats;
+pub use step::{Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
+use turn::CallStatus;
+pub use turn::Resolved;
+pub(crate) use turn::TurnCall;
+
+/// Version of the saved form. A state of another version is refused, never guessed at.
+pub const FORMAT_VERSION: u32 = 1;
+
+const EMPTY_ANSWER: &str =
+    "[toolwright notice] Your last answer was empty. Call a tool, or give your final answer to the user as text.";
+
+/// One run, at rest between two steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    version: u32,
+    spec: RunSpec,
+    messages: Vec<Message>,
+    task: Task,
+    phase: Phase,
+}
+
+/// What is counted for each task, that is for each message of the user.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Task {
+    turns: u32,
+    elapsed: Duration,
+    usage: Usage,
+    calls: Vec<CallRecord>,
+    repeats: Repeats,
+    /// The model's last text.
+    said: String,
+    /// The model was told that its answer was empty.
+    corrected: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "waits_for", rename_all = "snake_case")]
+enum Phase {
+    /// The model; in a last turn it may not call tools.
+    Model { last: bool },
+    /// The calls of one turn, at least one of them unanswered.
+    Calls { calls: Vec<TurnCall> },
+    /// The user.
+    Done { result: RunResult },
+}
+
+impl Phase {
+    fn describe(&self) -> &'static str {
+        match self {
+            Self::Model { .. } => "waits for the model",
+            Self::Calls { .. } => "waits for its calls",
+            Self::Done { .. } => "is over",
+        }
+    }
+}
+
+impl RunState {
+    /// A run that begins with `messages`; the last one is the task.
+    #[must_use]
+    pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
+        let phase = Phase::Model { last: false };
+        let mut state = Self { version: FORMAT_VERSION, spec, messages, task: Task::default(), phase };
+        state.ask_model();
+        state
+    }
+
+    /// Reads a saved state.
+    ///
+    /// # Errors
+    /// [`LoadError`] for another format version or a damaged state.
+    pub fn from_json(saved: Value) -> Result<Self, LoadError> {
+        let version = saved.get("version").and_then(Value::as_u64);
+        if version != Some(u64::from(FORMAT_VERSION)) {
+            return Err(LoadError::Version(version));
+        }
+        Ok(serde_json::from_value(saved)?)
+    }
+
+    /// The saved form.
+    ///
+    /// # Errors
+    /// Those of the serializer; a state that came from JSON has none.
+    pub fn to_json(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+
+    /// What does not change during the run.
+    #[must_use]
+    pub fn spec(&self) -> &RunSpec {
+        &self.spec
+    }
+
+    /// The conversation so far.
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Model answers since the user's last message.
+    #[must_use]
+    pub fn turns(&self) -> u32 {
+        self.task.turns
+    }
+
+    /// What is left of the time limit, if there is one.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.spec.limits.time.map(|limit| limit.saturating_sub(self.task.elapsed))
+    }
+
+    /// What to do next. Asked twice, it says the same.
+    #[must_use]
+    pub fn step(&self) -> Step {
+        match &self.phase {
+            Phase::Model { last } => Step::CallModel(ModelRequest {
+                system: self.spec.system.clone(),
+                messages: self.messages.clone(),
+                tools: Vec::new(),
+                tool_choice: if *last { ToolChoice::None } else { ToolChoice::Auto },
+                max_tokens: self.spec.max_tokens,
+                temperature: self.spec.temperature,
+            }),
+            Phase::Calls { calls } => {
+                let batch = turn::batch(calls);
+                if batch.calls.is_empty() {
+                    Step::AwaitApproval(turn::questions(calls))
+                } else {
+                    Step::CallTools(batch)
+                }
+            }
+            Phase::Done { result } => Step::Done(result.clone()),
+        }
+    }
+
+    /// The model answered. `resolve` finds the tool of a name as the model saw the catalogue.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless the run waits for the model.
+    pub fn on_model(
+        &mut self,
+        response: ModelResponse,
+        resolve: &dyn Fn(&str) -> Option<Resolved>,
+    ) -> Result<(), TransitionError> {
+        let last = self.expect_model("on_model")?;
+        self.task.turns += 1;
+        self.task.usage.add(response.usage);
+        if !response.text.trim().is_empty() {
+            self.task.said.clone_from(&response.text);
+        }
+        if response.calls.is_empty() {
+            self.on_text(response);
+            return Ok(());
+        }
+        self.task.corrected = false;
+        let mut calls = turn::take_calls(response.calls, self.task.turns, &self.messages, resolve);
+        if last {
+            turn::refuse(&mut calls, 0, "this was the last turn, so the call was not run");
+        } else if let Some(limit) = self.spec.limits.calls {
+            let left = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(self.task.calls.len());
+            turn::refuse(&mut calls, left, &format!("the run may make {limit} calls and has made them"));
+        }
+        let replayed = calls.iter().map(TurnCall::replay).collect();
+        self.messages.push(Message::Assistant { text: response.text, calls: replayed, opaque: response.opaque });
+        self.phase = Phase::Calls { calls };
+        if last {
+            self.stop(Status::Partial, self.spec.limits.why_last(self.task.turns));
+        } else {
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// An answer without calls: the end, unless there is nothing in it.
+    fn on_text(&mut self, response: ModelResponse) {
+        if response.text.trim().is_empty() {
+            if response.stop == StopReason::Refusal {
+                self.finish(Status::Failure, Some("the model refused to answer".into()));
+            } else if self.task.corrected {
+                self.finish(Status::Failure, Some("the model gave an empty answer twice".into()));
+            } else {
+                // The empty answer itself is left out: several APIs refuse empty messages.
+                self.task.corrected = true;
+                self.messages.push(Message::user(EMPTY_ANSWER));
+                self.ask_model();
+            }
+            return;
+        }
+        let message = Message::Assistant { text: response.text, calls: Vec::new(), opaque: response.opaque };
+        self.messages.push(message);
+        match response.stop {
+            StopReason::MaxTokens => self.finish(Status::Partial, Some("the answer was cut at its token limit".into())),
+            StopReason::Refusal => self.finish(Status::Failure, Some("the model refused to answer".into())),
+            _ => self.finish(Status::Success, None),
+        }
+    }
+
+    /// The model did not answer, and trying again is no use: the run fails.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless the run waits for the model.
+    pub fn on_model_error(&mut self, error: &ModelError) -> Result<(), TransitionError> {
+        self.expect_model("on_model_error")?;
+        self.finish(Status::Failure, Some(format!("the model request failed: {error}")));
+        Ok(())
+    }
+
+    /// Calls ended. Any part of those that were to run may be told at a time; the rest stays to run. An
+    /// outcome that is pending leaves its call to a person.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless each outcome belongs to a call that is to run, and there is one.
+    pub fn on_tools(&mut self, outcomes: Vec<Outcome>) -> Result<(), TransitionError> {
+        let mut calls = self.expect_calls("on_tools")?.to_vec();
+        if outcomes.is_empty() {
+            return Err(TransitionError::Illegal { transition: "on_tools", phase: self.phase.describe() });
+        }
+        for outcome in outcomes {
+            let Some(call) = calls.iter_mut().find(|call| call.id == outcome.call_id && call.is_to_run()) else {
+                return Err(TransitionError::NoSuchCall { transition: "on_tools", call: outcome.call_id });
+            };
+            call.ended(outcome);
+        }
+        self.phase = Phase::Calls { calls };
+        self.settle();
+        Ok(())
+    }
+
+    /// A person decided about pending calls: granted ones are to run, denied and skipped ones have
+    /// their result, `Later` changes nothing.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless each decision belongs to a call that waits for one.
+    pub fn on_approvals(&mut self, decisions: Vec<(CallId, ApprovalDecision)>) -> Result<(), TransitionError> {
+        let mut calls = self.expect_calls("on_approvals")?.to_vec();
+        for (id, decision) in decisions {
+            let Some(call) = calls.iter_mut().find(|call| call.id == id && call.question().is_some()) else {
+                return Err(TransitionError::NoSuchCall { transition: "on_approvals", call: id });
+            };
+            call.decided(decision);
+        }
+        self.phase = Phase::Calls { calls };
+        self.settle();
+        Ok(())
+    }
+
+    /// Leaves the pending calls to run as they are, so that whoever is asked then decides.
+    pub fn ask_again(&mut self) {
+        if let Phase::Calls { calls } = &mut self.phase {
+            calls.iter_mut().for_each(TurnCall::ask_again);
+        }
+    }
+
+    /// Time passed. Past the limit the run ends as partial, its open calls answered as cancelled.
+    pub fn on_elapsed(&mut self, passed: Duration) {
+        self.task.elapsed += passed;
+        if self.time_left() == Some(Duration::ZERO) {
+            self.cancel(CancelCause::RunLimit);
+        }
+    }
+
+    /// Ends the run now, its open calls answered as cancelled. A run that is over stays as it is.
+    pub fn cancel(&mut self, cause: CancelCause) {
+        if matches!(self.phase, Phase::Done { .. }) {
+            return;
+        }
+        if let Phase::Calls { calls } = &mut self.phase {
+            for call in calls.iter_mut().filter(|call| !call.is_answered()) {
+                call.ended(Outcome::failed(call.id.clone(), ToolError::canceled(cause)));
+            }
+        }
+        if cause == CancelCause::RunLimit {
+            self.stop(Status::Partial, self.spec.limits.why_time());
+        } else {
+            self.stop(Status::Cancelled, format!("cancelled {}", cause.describe()));
+        }
+    }
+
+    /// The user's next message: the conversation goes on, counters and limits begin anew.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless the run is over.
+    pub fn continue_with(&mut self, content: Vec<ContentBlock>) -> Result<(), TransitionError> {
+        if !matches!(self.phase, Phase::Done { .. }) {
+            return Err(TransitionError::Illegal { transition: "continue_with", phase: self.phase.describe() });
+        }
+        self.messages.push(Message::User { content });
+        self.task = Task::default();
+        self.ask_model();
+        Ok(())
+    }
+
+    /// Estimated tokens of system prompt and conversation.
+    #[must_use]
+    pub fn context_tokens(&self) -> usize {
+        context::tokens(&self.spec.system, &self.messages)
+    }
+
+    /// Makes room where the next request is over `budget` tokens: the oldest results give way to a note
+    /// that says so. The results that the model has not seen yet stay. Returns how many were removed.
+    pub fn fit_context(&mut self, budget: usize) -> usize {
+        match self.phase {
+            Phase::Model { .. } => context::fit(&self.spec.system, &mut self.messages, budget),
+            _ => 0,
+        }
+    }
+
+    /// The account of the task so far.
+    #[must_use]
+    pub fn report(&self) -> RunReport {
+        let (status, answer, reason, pending) = match &self.phase {
+            Phase::Done { result } => (result.status, result.answer.clone(), result.reason.clone(), Vec::new()),
+            Phase::Calls { calls } => {
+                (Status::Suspended, String::new(), Some("a person must decide first".into()), turn::questions(calls))
+            }
+            Phase::Model { .. } => {
+                (Status::Suspended, String::new(), Some("the model has not answered".into()), Vec::new())
+            }
+        };
+        let mut calls = self.task.calls.clone();
+        if let Phase::Calls { calls: open } = &self.phase {
+            calls.extend(open.iter().filter_map(|call| call.answer().map(|answer| answer.record.clone())));
+        }
+        RunReport { status, answer, reason, turns: self.task.turns, calls, usage: self.task.usage, pending }
+    }
+
+    /// The calls that are to run now.
+    pub(crate) fn to_run(&self) -> impl Iterator<Item = &TurnCall> {
+        let calls = match &self.phase {
+            Phase::Calls { calls } => calls.as_slice(),
+            _ => &[],
+        };
+        calls.iter().filter(|call| call.is_to_run())
+    }
+
+    fn expect_model(&self, transition: &'static str) -> Result<bool, TransitionError> {
+        match self.phase {
+            Phase::Model { last } => Ok(last),
+            _ => Err(TransitionError::Illegal { transition, phase: self.phase.describe() }),
+        }
+    }
+
+    fn expect_calls(&self, transition: &'static str) -> Result<&[TurnCall], TransitionError> {
+        match &self.phase {
+            Phase::Calls { calls } => Ok(calls),
+            _ => Err(TransitionError::Illegal { transition, phase: self.phase.describe() }),
+        }
+    }
+
+    /// Once every call of the turn is answered: on to the model, unless the loop guard stops the run.
+    fn settle(&mut self) {
+        let Phase::Calls { calls } = &mut self.phase else { return };
+        if !calls.iter().all(TurnCall::is_answered) {
+            return;
+        }
+        let looping = self.task.repeats.note_turn(calls);
+        self.commit();
+        match looping {
+            Some(call) => {
+                let reason = format!(
+                    "the loop guard stopped it: {call} gave the same result to the same call {} times",
+                    repeats::STOP_AT
+                );
+                self.finish(Status::Partial, Some(reason));
+            }
+            None => self.ask_model(),
+        }
+    }
+
+    /// Puts the results of the turn's calls, all answered, into the conversation.
+    fn commit(&mut self) {
+        let Phase::Calls { calls } = &mut self.phase else { return };
+        let mut results = Vec::with_capacity(calls.len());
+        for call in std::mem::take(calls) {
+            if let CallStatus::Answered(answer) = call.status {
+                results.push(answer.result);
+                self.task.calls.push(answer.record);
+            }
+        }
+        self.messages.push(Message::Tool { results });
+    }
+
+    /// Commits what is open and ends the run.
+    fn stop(&mut self, status: Status, reason: String) {
+        self.commit();
+        self.finish(status, Some(reason));
+    }
+
+    fn ask_model(&mut self) {
+        let limits = &self.spec.limits;
+        if let Some(reason) = limits.exhausted(self.task.turns, &self.task.usage) {
+            self.finish(Status::Partial, Some(reason));
+            return;
+        }
+        let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
+        let notice = limits.notice(self.task.turns, calls);
+        self.phase = Phase::Model { last: notice.as_ref().is_some_and(|notice| notice.last) };
+        if let Some(notice) = notice {
+            self.messages.push(Message::user(notice.text));
+        }
+    }
+
+    fn finish(&mut self, status: Status, reason: Option<String>) {
+        let answer = if self.task.said.is_empty() && status != Status::Success {
+            let failed = self.task.calls.iter().filter(|call| !call.ok).count();
+            let reason = reason.as_deref().unwrap_or(status.as_str());
+            format!("There is no answer: {reason}. Calls made: {}, of which failed: {failed}.", self.task.calls.len())
+        } else {
+            self.task.said.clone()
+        };
+        self.phase = Phase::Done { result: RunResult { status, answer, reason } };
+    }
+}

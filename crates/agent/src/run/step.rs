@@ -1,0 +1,95 @@
+//! What goes in and out of the state machine besides messages.
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
+use toolwright_core::call::ToolCall;
+use toolwright_core::model::ModelRequest;
+use toolwright_core::session::CallId;
+
+use super::{FORMAT_VERSION, Limits};
+use crate::report::RunResult;
+
+/// What does not change during a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The model, `provider/model`.
+    pub model: String,
+    /// System prompt; see [`crate::prompt::system_prompt`].
+    pub system: String,
+    /// Limit of one answer in tokens.
+    #[serde(default)]
+    pub max_tokens: Option<u32>,
+    /// Sampling temperature.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// Limits of each task.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// What to do next.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Ask the model, then tell [`super::RunState::on_model`] or [`super::RunState::on_model_error`]. The driver adds
+    /// the tools.
+    CallModel(ModelRequest),
+    /// Run these calls, then tell [`super::RunState::on_tools`].
+    CallTools(ToolBatch),
+    /// Ask a person, then tell [`super::RunState::on_approvals`].
+    AwaitApproval(Vec<ApprovalRequest>),
+    /// Nothing, until [`super::RunState::continue_with`].
+    Done(RunResult),
+}
+
+/// Calls to run.
+#[derive(Debug, Clone, Default)]
+pub struct ToolBatch {
+    /// The calls as the model wrote them, under their unique ids.
+    pub calls: Vec<ToolCall>,
+    /// What a person has decided about some of them.
+    pub grants: Vec<Grant>,
+}
+
+/// A person's leave to run one call. It holds for the very question that was asked: same definition,
+/// same arguments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The question.
+    pub request: ApprovalRequest,
+    /// `Approve` or `Always`.
+    pub decision: ApprovalDecision,
+}
+
+/// A transition that the state does not allow. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransitionError {
+    /// The state waits for something else.
+    #[error("`{transition}` is not allowed now: the run {phase}")]
+    Illegal {
+        /// What was tried.
+        transition: &'static str,
+        /// What the run waits for.
+        phase: &'static str,
+    },
+    /// No such call waits for that.
+    #[error("`{transition}`: no call `{call}` is waiting for it")]
+    NoSuchCall {
+        /// What was tried.
+        transition: &'static str,
+        /// The call.
+        call: CallId,
+    },
+}
+
+/// A saved state that cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Another version wrote it.
+    #[error(
+        "the saved run has format version {0:?}, this program reads version {FORMAT_VERSION}: resume it with the program that began it"
+    )]
+    Version(Option<u64>),
+    /// It is damaged.
+    #[error("the saved run cannot be read: {0}")]
+    Damaged(#[from] serde_json::Error),
+}

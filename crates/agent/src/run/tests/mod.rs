@@ -1,0 +1,173 @@
+//! The state machine without a driver: every test saves and reloads it between every two steps.
+
+mod flow;
+mod legality;
+
+use serde_json::json;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::model::{CallResult, ModelErrorKind, OpaqueData, WrittenCall};
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
+
+use super::*;
+
+fn spec(limits: Limits) -> RunSpec {
+    RunSpec { model: "test/m".into(), system: "be brief".into(), max_tokens: Some(100), temperature: None, limits }
+}
+
+fn begin(limits: Limits) -> RunState {
+    RunState::new(spec(limits), vec![Message::user("task")])
+}
+
+fn turns(turns: u32) -> Limits {
+    Limits { turns, ..Limits::default() }
+}
+
+/// A response with these calls, each `(id, name, arguments)`.
+fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
+    let call = |(id, name, arguments): &(&str, &str, &str)| WrittenCall {
+        id: (*id).to_owned(),
+        name: (*name).to_owned(),
+        arguments: (*arguments).to_owned(),
+    };
+    ModelResponse {
+        text: text.to_owned(),
+        reasoning: String::new(),
+        calls: calls.iter().map(call).collect(),
+        stop: if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls },
+        usage: Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 },
+        opaque: vec![OpaqueData { api: "test".into(), data: json!({"signature": "s"}) }],
+    }
+}
+
+/// Knows `fs__read`, also as `read`.
+fn resolve(name: &str) -> Option<Resolved> {
+    let known = name.trim() == "fs__read" || name == "read";
+    known.then(|| Resolved { wire_name: "fs__read".into(), definition: ContentHash::of_bytes(b"v1") })
+}
+
+fn done(id: &CallId, text: &str) -> Outcome {
+    Outcome {
+        ok: true,
+        error: None,
+        content: ToolOutput::text(text).content,
+        tool: ToolId::try_parse("fs:read@1.0.0"),
+        ..Outcome::failed(id.clone(), ToolError::new(ErrorKind::InternalError, ""))
+    }
+}
+
+fn pending(id: &CallId) -> Outcome {
+    let request = ApprovalRequest {
+        call_id: id.clone(),
+        session: SessionId::new("s"),
+        tool: ToolId::parse("fs:read@1.0.0").expect("id"),
+        definition: ContentHash::of_bytes(b"v1"),
+        arguments: json!({}),
+        effects: Effects::WRITE,
+        reason: "it writes".into(),
+    };
+    Outcome { pending: Some(request), ..done(id, "") }
+}
+
+/// Saves and reloads; what comes next must be the same to the byte.
+fn reload(state: &mut RunState) {
+    let saved = serde_json::to_string(state).expect("save");
+    let loaded = RunState::from_json(serde_json::from_str(&saved).expect("json")).expect("load");
+    assert_eq!(&loaded, state);
+    assert_eq!(serde_json::to_string(&loaded).expect("save"), saved);
+    assert_eq!(format!("{:?}", loaded.step()), format!("{:?}", state.step()));
+    *state = loaded;
+}
+
+fn model(state: &mut RunState, response: ModelResponse) {
+    reload(state);
+    state.on_model(response, &resolve).expect("model");
+    legal(state);
+}
+
+fn request(state: &RunState) -> ModelRequest {
+    match state.step() {
+        Step::CallModel(request) => request,
+        other => panic!("the model is not asked: {other:?}"),
+    }
+}
+
+fn ids(state: &RunState) -> Vec<CallId> {
+    match state.step() {
+        Step::CallTools(batch) => batch.calls.into_iter().map(|call| call.id).collect(),
+        other => panic!("no calls: {other:?}"),
+    }
+}
+
+/// Answers every call that is to run with the same text.
+fn answer(state: &mut RunState, text: &str) {
+    reload(state);
+    let outcomes = ids(state).iter().map(|id| done(id, text)).collect();
+    state.on_tools(outcomes).expect("tools");
+    legal(state);
+}
+
+fn result(state: &RunState) -> RunResult {
+    match state.step() {
+        Step::Done(result) => result,
+        other => panic!("not over: {other:?}"),
+    }
+}
+
+fn last_results(state: &RunState) -> Vec<CallResult> {
+    let is_results = |message: &&Message| matches!(message, Message::Tool { .. });
+    match state.messages().iter().rfind(is_results) {
+        Some(Message::Tool { results }) => results.clone(),
+        _ => panic!("no results"),
+    }
+}
+
+fn text_of(message: &Message) -> String {
+    match message {
+        Message::User { content } => toolwright_core::content::joined_text(content),
+        Message::Assistant { text, .. } => text.clone(),
+        Message::Tool { results } => {
+            results.iter().map(|r| toolwright_core::content::joined_text(&r.content)).collect()
+        }
+    }
+}
+
+/// Unique ids, one result a call in call order right behind it, arguments that are objects, legal
+/// names, nothing empty. While calls are open, only the last message lacks its results.
+fn legal(state: &RunState) {
+    let mut seen = std::collections::HashSet::new();
+    let messages = state.messages();
+    for (index, message) in messages.iter().enumerate() {
+        match message {
+            Message::Assistant { text, calls, .. } => {
+                assert!(!text.trim().is_empty() || !calls.is_empty(), "an empty answer");
+                for call in calls {
+                    assert!(!call.id.trim().is_empty() && seen.insert(&call.id), "id {:?}", call.id);
+                    assert!(serde_json::from_str::<serde_json::Map<String, Value>>(&call.arguments).is_ok());
+                    assert!(!call.name.is_empty() && call.name.len() <= 64);
+                    assert!(
+                        call.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'),
+                        "{}",
+                        call.name
+                    );
+                }
+                let open = index + 1 == messages.len() && matches!(state.phase, Phase::Calls { .. });
+                if !calls.is_empty() && !open {
+                    let Some(Message::Tool { results }) = messages.get(index + 1) else {
+                        panic!("dangling calls: {messages:?}")
+                    };
+                    let pairs = |id: &String, name: &String| (id.clone(), name.clone());
+                    let called: Vec<_> = calls.iter().map(|call| pairs(&call.id, &call.name)).collect();
+                    let answered: Vec<_> = results.iter().map(|result| pairs(&result.call_id, &result.name)).collect();
+                    assert_eq!(called, answered);
+                }
+            }
+            Message::Tool { results } => {
+                let before = index.checked_sub(1).and_then(|before| messages.get(before));
+                assert!(matches!(before, Some(Message::Assistant { calls, .. }) if calls.len() == results.len()));
+                assert!(results.iter().all(|result| !result.content.is_empty()));
+            }
+            Message::User { content } => assert!(!content.is_empty()),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A small house: a scripted model, tools that count, and everything else as it is.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
+use toolwright_core::event::{Event, EventSink};
+use toolwright_core::model::{
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason,
+    Usage, WrittenCall,
+};
+use toolwright_core::store::RunStore;
+use toolwright_core::{
+    Cancel, Effects, Policy, Principal, Profile, ProviderKind, Services, Session, SessionId, StaticProvider, Tool,
+    ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::executor::ExecutorOptions;
+use toolwright_runtime::{Catalogue, Executor, SqliteStore, SystemClock};
+
+/// What the model does when it is asked.
+#[derive(Clone)]
+pub(crate) enum Reply {
+    Text(&'static str),
+    Calls(Vec<(&'static str, &'static str, Value)>),
+    Fail(ModelErrorKind),
+    /// Waits until it is cancelled.
+    Hang,
+}
+
+/// Answers by the number of assistant messages in the request, so that a resumed run goes on where it
+/// was. Keeps every request as it was sent.
+pub(crate) struct ScriptedModel {
+    script: Vec<Reply>,
+    pub(crate) requests: Mutex<Vec<String>>,
+    pub(crate) before_answer: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    overflows: AtomicUsize,
+}
+
+#[async_trait]
+impl ModelClient for ScriptedModel {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let turn = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+        self.requests.lock().unwrap().push(format!("{model} {}", serde_json::to_string(request).unwrap()));
+        if let Some(before) = self.before_answer.lock().unwrap().as_mut() {
+            before();
+        }
+        let (text, calls) = match self.script.get(turn).cloned().unwrap_or(Reply::Text("out of script")) {
+            Reply::Text(text) => (text, Vec::new()),
+            Reply::Calls(calls) => ("", calls),
+            Reply::Fail(ModelErrorKind::ContextOverflow) if self.overflows.fetch_add(1, Ordering::SeqCst) > 0 => {
+                ("it fits", Vec::new())
+            }
+            Reply::Fail(kind) => return Err(ModelError::new(kind, "scripted failure")),
+            Reply::Hang => {
+                cancel.cancelled().await;
+                return Err(ModelError::new(ModelErrorKind::Canceled, "cancelled"));
+            }
+        };
+        if !text.is_empty() {
+            events.on_event(ModelEvent::Text(text.to_owned()));
+        }
+        let written = |(id, name, arguments): (&str, &str, Value)| WrittenCall {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        };
+        Ok(ModelResponse {
+            text: text.to_owned(),
+            reasoning: String::new(),
+            stop: if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls },
+            calls: calls.into_iter().map(written).collect(),
+            usage: Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 },
+            opaque: Vec::new(),
+        })
+    }
+}
+
+/// A tool that counts how often it ran, and can be made to hang.
+pub(crate) struct Counter {
+    id: &'static str,
+    effects: Effects,
+    says: &'static str,
+    roles: Vec<String>,
+    pub(crate) ran: AtomicUsize,
+    hangs: AtomicUsize,
+}
+
+impl Counter {
+    pub(crate) fn new(id: &'static str, effects: Effects) -> Arc<Self> {
+        Self::saying(id, effects, "counted")
+    }
+
+    pub(crate) fn saying(id: &'static str, effects: Effects, says: &'static str) -> Arc<Self> {
+        Arc::new(Self { id, effects, says, roles: Vec::new(), ran: AtomicUsize::new(0), hangs: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn for_roles(id: &'static str, roles: &[&str]) -> Arc<Self> {
+        let roles = roles.iter().map(|role| (*role).to_owned()).collect();
+        Arc::new(Self {
+            id,
+            effects: Effects::READ,
+            says: "x",
+            roles,
+            ran: AtomicUsize::new(0),
+            hangs: AtomicUsize::new(0),
+        })
+    }
+
+    /// Hangs in its first `times` runs, until it is cancelled.
+    pub(crate) fn hang(self: Arc<Self>, times: usize) -> Arc<Self> {
+        self.hangs.store(times, Ordering::SeqCst);
+        self
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.ran.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Tool for Counter {
+    fn definition(&self) -> ToolDefinition {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        let mut definition = ToolDefinition::new(ToolId::parse(self.id).unwrap(), "Counts.", Some(schema));
+        definition.effects = self.effects;
+        definition.allowed_roles.clone_from(&self.roles);
+        definition.description.push_str(self.says);
+        definition
+    }
+
+    async fn run(&self, _arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        if self.ran.fetch_add(1, Ordering::SeqCst) < self.hangs.load(Ordering::SeqCst) {
+            let cause = context.cancel.cancelled().await;
+            return Err(ToolError::canceled(cause));
+        }
+        Ok(ToolOutput::text(self.says))
+    }
+}
+
+/// Keeps every event.
+#[derive(Default)]
+pub(crate) struct Log(pub(crate) Mutex<Vec<Event>>);
+
+impl EventSink for Log {
+    fn emit(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+/// Answers by call id; a call it does not know hangs.
+pub(crate) struct Desk(pub(crate) HashMap<&'static str, ApprovalDecision>, pub(crate) AtomicUsize);
+
+impl Desk {
+    pub(crate) fn new(answers: &[(&'static str, ApprovalDecision)]) -> Arc<Self> {
+        Arc::new(Self(answers.iter().cloned().collect(), AtomicUsize::new(0)))
+    }
+}
+
+#[async_trait]
+impl Approver for Desk {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        match self.0.get(request.call_id.as_str()) {
+            Some(decision) => decision.clone(),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+pub(crate) struct House {
+    pub(crate) driver: Driver,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) model: Arc<ScriptedModel>,
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) store: Arc<SqliteStore>,
+}
+
+pub(crate) fn provider(name: &str, tools: Vec<Arc<dyn Tool>>) -> Arc<StaticProvider> {
+    Arc::new(StaticProvider::new(name, ProviderKind::Native, tools).unwrap())
+}
+
+impl House {
+    pub(crate) async fn new(dir: &Path, script: Vec<Reply>, tools: Vec<Arc<dyn Tool>>) -> Self {
+        Self::with_store(dir, script, tools, |store| store).await
+    }
+
+    /// A house whose runs are kept through `wrap`.
+    pub(crate) async fn with_store<S: RunStore + 'static>(
+        dir: &Path,
+        script: Vec<Reply>,
+        tools: Vec<Arc<dyn Tool>>,
+        wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
+    ) -> Self {
+        let store = SqliteStore::open(dir).unwrap();
+        let log = Arc::new(Log::default());
+        let events: Arc<dyn EventSink> = log.clone();
+        let services = Services { events: Arc::clone(&events), ..Services::none(Arc::new(SystemClock)) };
+        let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
+        settings.grace = Duration::from_millis(200);
+        let executor = Executor::new(settings);
+        let catalogue = Catalogue::new(events, Duration::from_secs(5));
+        catalogue.add_provider(provider("test", tools)).await.unwrap();
+        catalogue.refresh("test").await;
+        let model = Arc::new(ScriptedModel {
+            script,
+            requests: Mutex::default(),
+            before_answer: Mutex::default(),
+            overflows: AtomicUsize::new(0),
+        });
+        let client: Arc<dyn ModelClient> = model.clone();
+        let driver = Driver::new(executor.clone(), catalogue.clone(), client, Some(wrap(store.clone())));
+        Self { driver, catalogue, model, executor, log, store }
+    }
+
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.model.requests.lock().unwrap().clone()
+    }
+}
+
+pub(crate) fn options() -> RunOptions {
+    let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/work".into(), agent: None };
+    RunOptions {
+        run_id: "run-1".into(),
+        session: Arc::new(session),
+        policy: Arc::new(Policy::of(Profile::Trusted)),
+        approver: Arc::new(NoApprover { remedy: "nobody is here".into() }),
+        cancel: Cancel::new(),
+        tools: Vec::new(),
+        window: None,
+        transcript: None,
+    }
+}
+
+/// Options under which everything that writes is asked about.
+pub(crate) fn asking(approver: Arc<dyn Approver>) -> RunOptions {
+    RunOptions { policy: Arc::new(Policy::of(Profile::Ask)), approver, ..options() }
+}
+
+pub(crate) fn begin(limits: Limits) -> RunState {
+    let spec = RunSpec { model: "test/m".into(), system: "sys".into(), max_tokens: None, temperature: None, limits };
+    RunState::new(spec, vec![Message::user("task")])
+}
+
+/// Waits, within bounds, until `condition` holds.
+pub(crate) async fn until(condition: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it did not come about within 5 s");
+}

@@ -1,0 +1,7 @@
+//! The driver over real parts: executor, catalogue, store on disk. Only the model is scripted.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod house;
+mod resume;
+mod runs;
