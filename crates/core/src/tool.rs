@@ -12,6 +12,7 @@ use crate::catalogue::{
 use crate::context::ToolContext;
 use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
+use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::session::Session;
 
@@ -39,7 +40,7 @@ pub struct StaticProvider {
     name: String,
     kind: ProviderKind,
     tools: Vec<Arc<RegisteredTool>>,
-    by_name: HashMap<String, Arc<dyn Tool>>,
+    by_id: HashMap<ToolId, Arc<dyn Tool>>,
 }
 
 impl StaticProvider {
@@ -53,13 +54,13 @@ impl StaticProvider {
         tools: Vec<Arc<dyn Tool>>,
     ) -> Result<Self, RegistrationError> {
         let mut registered = Vec::with_capacity(tools.len());
-        let mut by_name = HashMap::with_capacity(tools.len());
+        let mut by_id = HashMap::with_capacity(tools.len());
         for tool in tools {
             let entry = RegisteredTool::own(tool.definition())?;
-            by_name.insert(entry.raw_name().to_owned(), tool);
+            by_id.insert(entry.definition().id.clone(), tool);
             registered.push(entry);
         }
-        Ok(Self { name: name.into(), kind, tools: registered, by_name })
+        Ok(Self { name: name.into(), kind, tools: registered, by_id })
     }
 }
 
@@ -78,20 +79,81 @@ impl Provider for StaticProvider {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        match self.by_name.get(call.raw_name) {
+        match self.by_id.get(call.tool) {
             Some(tool) => tool.run(call.arguments, context).await,
             None => Err(ToolError::new(
                 ErrorKind::InternalError,
-                format!("provider {} lost its tool {}", self.name, call.raw_name),
+                format!("provider {} lost its tool {}", self.name, call.tool),
             )),
         }
     }
 
-    fn scope(&self, raw_name: &str, arguments: &Value, session: &Session) -> CallScope {
-        self.by_name.get(raw_name).map_or(CallScope::Anywhere, |tool| tool.scope(arguments, session))
+    fn scope(&self, tool: &ToolId, arguments: &Value, session: &Session) -> CallScope {
+        self.by_id.get(tool).map_or(CallScope::Anywhere, |tool| tool.scope(arguments, session))
     }
 
     fn health(&self) -> Health {
         Health::Ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cancel::Cancel;
+    use crate::context::{Clock, Services};
+    use crate::session::{CallId, Principal, SessionId};
+    use futures_util::FutureExt as _;
+    use serde_json::json;
+
+    struct Says(&'static str);
+
+    #[async_trait]
+    impl Tool for Says {
+        fn definition(&self) -> ToolDefinition {
+            crate::testing::definition(self.0)
+        }
+        async fn run(&self, _arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+            Ok(ToolOutput::text(self.0))
+        }
+        fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
+            if self.0.starts_with("a:") { CallScope::Workspace } else { CallScope::Anywhere }
+        }
+    }
+
+    struct Still;
+    impl Clock for Still {
+        fn now(&self) -> std::time::Instant {
+            std::time::Instant::now()
+        }
+        fn wall(&self) -> std::time::SystemTime {
+            std::time::SystemTime::UNIX_EPOCH
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the provider itself is tested")]
+    fn tools_of_equal_name_in_two_namespaces_are_told_apart() {
+        let ids = ["a:read@1.0.0", "b:read@1.0.0", "b:read@2.0.0"];
+        let tools = ids.map(|id| Arc::new(Says(id)) as Arc<dyn Tool>).to_vec();
+        let provider = StaticProvider::new("p", ProviderKind::Native, tools).expect("registers");
+        let session =
+            Arc::new(Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/".into(), agent: None });
+        let context = ToolContext {
+            call_id: CallId::new("c"),
+            session: Arc::clone(&session),
+            cancel: Cancel::new(),
+            deadline: None,
+            partials: Arc::new(crate::context::NoPartials),
+            traceparent: None,
+            services: Arc::new(Services::none(Arc::new(Still))),
+        };
+        for id in ids {
+            let tool = ToolId::parse(id).expect("id");
+            let call = ProviderCall { tool: &tool, raw_name: "read", arguments: json!({}), idempotency_key: "k" };
+            let output = provider.call(call, &context).now_or_never().expect("ready").expect("runs");
+            assert_eq!(output.content[0].as_text(), Some(id));
+            assert_eq!(provider.scope(&tool, &json!({}), &session) == CallScope::Workspace, id.starts_with("a:"));
+        }
     }
 }

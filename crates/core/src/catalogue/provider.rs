@@ -111,7 +111,7 @@ pub trait Provider: Send + Sync {
     /// never replayed.
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError>;
     /// What a call would touch. The default claims nothing.
-    fn scope(&self, _raw_name: &str, _arguments: &Value, _session: &Session) -> CallScope {
+    fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
     /// Tells the source that a call is not wanted any more. The default relies on the call's token.

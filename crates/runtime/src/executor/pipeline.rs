@@ -144,7 +144,7 @@ impl Executor {
 
     fn policy(&self, call: &ValidCall, run: &RunContext) -> Decision {
         let entry = &call.entry;
-        let scope = entry.provider.scope(entry.tool.raw_name(), &call.arguments, &run.session);
+        let scope = entry.provider.scope(entry.id(), &call.arguments, &run.session);
         run.policy.decide(&PolicyQuery {
             definition: entry.definition(),
             trust: entry.provider.trust(),
