@@ -1,1 +1,26 @@
 //! Model APIs: pure encoders and decoders, and the HTTP client that carries them.
+//!
+//! Encoding and decoding touch no socket and no clock: [`encode`] turns a conversation into the body of
+//! a request, [`Decoder`] turns the bytes of an answer, cut anywhere, into a response. [`http`] and
+//! [`discover`] are the only modules that talk to anybody.
+
+mod answer;
+mod anthropic;
+pub mod api;
+pub mod decoder;
+pub mod discover;
+pub mod endpoint;
+pub mod failure;
+mod history;
+pub mod http;
+mod lines;
+mod ollama;
+mod openai_chat;
+mod schema;
+mod sse;
+
+pub use api::{Api, EncodedRequest, encode};
+pub use decoder::{Decoder, decode_whole};
+pub use discover::{default_model, endpoints_from_env};
+pub use endpoint::{Endpoint, Endpoints, Secret};
+pub use http::{HttpModelClient, Timeouts};

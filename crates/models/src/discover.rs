@@ -1,0 +1,169 @@
+//! Models without configuration: what the usual environment variables name, and an Ollama that runs here.
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use serde_json::Value;
+use toolwright_core::model::{ModelError, ModelErrorKind};
+
+use crate::api::Api;
+use crate::endpoint::{Endpoint, Endpoints};
+use crate::http::HttpModelClient;
+
+const OPENAI_URL: &str = "https://api.openai.com/v1";
+const ANTHROPIC_URL: &str = "https://api.anthropic.com";
+const OLLAMA_PORT: u16 = 11434;
+/// The models that are used when nothing says which (November 2026).
+const OPENAI_MODEL: &str = "gpt-5.5";
+const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
+/// How long a server may take to list its models: a local one answers at once or is not there.
+const LOCAL_WAIT: Duration = Duration::from_millis(300);
+const REMOTE_WAIT: Duration = Duration::from_secs(3);
+
+/// The endpoints that the environment, seen through `get`, names: `openai` when `OPENAI_API_KEY` or
+/// `OPENAI_BASE_URL` is set, `anthropic` when `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, and always
+/// `ollama`, at `OLLAMA_HOST` (`host`, `host:port` or a URL) or the default port here. Empty variables
+/// count as unset. Reads nothing else and asks nobody.
+#[must_use]
+pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
+    let mut endpoints = Endpoints::default();
+    for (provider, api, key, url, default) in [
+        ("openai", Api::OpenAiChat, "OPENAI_API_KEY", "OPENAI_BASE_URL", OPENAI_URL),
+        ("anthropic", Api::Anthropic, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", ANTHROPIC_URL),
+    ] {
+        let (key, url) = (set(get, key), set(get, url));
+        if key.is_some() || url.is_some() {
+            let mut endpoint = Endpoint::new(provider, api, url.unwrap_or_else(|| default.into()));
+            endpoint.key = key.map(crate::Secret::new);
+            endpoints.insert(endpoint);
+        }
+    }
+    let host = set(get, "OLLAMA_HOST");
+    endpoints.insert(Endpoint::new("ollama", Api::Ollama, ollama_url(host.as_deref().unwrap_or_default())));
+    endpoints
+}
+
+/// The `provider/model` to use when nobody names one: of the first provider that the environment
+/// configures, in the order OpenAI, Anthropic, Ollama. The model is that of `OPENAI_MODEL`,
+/// `ANTHROPIC_MODEL` or `OLLAMA_MODEL`; else a default for the two public APIs; else the first that
+/// the server itself lists, which is also how an unconfigured Ollama on this machine is found (within
+/// 300 ms).
+///
+/// # Errors
+/// `Unsupported` with the ways to set a model, when there is none.
+pub async fn default_model(
+    get: &dyn Fn(&str) -> Option<String>,
+    client: &HttpModelClient,
+) -> Result<String, ModelError> {
+    for (provider, variable, public) in [
+        ("openai", "OPENAI_MODEL", Some((OPENAI_URL, OPENAI_MODEL))),
+        ("anthropic", "ANTHROPIC_MODEL", Some((ANTHROPIC_URL, ANTHROPIC_MODEL))),
+        ("ollama", "OLLAMA_MODEL", None),
+    ] {
+        let Some(endpoint) = client.endpoints().get(provider) else { continue };
+        let model = match (set(get, variable), public) {
+            (Some(model), _) => Some(model),
+            (None, Some((url, model))) if endpoint.base_url.trim_end_matches('/') == url => Some(model.to_owned()),
+            _ => first_model(client, endpoint).await,
+        };
+        if let Some(model) = model {
+            return Ok(format!("{provider}/{model}"));
+        }
+    }
+    Err(ModelError::new(
+        ModelErrorKind::Unsupported,
+        "no model is configured. Any one of these sets one:\n\
+         - --model PROVIDER/MODEL\n\
+         - OPENAI_API_KEY, with OPENAI_BASE_URL and OPENAI_MODEL for a compatible server\n\
+         - ANTHROPIC_API_KEY, with ANTHROPIC_MODEL for another model than the default\n\
+         - a running Ollama with a model (`ollama pull qwen3`), at OLLAMA_HOST if it is not on this machine",
+    ))
+}
+
+async fn first_model(client: &HttpModelClient, endpoint: &Endpoint) -> Option<String> {
+    let (path, list, wait) = match endpoint.api {
+        Api::Ollama => ("/api/tags", "/models/0/name", LOCAL_WAIT),
+        Api::OpenAiChat => ("/models", "/data/0/id", REMOTE_WAIT),
+        Api::Anthropic => ("/v1/models", "/data/0/id", REMOTE_WAIT),
+    };
+    let body = tokio::time::timeout(wait, client.get(endpoint, path, wait)).await.ok()?.ok()?;
+    let listed: Value = serde_json::from_slice(&body).ok()?;
+    Some(listed.pointer(list)?.as_str()?.to_owned())
+}
+
+fn set(get: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// The base URL of `OLLAMA_HOST`, by Ollama's own rules: scheme and port may be missing, and the address
+/// to listen on everywhere means this machine to a client.
+fn ollama_url(host: &str) -> String {
+    let (scheme, rest) = host.split_once("://").unwrap_or(("", host));
+    let (authority, path) =
+        rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path.trim_end_matches('/')));
+    let default_port = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => OLLAMA_PORT,
+    };
+    let (name, port) = match authority.rsplit_once(':') {
+        _ if authority.parse::<Ipv6Addr>().is_ok() => (format!("[{authority}]"), default_port),
+        Some((name, port)) if !name.ends_with(':') && port.parse::<u16>().is_ok() => {
+            (name.to_owned(), port.parse().unwrap_or(default_port))
+        }
+        _ => (authority.to_owned(), default_port),
+    };
+    let name = match name.as_str() {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "[::]" => "[::1]",
+        name => name,
+    };
+    let scheme = if scheme.is_empty() { "http" } else { scheme };
+    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+    format!("{scheme}://{name}:{port}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ollama_hosts_are_read_as_ollama_reads_them() {
+        for (host, url) in [
+            ("", "http://127.0.0.1:11434"),
+            ("box", "http://box:11434"),
+            ("box:1234", "http://box:1234"),
+            (":1234", "http://127.0.0.1:1234"),
+            ("0.0.0.0", "http://127.0.0.1:11434"),
+            ("0.0.0.0:80", "http://127.0.0.1:80"),
+            ("http://box", "http://box:80"),
+            ("https://box/", "https://box:443"),
+            ("https://box:8443/ollama/", "https://box:8443/ollama"),
+            ("[::1]:5", "http://[::1]:5"),
+            ("[::1]", "http://[::1]:11434"),
+            ("::1", "http://[::1]:11434"),
+            ("[::]", "http://[::1]:11434"),
+        ] {
+            assert_eq!(ollama_url(host), url, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_environment_names_endpoints() {
+        let check = |vars: &[(&str, &str)], expect: &[(&str, &str, bool)]| {
+            let get = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            let endpoints = endpoints_from_env(&get);
+            let got: Vec<_> =
+                endpoints.iter().map(|e| (e.provider.as_str(), e.base_url.as_str(), e.key.is_some())).collect();
+            assert_eq!(got, expect, "{vars:?}");
+        };
+        let ollama = ("ollama", "http://127.0.0.1:11434", false);
+        check(&[], &[ollama]);
+        check(&[("OPENAI_API_KEY", " "), ("OLLAMA_HOST", "box")], &[("ollama", "http://box:11434", false)]);
+        check(
+            &[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")],
+            &[("anthropic", ANTHROPIC_URL, true), ollama, ("openai", OPENAI_URL, true)],
+        );
+        check(&[("OPENAI_BASE_URL", "http://vllm/v1")], &[ollama, ("openai", "http://vllm/v1", false)]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Where models are, and with which key they answer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toolwright_core::model::{ModelError, ModelErrorKind};
+
+use crate::api::Api;
+
+/// A secret text. It never prints; [`Secret::expose`] is the one way to it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The secret itself, for the header that carries it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
+
+/// One place that answers model requests.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// The provider's name: what stands before the first `/` of a model id.
+    pub provider: String,
+    /// The API it speaks.
+    pub api: Api,
+    /// Base URL, without the path of [`crate::EncodedRequest`]: `https://api.openai.com/v1`,
+    /// `https://api.anthropic.com`, `http://127.0.0.1:11434`.
+    pub base_url: String,
+    /// Key; local servers need none.
+    pub key: Option<Secret>,
+    /// Further headers, sent as they are.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Endpoint {
+    /// An endpoint without key and headers.
+    pub fn new(provider: impl Into<String>, api: Api, base_url: impl Into<String>) -> Self {
+        Self { provider: provider.into(), api, base_url: base_url.into(), key: None, headers: Vec::new() }
+    }
+
+    /// The same with a key.
+    #[must_use]
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(Secret::new(key));
+        self
+    }
+
+    /// The URL of `path`.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url.trim_end_matches('/'))
+    }
+}
+
+/// The configured endpoints, by provider name.
+#[derive(Debug, Clone, Default)]
+pub struct Endpoints {
+    by_provider: BTreeMap<String, Endpoint>,
+}
+
+impl Endpoints {
+    /// Adds an endpoint, replacing one of the same provider.
+    pub fn insert(&mut self, endpoint: Endpoint) {
+        self.by_provider.insert(endpoint.provider.clone(), endpoint);
+    }
+
+    /// The endpoint of a provider.
+    #[must_use]
+    pub fn get(&self, provider: &str) -> Option<&Endpoint> {
+        self.by_provider.get(provider)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.by_provider.values()
+    }
+
+    /// The endpoint and the model name of `provider/model`, split at the first `/`.
+    ///
+    /// # Errors
+    /// `Unsupported` for an id without provider or model and for an unknown provider; the message names
+    /// the providers that are configured.
+    pub fn resolve<'m>(&self, model: &'m str) -> Result<(&Endpoint, &'m str), ModelError> {
+        let unsupported = |message: String| ModelError::new(ModelErrorKind::Unsupported, message);
+        let known = || match self.by_provider.len() {
+            0 => "no provider is configured".to_owned(),
+            _ => format!("configured providers: {}", self.by_provider.keys().cloned().collect::<Vec<_>>().join(", ")),
+        };
+        let (provider, name) = model
+            .split_once('/')
+            .filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
+            .ok_or_else(|| unsupported(format!("`{model}` is not a model id: write provider/model; {}", known())))?;
+        let endpoint = self.get(provider).ok_or_else(|| {
+            unsupported(format!("model `{model}` names the unknown provider `{provider}`; {}", known()))
+        })?;
+        Ok((endpoint, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_ids_split_at_the_first_slash() {
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(Endpoint::new("router", Api::OpenAiChat, "http://h/v1/").with_key("sk-hidden"));
+        let (endpoint, model) = endpoints.resolve("router/meta/llama-4").expect("found");
+        assert_eq!(
+            (endpoint.url("/chat/completions").as_str(), model),
+            ("http://h/v1/chat/completions", "meta/llama-4")
+        );
+        assert!(!format!("{endpoints:?}").contains("hidden"));
+        for (id, part) in
+            [("gpt", "provider/model"), ("/x", "provider/model"), ("other/x", "configured providers: router")]
+        {
+            let error = endpoints.resolve(id).expect_err("refused");
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+}

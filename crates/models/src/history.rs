@@ -1,0 +1,285 @@
+//! A conversation made legal. Every API refuses a request whose calls and results do not pair up, whose
+//! ids repeat or whose names hold odd characters, so what a model wrote is put right here, once for all.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::model::{CallResult, Message, OpaqueData, WrittenCall};
+use toolwright_core::name::{MAX_WIRE_NAME, short_hash};
+
+use crate::api::Api;
+
+/// The longest call id that every API takes (OpenAI's limit).
+const MAX_CALL_ID: usize = 40;
+/// The result of a call that has none.
+const NO_RESULT: &str = "(tool failed: there is no result, the call was interrupted)";
+
+/// One legal turn.
+pub(crate) enum Turn<'a> {
+    /// From the user.
+    User(&'a [ContentBlock]),
+    /// From the model; [`Turn::Results`] follows when it has calls.
+    Assistant {
+        /// Its text, perhaps empty.
+        text: &'a str,
+        /// Its calls.
+        calls: Vec<LegalCall<'a>>,
+        /// The data of the API that is encoded for, and of no other.
+        opaque: Vec<&'a Value>,
+    },
+    /// One result for each call of the turn before, in call order.
+    Results(Vec<LegalResult<'a>>),
+}
+
+/// A past call with a legal id and name.
+pub(crate) struct LegalCall<'a> {
+    /// Unique in the conversation, `[a-zA-Z0-9_-]`, at most forty characters.
+    pub id: String,
+    /// `[a-zA-Z0-9_-]`, at most 64 characters.
+    pub name: String,
+    written: &'a str,
+    object: Option<Map<String, Value>>,
+}
+
+impl LegalCall<'_> {
+    /// The arguments as JSON text: as written where that is an object.
+    pub(crate) fn arguments_text(&self) -> &str {
+        if self.object.is_some() { self.written } else { "{}" }
+    }
+
+    /// The arguments as an object.
+    pub(crate) fn arguments_object(&self) -> Value {
+        Value::Object(self.object.clone().unwrap_or_default())
+    }
+}
+
+/// A result with its call's id and name.
+pub(crate) struct LegalResult<'a> {
+    /// Id of the call.
+    pub id: String,
+    /// Name of the call.
+    pub name: String,
+    result: Option<&'a CallResult>,
+}
+
+/// An image as APIs take it.
+pub(crate) struct Image<'a> {
+    /// Media type.
+    pub mime_type: &'a str,
+    /// Base64.
+    pub data: &'a str,
+}
+
+/// A block as a model can take it.
+pub(crate) enum Part<'a> {
+    /// Text, or a line that stands in for what cannot be shown.
+    Text(String),
+    /// An image of a type that every API takes.
+    Image(Image<'a>),
+}
+
+impl LegalResult<'_> {
+    /// Whether the call failed.
+    pub(crate) fn is_error(&self) -> bool {
+        self.result.is_none_or(|result| result.is_error)
+    }
+
+    /// What goes back to the model.
+    pub(crate) fn parts(&self) -> Vec<Part<'_>> {
+        self.result.map_or_else(|| vec![Part::Text(NO_RESULT.to_owned())], |result| parts(&result.content))
+    }
+
+    /// Text and images apart, for APIs whose results hold only text: a note stands where an image was,
+    /// and a failure says so, because there is no flag for it.
+    pub(crate) fn text_and_images(&self) -> (String, Vec<Image<'_>>) {
+        let mut images = Vec::new();
+        let mut lines = Vec::new();
+        for part in self.parts() {
+            match part {
+                Part::Text(text) => lines.push(text),
+                Part::Image(image) => {
+                    lines.push(format!("[image {}, {}: in the next user message]", images.len() + 1, image.mime_type));
+                    images.push(image);
+                }
+            }
+        }
+        let mut text = lines.join("\n");
+        if self.is_error() && !text.starts_with("(tool failed") {
+            text.insert_str(0, "(tool failed) ");
+        }
+        (text, images)
+    }
+
+    /// Introduces the images of this result in the user message that carries them.
+    pub(crate) fn images_caption(&self) -> String {
+        format!("[images in the result of {}, call {}]", self.name, self.id)
+    }
+}
+
+/// Blocks as a model can take them.
+pub(crate) fn parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
+    content
+        .iter()
+        .map(|block| match block {
+            ContentBlock::Image { data, mime_type, .. } if is_sendable(mime_type, data) => {
+                Part::Image(Image { mime_type, data })
+            }
+            other => Part::Text(other.stand_in()),
+        })
+        .collect()
+}
+
+fn is_sendable(mime_type: &str, data: &str) -> bool {
+    matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
+        && !data.is_empty()
+        && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
+}
+
+/// The turns of `messages` for `api`, every call answered and every answer called for.
+pub(crate) fn legal_turns(messages: &[Message], api: Api) -> Vec<Turn<'_>> {
+    let mut turns = Vec::with_capacity(messages.len());
+    let mut used = HashSet::new();
+    let mut rest = messages;
+    while let Some((message, after)) = rest.split_first() {
+        rest = after;
+        match message {
+            Message::User { content } => turns.push(Turn::User(content)),
+            Message::Assistant { text, calls, opaque } => {
+                let answers = rest.iter().take_while(|next| matches!(next, Message::Tool { .. })).count();
+                let results = rest[..answers].iter().flat_map(|next| match next {
+                    Message::Tool { results } => results.as_slice(),
+                    _ => &[],
+                });
+                let (calls, results) = pair(calls, results.collect(), &mut used);
+                turns.push(Turn::Assistant { text, calls, opaque: own(opaque, api) });
+                if !results.is_empty() {
+                    turns.push(Turn::Results(results));
+                }
+                rest = &rest[answers..];
+            }
+            Message::Tool { .. } => {}
+        }
+    }
+    turns
+}
+
+fn own(opaque: &[OpaqueData], api: Api) -> Vec<&Value> {
+    opaque.iter().filter(|data| data.api == api.as_str()).map(|data| &data.data).collect()
+}
+
+fn pair<'a>(
+    calls: &'a [WrittenCall],
+    mut results: Vec<&'a CallResult>,
+    used: &mut HashSet<String>,
+) -> (Vec<LegalCall<'a>>, Vec<LegalResult<'a>>) {
+    calls
+        .iter()
+        .map(|call| {
+            let result = results.iter().position(|result| result.call_id == call.id).map(|at| results.remove(at));
+            let id = unique_id(&call.id, used);
+            let name = legal_name(&call.name);
+            let object = serde_json::from_str(&call.arguments).ok();
+            let legal = LegalCall { id: id.clone(), name: name.clone(), written: &call.arguments, object };
+            (legal, LegalResult { id, name, result })
+        })
+        .unzip()
+}
+
+fn legal_characters(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
+}
+
+fn legal_name(written: &str) -> String {
+    let mut name = legal_characters(written.trim());
+    name.truncate(MAX_WIRE_NAME);
+    if name.is_empty() { "unnamed".into() } else { name }
+}
+
+fn unique_id(written: &str, used: &mut HashSet<String>) -> String {
+    let mut base = legal_characters(written);
+    if base.is_empty() {
+        base.push_str("call");
+    } else if base.len() > MAX_CALL_ID {
+        // Long ids of one answer often share their beginning.
+        base = format!("{}_{}", &base[..MAX_CALL_ID - 13], short_hash(written, 12));
+    }
+    let mut id = base.clone();
+    let mut copy = 1;
+    while !used.insert(id.clone()) {
+        copy += 1;
+        let suffix = format!("_{copy}");
+        id = format!("{}{suffix}", &base[..base.len().min(MAX_CALL_ID - suffix.len())]);
+    }
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(id: &str, arguments: &str) -> WrittenCall {
+        WrittenCall { id: id.into(), name: "fs read!".into(), arguments: arguments.into() }
+    }
+
+    fn assistant(calls: Vec<WrittenCall>) -> Message {
+        Message::Assistant { text: String::new(), calls, opaque: vec![] }
+    }
+
+    fn result(id: &str) -> CallResult {
+        CallResult { call_id: id.into(), name: "x".into(), content: vec![ContentBlock::text(id)], is_error: false }
+    }
+
+    #[test]
+    fn calls_and_results_pair_up_whatever_was_kept() {
+        let messages = [
+            Message::Tool { results: vec![result("orphan")] },
+            assistant(vec![call("call_1", "{\"a\": 1}"), call("call_2", "{broken")]),
+            Message::Tool { results: vec![result("call_2"), result("stranger")] },
+            assistant(vec![call("call_1", "[1]")]),
+            Message::user("go on"),
+        ];
+        let mut seen = Vec::new();
+        for turn in legal_turns(&messages, Api::Anthropic) {
+            match turn {
+                Turn::User(_) => seen.push("user".to_owned()),
+                Turn::Assistant { calls, .. } => {
+                    seen.extend(calls.iter().map(|c| format!("{} {} {}", c.id, c.name, c.arguments_text())));
+                }
+                Turn::Results(results) => {
+                    seen.extend(
+                        results.iter().map(|r| format!("{} -> {} {}", r.id, r.is_error(), r.text_and_images().0)),
+                    );
+                }
+            }
+        }
+        let lost = NO_RESULT;
+        assert_eq!(
+            seen,
+            [
+                "call_1 fs_read_ {\"a\": 1}".to_owned(),
+                "call_2 fs_read_ {}".into(),
+                format!("call_1 -> true {lost}"),
+                "call_2 -> false call_2".into(),
+                "call_1_2 fs_read_ {}".into(),
+                format!("call_1_2 -> true {lost}"),
+                "user".into(),
+            ]
+        );
+    }
+
+    #[test]
+    fn long_ids_stay_distinct_within_the_limit() {
+        let mut used = HashSet::new();
+        let ids: Vec<String> =
+            ["x", "y", "y"].iter().map(|end| unique_id(&("z".repeat(60) + end), &mut used)).collect();
+        assert!(ids.iter().all(|id| id.len() <= MAX_CALL_ID), "{ids:?}");
+        assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 3);
+    }
+
+    #[test]
+    fn images_that_apis_refuse_become_notes() {
+        let content = [ContentBlock::image("AA==", "image/svg+xml"), ContentBlock::image("not base64", "image/png")];
+        assert!(parts(&content).iter().all(|part| matches!(part, Part::Text(text) if text.contains("not shown"))));
+    }
+}

@@ -1,0 +1,455 @@
+//! The one HTTP client of all models.
+
+use std::net::IpAddr;
+use std::sync::{Once, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, RequestBuilder, Response};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::model::{
+    ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
+};
+
+use crate::api::{Api, EncodedRequest, encode};
+use crate::decoder::{Decoder, MAX_ANSWER, decode_whole};
+use crate::endpoint::{Endpoint, Endpoints};
+use crate::failure;
+
+/// How often one request is sent at most.
+const MAX_ATTEMPTS: u32 = 3;
+/// The wait before the second attempt; it doubles with each.
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+/// The longest wait that a provider may ask of a running request; a longer one is left to the caller.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(20);
+/// The longest error body that is read, in bytes.
+const MAX_ERROR_BODY: usize = 64 << 10;
+/// How long a stream may take to close once its answer is complete.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// Bounds of one request. There is no bound on its whole duration: that is the caller's, by cancelling.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// To connect.
+    pub connect: Duration,
+    /// From sending to the first byte of the answer; local servers load the model in this time.
+    pub first_byte: Duration,
+    /// Between two pieces of the answer.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(10), first_byte: Duration::from_secs(300), idle: Duration::from_secs(300) }
+    }
+}
+
+/// Answers for every configured endpoint over one connection pool, which is built at the first request.
+///
+/// A request is tried again, twice at most, when it did not reach the provider or the provider was busy
+/// (429 without a quota problem, 5xx), and only while no byte of an answer has arrived.
+pub struct HttpModelClient {
+    endpoints: Endpoints,
+    timeouts: Timeouts,
+    proxied: OnceLock<Client>,
+    direct: OnceLock<Client>,
+}
+
+impl std::fmt::Debug for HttpModelClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpModelClient")
+            .field("endpoints", &self.endpoints)
+            .field("timeouts", &self.timeouts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A failed attempt.
+struct Failed {
+    error: ModelError,
+    again: bool,
+}
+
+impl From<ModelError> for Failed {
+    fn from(error: ModelError) -> Self {
+        Self { error, again: false }
+    }
+}
+
+impl HttpModelClient {
+    /// A client for `endpoints` with the default timeouts.
+    #[must_use]
+    pub fn new(endpoints: Endpoints) -> Self {
+        Self::with_timeouts(endpoints, Timeouts::default())
+    }
+
+    /// A client with its own timeouts.
+    #[must_use]
+    pub fn with_timeouts(endpoints: Endpoints, timeouts: Timeouts) -> Self {
+        Self { endpoints, timeouts, proxied: OnceLock::new(), direct: OnceLock::new() }
+    }
+
+    /// The endpoints it answers for.
+    #[must_use]
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// The body of a GET, at most [`MAX_ANSWER`] bytes, within `limit`.
+    pub(crate) async fn get(&self, endpoint: &Endpoint, path: &str, limit: Duration) -> Result<Vec<u8>, ModelError> {
+        let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
+        let response = request.send().await.map_err(|error| unreachable(endpoint, error))?;
+        let status = response.status();
+        let body = read_all(endpoint, response, MAX_ANSWER, limit).await?;
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(redacted(endpoint, failure::from_status(endpoint.api, status.as_u16(), &body)))
+        }
+    }
+
+    /// Proxies of the environment are honoured, but never for the machine itself.
+    fn client(&self, endpoint: &Endpoint) -> Result<&Client, ModelError> {
+        let (cell, local) = if is_loopback(&endpoint.base_url) { (&self.direct, true) } else { (&self.proxied, false) };
+        if let Some(client) = cell.get() {
+            return Ok(client);
+        }
+        let client = build_client(self.timeouts.connect, local)?;
+        Ok(cell.get_or_init(|| client))
+    }
+
+    async fn answer(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+    ) -> Result<ModelResponse, ModelError> {
+        let (endpoint, name) = self.endpoints.resolve(model)?;
+        let encoded = encode(endpoint.api, request, name);
+        let body = Bytes::from(encoded.bytes());
+        let mut attempt = 1;
+        let (response, first) = loop {
+            match self.attempt(endpoint, &encoded, &body).await {
+                Ok(answered) => break answered,
+                Err(failed) => match backoff(&failed, attempt) {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => return Err(redacted(endpoint, failed.error)),
+                },
+            }
+            attempt += 1;
+        };
+        let answered = if is_plain_json(&response) {
+            self.whole(endpoint, response, first, events).await
+        } else {
+            self.stream(endpoint, response, first, events).await
+        };
+        answered.map_err(|error| redacted(endpoint, error))
+    }
+
+    /// Sends the request once and waits for the first bytes of a good answer.
+    async fn attempt(
+        &self,
+        endpoint: &Endpoint,
+        encoded: &EncodedRequest,
+        body: &Bytes,
+    ) -> Result<(Response, Option<Bytes>), Failed> {
+        let request = self
+            .client(endpoint)?
+            .post(endpoint.url(encoded.path))
+            .headers(headers(endpoint, encoded.headers)?)
+            .body(body.clone());
+        let limit = self.timeouts.first_byte;
+        tokio::time::timeout(limit, first_bytes(endpoint, request)).await.unwrap_or_else(|_| {
+            let message = format!("{} gave no answer within {} s", describe(endpoint), limit.as_secs_f64());
+            Err(ModelError::new(ModelErrorKind::Unavailable, message).into())
+        })
+    }
+
+    async fn stream(
+        &self,
+        endpoint: &Endpoint,
+        mut response: Response,
+        first: Option<Bytes>,
+        events: &dyn ModelEvents,
+    ) -> Result<ModelResponse, ModelError> {
+        let mut decoder = Decoder::new(endpoint.api);
+        let mut sink = |event| events.on_event(event);
+        let mut next = first;
+        while let Some(bytes) = next {
+            decoder.feed(&bytes, &mut sink);
+            if decoder.is_settled() {
+                // Usage may follow, and a stream read to its end leaves its connection to the pool.
+                let rest = async {
+                    while let Ok(Some(bytes)) = response.chunk().await {
+                        decoder.feed(&bytes, &mut sink);
+                    }
+                };
+                let _ = tokio::time::timeout(CLOSING, rest).await;
+                break;
+            }
+            let idle = self.timeouts.idle;
+            next = tokio::time::timeout(idle, response.chunk())
+                .await
+                .map_err(|_| {
+                    let message =
+                        format!("{} sent nothing for {} s amid an answer", describe(endpoint), idle.as_secs_f64());
+                    ModelError::new(ModelErrorKind::BadResponse, message)
+                })?
+                .map_err(|error| broken(endpoint, error))?;
+        }
+        decoder.end(&mut sink);
+        decoder.finish()
+    }
+
+    /// Some servers answer whole although a stream was asked for.
+    async fn whole(
+        &self,
+        endpoint: &Endpoint,
+        response: Response,
+        first: Option<Bytes>,
+        events: &dyn ModelEvents,
+    ) -> Result<ModelResponse, ModelError> {
+        let mut body = first.unwrap_or_default().to_vec();
+        body.extend(read_all(endpoint, response, MAX_ANSWER, self.timeouts.idle).await?);
+        let answer = decode_whole(endpoint.api, &body)?;
+        if !answer.reasoning.is_empty() {
+            events.on_event(ModelEvent::Reasoning(answer.reasoning.clone()));
+        }
+        if !answer.text.is_empty() {
+            events.on_event(ModelEvent::Text(answer.text.clone()));
+        }
+        answer.calls.iter().cloned().for_each(|call| events.on_event(ModelEvent::Call(call)));
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl ModelClient for HttpModelClient {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        tokio::select! {
+            biased;
+            cause = cancel.cancelled() => {
+                let message = format!("the model request was cancelled {}", cause.describe());
+                Err(ModelError::new(ModelErrorKind::Canceled, message))
+            }
+            answer = self.answer(model, request, events) => answer,
+        }
+    }
+}
+
+fn build_client(connect: Duration, local: bool) -> Result<Client, ModelError> {
+    static PROVIDER: Once = Once::new();
+    // An error means that somebody else has installed one, which is as good.
+    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    let builder = Client::builder()
+        .user_agent(concat!("toolwright/", env!("CARGO_PKG_VERSION")))
+        .tcp_nodelay(true)
+        .connect_timeout(connect)
+        .redirect(reqwest::redirect::Policy::none());
+    let builder = if local { builder.no_proxy() } else { builder };
+    builder.build().map_err(|error| {
+        caused(ModelErrorKind::Unavailable, "the HTTP client for models cannot be built".into(), error)
+    })
+}
+
+fn is_loopback(base_url: &str) -> bool {
+    let Ok(url) = url::Url::parse(base_url) else { return false };
+    match url.host() {
+        Some(url::Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        Some(url::Host::Ipv4(ip)) => IpAddr::from(ip).is_loopback(),
+        Some(url::Host::Ipv6(ip)) => IpAddr::from(ip).is_loopback(),
+        None => false,
+    }
+}
+
+fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Result<HeaderMap, ModelError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream, application/x-ndjson"));
+    for (name, value) in demanded {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    let mut set = |name: &str, value: &str| {
+        let illegal = || {
+            ModelError::new(
+                ModelErrorKind::Invalid,
+                format!("header `{name}` of provider `{}` is not a legal HTTP header", endpoint.provider),
+            )
+        };
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| illegal())?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| illegal())?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+        Ok::<_, ModelError>(())
+    };
+    if let Some(key) = &endpoint.key {
+        match endpoint.api {
+            Api::Anthropic => set("x-api-key", key.expose())?,
+            Api::OpenAiChat | Api::Ollama => set("authorization", &format!("Bearer {}", key.expose()))?,
+        }
+    }
+    for (name, value) in &endpoint.headers {
+        set(name, value)?;
+    }
+    Ok(headers)
+}
+
+async fn first_bytes(endpoint: &Endpoint, request: RequestBuilder) -> Result<(Response, Option<Bytes>), Failed> {
+    let mut response = match request.send().await {
+        Ok(response) => response,
+        Err(error) => return Err(Failed { again: error.is_connect(), error: unreachable(endpoint, error) }),
+    };
+    let status = response.status();
+    if status.is_success() {
+        let first = response.chunk().await.map_err(|error| broken(endpoint, error))?;
+        return Ok((response, first));
+    }
+    let header = |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let retry_after_ms = failure::retry_after_ms(
+        header(&HeaderName::from_static("retry-after-ms")),
+        header(&RETRY_AFTER),
+        SystemTime::now(),
+    );
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await
+        && body.len() < MAX_ERROR_BODY
+    {
+        body.extend_from_slice(&chunk);
+    }
+    let mut error = failure::from_status(endpoint.api, status.as_u16(), &body);
+    if error.kind == ModelErrorKind::Auth {
+        error.message.push_str(&match endpoint.key {
+            Some(_) => format!("; check the key of provider `{}`", endpoint.provider),
+            None => format!("; provider `{}` has no key", endpoint.provider),
+        });
+    }
+    error.retry_after_ms = retry_after_ms;
+    Err(Failed { again: error.kind.is_retryable(), error })
+}
+
+/// How long to wait before the next attempt; `None` to give up.
+fn backoff(failed: &Failed, attempt: u32) -> Option<Duration> {
+    if !failed.again || attempt >= MAX_ATTEMPTS {
+        return None;
+    }
+    let own = FIRST_BACKOFF * 2u32.pow(attempt - 1);
+    let asked = failed.error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
+    (asked <= MAX_RETRY_AFTER).then(|| own.max(asked))
+}
+
+fn is_plain_json(response: &Response) -> bool {
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
+}
+
+async fn read_all(
+    endpoint: &Endpoint,
+    mut response: Response,
+    max: usize,
+    idle: Duration,
+) -> Result<Vec<u8>, ModelError> {
+    let bad = |message: String| ModelError::new(ModelErrorKind::BadResponse, message);
+    let mut body = Vec::new();
+    loop {
+        match tokio::time::timeout(idle, response.chunk()).await {
+            Ok(Ok(Some(chunk))) if body.len() + chunk.len() <= max => body.extend_from_slice(&chunk),
+            Ok(Ok(Some(_))) => {
+                return Err(bad(format!("the answer of {} is longer than {max} bytes", describe(endpoint))));
+            }
+            Ok(Ok(None)) => return Ok(body),
+            Ok(Err(error)) => return Err(broken(endpoint, error)),
+            Err(_) => return Err(bad(format!("{} sent nothing for {} s", describe(endpoint), idle.as_secs_f64()))),
+        }
+    }
+}
+
+/// Provider and host; a base URL may hold credentials.
+fn describe(endpoint: &Endpoint) -> String {
+    let host = url::Url::parse(&endpoint.base_url).ok().and_then(|url| {
+        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        Some(format!(" at {}{port}", url.host_str()?))
+    });
+    format!("provider `{}`{}", endpoint.provider, host.unwrap_or_default())
+}
+
+fn unreachable(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
+    let error = error.without_url();
+    if error.is_builder() {
+        let message = format!(
+            "the base URL of provider `{}` is not a URL; expected something like https://host/v1",
+            endpoint.provider
+        );
+        return caused(ModelErrorKind::Invalid, message, error);
+    }
+    caused(
+        ModelErrorKind::Unavailable,
+        format!("{} cannot be reached: {}", describe(endpoint), root_cause(&error)),
+        error,
+    )
+}
+
+fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
+    let error = error.without_url();
+    let message =
+        format!("the answer of {} broke off; nothing of it was kept: {}", describe(endpoint), root_cause(&error));
+    caused(ModelErrorKind::BadResponse, message, error)
+}
+
+fn caused(kind: ModelErrorKind, message: String, error: reqwest::Error) -> ModelError {
+    ModelError { source: Some(Box::new(error)), ..ModelError::new(kind, message) }
+}
+
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+/// Providers quote the key they refuse.
+fn redacted(endpoint: &Endpoint, mut error: ModelError) -> ModelError {
+    if let Some(key) = endpoint.key.as_ref().map(crate::Secret::expose).filter(|key| !key.is_empty()) {
+        error.message = error.message.replace(key, "***");
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_bounded_and_honour_the_provider() {
+        let wait = |kind: ModelErrorKind, retry_after_ms, attempt| {
+            let error = ModelError { retry_after_ms, ..ModelError::new(kind, "") };
+            backoff(&Failed { again: kind.is_retryable(), error }, attempt).map(|wait| wait.as_millis())
+        };
+        assert_eq!(wait(ModelErrorKind::Unavailable, None, 1), Some(250));
+        assert_eq!(wait(ModelErrorKind::Unavailable, None, 2), Some(500));
+        assert_eq!(wait(ModelErrorKind::RateLimit, Some(3000), 1), Some(3000));
+        assert_eq!(wait(ModelErrorKind::RateLimit, Some(60_000), 1), None);
+        assert_eq!(wait(ModelErrorKind::RateLimit, None, 3), None);
+        assert_eq!(wait(ModelErrorKind::Auth, None, 1), None);
+    }
+
+    #[test]
+    fn the_machine_itself_is_never_proxied() {
+        for (url, local) in [
+            ("http://127.0.0.1:1", true),
+            ("http://[::1]:2/v1", true),
+            ("http://LocalHost", true),
+            ("https://api.openai.com/v1", false),
+        ] {
+            assert_eq!(is_loopback(url), local, "{url}");
+        }
+    }
+}

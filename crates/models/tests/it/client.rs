@@ -1,0 +1,224 @@
+//! The client against the scripted server, over a real socket, in all three APIs.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::model::{
+    CallResult, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
+    ModelRequest, ModelResponse, StopReason,
+};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, Timeouts};
+use toolwright_testkit::model_server::{Fault, Reply, Script, ScriptedModel, Turn, WireApi};
+
+pub(crate) const PAIRS: [(Api, WireApi); 3] =
+    [(Api::OpenAiChat, WireApi::OpenAi), (Api::Anthropic, WireApi::Anthropic), (Api::Ollama, WireApi::Ollama)];
+
+struct Bench {
+    server: ScriptedModel,
+    client: HttpModelClient,
+}
+
+impl Bench {
+    async fn new(api: Api, script: impl Into<Script>) -> Self {
+        let server = ScriptedModel::start(script).await.unwrap();
+        let wire = PAIRS.iter().find(|(ours, _)| *ours == api).unwrap().1;
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(Endpoint::new("test", api, server.base_url(wire)).with_key("sk-secret-7"));
+        let idle = Duration::from_millis(400);
+        let timeouts = Timeouts { connect: Duration::from_secs(5), first_byte: Duration::from_secs(5), idle };
+        Self { server, client: HttpModelClient::with_timeouts(endpoints, timeouts) }
+    }
+
+    async fn ask(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        self.client.complete("test/m/1", request, &IgnoreModelEvents, &Cancel::new()).await
+    }
+}
+
+fn question(text: &str) -> ModelRequest {
+    ModelRequest { messages: vec![Message::user(text)], ..crate::golden::conversation() }
+}
+
+#[derive(Default)]
+struct Pieces(Mutex<Vec<ModelEvent>>);
+
+impl ModelEvents for Pieces {
+    fn on_event(&self, event: ModelEvent) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+#[tokio::test]
+async fn a_turn_with_calls_and_their_results() {
+    for (api, _) in PAIRS {
+        let calls = vec![("fs__grep", json!({"pattern": "TÖDO", "n": 1})), ("odd__any", json!({}))];
+        let bench = Bench::new(
+            api,
+            vec![
+                Turn::text_and_calls("Let me look around here.", calls)
+                    .expecting("the system prompt", |asked| asked.system() == "You are terse."),
+                Turn::computed(|asked| Reply::text(format!("found: {}", asked.last_result_text())))
+                    .expecting("both results", |asked| asked.last_results().len() == 2),
+            ],
+        )
+        .await;
+        let mut request = question("find");
+        let pieces = Pieces::default();
+        let first = bench.client.complete("test/m/1", &request, &pieces, &Cancel::new()).await.unwrap();
+        assert_eq!(first.text, "Let me look around here.", "{api}");
+        let written: Vec<_> = first.calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+        assert_eq!(written, [("fs__grep", r#"{"pattern":"TÖDO","n":1}"#), ("odd__any", "{}")], "{api}");
+        assert_eq!(
+            (first.stop.clone(), first.usage.input_tokens, first.usage.output_tokens),
+            (StopReason::ToolCalls, 10, 5),
+            "{api}"
+        );
+        let pieces = pieces.0.into_inner().unwrap();
+        assert!(pieces.iter().filter(|piece| matches!(piece, ModelEvent::Text(_))).count() > 1, "{api}: it streams");
+
+        let results = first.calls.iter().map(|call| CallResult {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            content: vec![ContentBlock::text(format!("<{}>", call.name))],
+            is_error: false,
+        });
+        let results = results.collect();
+        request.messages.push(Message::Assistant { text: first.text, calls: first.calls, opaque: first.opaque });
+        request.messages.push(Message::Tool { results });
+        let second = bench.ask(&request).await.unwrap();
+        assert_eq!((second.text.as_str(), second.stop), ("found: <fs__grep>\n<odd__any>", StopReason::End), "{api}");
+        assert_eq!(bench.server.failures(), [""; 0], "{api}");
+    }
+}
+
+#[tokio::test]
+async fn the_bytes_and_headers_that_go_out() {
+    for (api, wire) in PAIRS {
+        let bench = Bench::new(api, vec![Turn::text("ok")]).await;
+        let request = crate::golden::conversation();
+        bench.ask(&request).await.unwrap();
+        assert_eq!(bench.server.failures(), [""; 0], "{api}");
+        let sent = bench.server.requests().remove(0);
+        assert_eq!(sent.api, wire);
+        assert_eq!(sent.bytes, toolwright_models::encode(api, &request, "m/1").bytes(), "{api}");
+        assert_eq!(sent.header("content-type"), "application/json");
+        let (bearer, key, version) =
+            (sent.header("authorization"), sent.header("x-api-key"), sent.header("anthropic-version"));
+        let expect =
+            if api == Api::Anthropic { ("", "sk-secret-7", "2023-06-01") } else { ("Bearer sk-secret-7", "", "") };
+        assert_eq!((bearer, key, version), expect, "{api}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_in_single_bytes() {
+    for (api, _) in PAIRS {
+        let turn = Turn::calls(vec![("a", json!({"k": "é"}))]).with_fault(Fault::Drip(1, Duration::ZERO));
+        let bench = Bench::new(api, vec![turn]).await;
+        let answer = bench.ask(&question("q")).await.unwrap();
+        assert_eq!(answer.calls[0].arguments, r#"{"k":"é"}"#, "{api}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_provider_is_tried_again_and_a_refusing_one_is_not() {
+    for (api, _) in PAIRS {
+        let limited =
+            Reply::Error { status: 429, code: String::new(), message: "slow down".into(), retry_after: Some(0) };
+        let bench = Bench::new(api, vec![limited.into(), Turn::error(503, "overloaded"), Turn::text("ok")]).await;
+        assert_eq!(bench.ask(&question("q")).await.unwrap().text, "ok", "{api}");
+        assert_eq!(bench.server.requests().len(), 3);
+
+        let bench = Bench::new(
+            api,
+            vec![Turn::error(500, "a"), Turn::error(500, "b"), Turn::error(500, "c"), Turn::text("late")],
+        )
+        .await;
+        let error = bench.ask(&question("q")).await.unwrap_err();
+        assert!(error.kind == ModelErrorKind::Unavailable && error.message.contains('c'), "{api}: {error}");
+
+        for (status, kind) in
+            [(401, ModelErrorKind::Auth), (400, ModelErrorKind::Invalid), (404, ModelErrorKind::Invalid)]
+        {
+            let bench = Bench::new(api, vec![Turn::error(status, "no: sk-secret-7"), Turn::text("late")]).await;
+            let error = bench.ask(&question("q")).await.unwrap_err();
+            assert_eq!((error.kind, bench.server.requests().len()), (kind, 1), "{api}");
+            assert!(error.message.contains("no: ***") && !error.message.contains("secret"), "{api}: {error}");
+        }
+
+        let long =
+            Reply::Error { status: 429, code: String::new(), message: "tomorrow".into(), retry_after: Some(3600) };
+        let bench = Bench::new(api, vec![long.into()]).await;
+        let error = bench.ask(&question("q")).await.unwrap_err();
+        assert_eq!((error.kind, error.retry_after_ms), (ModelErrorKind::RateLimit, Some(3_600_000)), "{api}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_not_tried_again() {
+    for (api, _) in PAIRS {
+        for (fault, kind, part) in [
+            (Fault::CutAfter(2), ModelErrorKind::BadResponse, "broke off"),
+            (Fault::EndAfter(2), ModelErrorKind::BadResponse, "broke off"),
+            (Fault::HangAfter(2), ModelErrorKind::BadResponse, "sent nothing"),
+            (Fault::ErrorAfter(2), ModelErrorKind::Unavailable, "failed while answering"),
+        ] {
+            let turn = Turn::text_and_calls("a text of some length", vec![("a", json!({"k": 1}))]).with_fault(fault);
+            let bench = Bench::new(api, vec![turn, Turn::text("late")]).await;
+            let error = bench.ask(&question("q")).await.unwrap_err();
+            assert!(error.kind == kind && error.message.contains(part), "{api} {fault:?}: {error}");
+            assert_eq!(bench.server.requests().len(), 1, "{api} {fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_request_at_once() {
+    let bench = Bench::new(Api::OpenAiChat, vec![Turn::text("late").with_delay(Duration::from_secs(30))]).await;
+    let cancel = Cancel::new();
+    let (request, asked) = (question("q"), Instant::now());
+    let answer = bench.client.complete("test/m", &request, &IgnoreModelEvents, &cancel);
+    let (answer, ()) = tokio::join!(answer, async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        cancel.cancel(CancelCause::User);
+    });
+    let error = answer.unwrap_err();
+    assert_eq!(
+        (error.kind, error.message.as_str()),
+        (ModelErrorKind::Canceled, "the model request was cancelled by the user")
+    );
+    assert!(asked.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let mut endpoints = Endpoints::default();
+    endpoints.insert(Endpoint::new("gone", Api::Ollama, "http://127.0.0.1:1"));
+    endpoints.insert(Endpoint::new("typo", Api::Ollama, "not a url"));
+    let client = Arc::new(HttpModelClient::new(endpoints));
+    for (model, kind, part) in [
+        ("gone/m", ModelErrorKind::Unavailable, "127.0.0.1:1 cannot be reached"),
+        ("typo/m", ModelErrorKind::Invalid, "base URL of provider `typo`"),
+        ("other/m", ModelErrorKind::Unsupported, "configured providers: gone, typo"),
+    ] {
+        let error = client.complete(model, &question("q"), &IgnoreModelEvents, &Cancel::new()).await.unwrap_err();
+        assert!(error.kind == kind && error.message.contains(part), "{model}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_the_script_does_not_expect_fails_loudly() {
+    let unexpected = Turn::text("a").expecting("a mention of cats", |asked| asked.last_user_text().contains("cat"));
+    for (turns, part) in [(vec![unexpected, Turn::text("b")], "a mention of cats"), (vec![], "has only 0 turns")] {
+        let bench = Bench::new(Api::Anthropic, turns).await;
+        let error = bench.ask(&question("dogs?")).await.unwrap_err();
+        assert!(error.message.contains("HTTP 500") && error.message.contains(part), "{error}");
+        assert_eq!(
+            (bench.server.failures().len(), bench.server.answered()),
+            (1, 0),
+            "it stays failed when tried again"
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! The codecs against goldens, recordings and arbitrary bytes; the client against a real socket.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod arbitrary;
+mod client;
+mod discovery;
+mod golden;
+mod streams;

@@ -1,0 +1,209 @@
+//! Recorded and hand-made streams, decoded at every chunking.
+
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, StopReason, Usage, WrittenCall};
+use toolwright_models::{Api, Decoder, decode_whole};
+
+/// Decodes and checks that the pieces sum up to the answer.
+fn decode(api: Api, bytes: &[u8], chunk: usize) -> Result<ModelResponse, ModelError> {
+    let mut decoder = Decoder::new(api);
+    let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+    let mut sink = |event| match event {
+        ModelEvent::Text(piece) => text.push_str(&piece),
+        ModelEvent::Reasoning(piece) => reasoning.push_str(&piece),
+        ModelEvent::Call(call) => calls.push(call),
+    };
+    bytes.chunks(chunk).for_each(|piece| decoder.feed(piece, &mut sink));
+    decoder.end(&mut sink);
+    let answer = decoder.finish()?;
+    assert_eq!((&answer.text, &answer.calls), (&text, &calls));
+    assert!(reasoning.ends_with(&answer.reasoning));
+    Ok(answer)
+}
+
+/// The same answer at every chunking.
+fn decode_all(api: Api, stream: &str) -> ModelResponse {
+    let whole = decode(api, stream.as_bytes(), stream.len()).unwrap();
+    for chunk in 1..=64 {
+        assert_eq!(decode(api, stream.as_bytes(), chunk).unwrap(), whole, "chunks of {chunk}");
+    }
+    whole
+}
+
+fn refused(api: Api, stream: &str) -> ModelError {
+    let error = decode(api, stream.as_bytes(), stream.len().max(1)).unwrap_err();
+    for chunk in 1..=64 {
+        assert_eq!(decode(api, stream.as_bytes(), chunk).unwrap_err().kind, error.kind, "chunks of {chunk}");
+    }
+    error
+}
+
+/// Recorded data of events as the stream that carried it.
+fn sse(data: &str, done: bool) -> String {
+    let mut stream: String =
+        data.lines().filter(|line| !line.is_empty()).map(|line| format!("data: {line}\r\n\r\n")).collect();
+    if done {
+        stream.push_str("data: [DONE]\n\n");
+    }
+    stream
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
+    WrittenCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+}
+
+fn usage(input_tokens: u64, output_tokens: u64, cached_tokens: u64) -> Usage {
+    Usage { input_tokens, output_tokens, cached_tokens }
+}
+
+#[test]
+fn recorded_anthropic_streams() {
+    let answer = decode_all(Api::Anthropic, &sse(include_str!("../fixtures/anthropic-json-tool.2.chunks.txt"), false));
+    assert_eq!(answer.text, "I'll invoke the JSON response tool.");
+    let arguments = r#"{"elements": [{"location": "San Francisco", "temperature": 58, "condition": "sunny"}]}"#;
+    assert_eq!(answer.calls, [call("toolu_01KFbKqPYSuAKujiL6mTfzYA", "json", arguments)]);
+    assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(849, 47, 0)));
+
+    let answer = decode_all(Api::Anthropic, &sse(include_str!("../fixtures/anthropic-tool-no-args.chunks.txt"), false));
+    assert_eq!(answer.calls, [call("toolu_01QE1WLsSVp5hy5Q3GmGTmjP", "updateIssueList", "{}")]);
+    assert_eq!(answer.usage, usage(565, 48, 0));
+}
+
+#[test]
+fn a_spliced_stream_keeps_nothing_of_its_first_message() {
+    let answer = decode_all(Api::Anthropic, &sse(include_str!("../fixtures/spliced-message-start.chunks.txt"), false));
+    assert_eq!(answer.calls, [call("toolu_second", "test-tool", r#"{"value":"Sparkle Day"}"#)]);
+    assert_eq!(answer.reasoning, "Let me call the tool.");
+    assert_eq!(answer.opaque.len(), 1);
+    assert_eq!(answer.opaque[0].data["signature"], "sig-second");
+}
+
+#[test]
+fn recorded_chat_streams_of_compatible_servers() {
+    let answer =
+        decode_all(Api::OpenAiChat, &sse(include_str!("../fixtures/mistral-incremental-tool-call.chunks.txt"), true));
+    assert_eq!(
+        answer.calls,
+        [call("chatcmpl-tool-9f149c74c42f265b", "webSearchTool", r#"{"query": "current Berlin weather"}"#)]
+    );
+    assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(171, 14, 128)));
+
+    let answer = decode_all(Api::OpenAiChat, &sse(include_str!("../fixtures/mistral-tool-call.chunks.txt"), true));
+    assert_eq!(answer.calls, [call("gSIMJiOkT", "weather", r#"{"location": "San Francisco"}"#)]);
+}
+
+#[test]
+fn recorded_whole_answers() {
+    let answer = decode_whole(Api::OpenAiChat, include_bytes!("../fixtures/mistral-tool-call.json")).unwrap();
+    assert_eq!(answer.calls, [call("gSIMJiOkT", "weather", r#"{"location": "San Francisco"}"#)]);
+
+    let answer = decode_whole(Api::OpenAiChat, include_bytes!("../fixtures/xai-tool-call.json")).unwrap();
+    assert_eq!(answer.calls, [call("call_46427107", "weather", r#"{"location":"San Francisco"}"#)]);
+    assert!(answer.reasoning.starts_with("First, the user") && answer.text.is_empty());
+    assert_eq!(answer.usage, usage(307, 26, 244));
+
+    let answer = decode_whole(Api::Anthropic, include_bytes!("../fixtures/anthropic-tool-no-args.json")).unwrap();
+    assert_eq!((answer.calls.len(), answer.stop), (1, StopReason::ToolCalls));
+    assert_eq!((answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()), ("updateIssueList", "{}"));
+}
+
+#[test]
+fn ollama_lines() {
+    let stream = concat!(
+        r#"{"model":"qwen3","message":{"role":"assistant","content":"","thinking":"Hm. "},"done":false}"#,
+        "\n",
+        r#"{"model":"qwen3","message":{"role":"assistant","content":"Ünder"},"done":false}"#,
+        "\n",
+        r#"{"model":"qwen3","message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"a","arguments":{"z":1,"a":[2]}}}]},"done":false}"#,
+        "\n",
+        r#"{"model":"qwen3","message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"b","arguments":{}}}]},"done":false}"#,
+        "\n",
+        r#"{"model":"qwen3","message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","prompt_eval_count":26,"eval_count":83}"#,
+    );
+    let answer = decode_all(Api::Ollama, stream);
+    assert_eq!((answer.text.as_str(), answer.reasoning.as_str()), ("Ünder", "Hm. "));
+    assert_eq!(answer.calls, [call("call_1", "a", r#"{"z":1,"a":[2]}"#), call("call_2", "b", "{}")]);
+    assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(26, 83, 0)));
+    assert_eq!(answer.opaque[0].data["thinking"], "Hm. ");
+}
+
+#[test]
+fn calls_of_a_turn_are_told_apart_by_index_or_id() {
+    let chunk = |calls: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{calls}]}}}}]}}"#);
+    let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    let interleaved = [
+        chunk(
+            r#"{"index":0,"id":"x","function":{"name":"a","arguments":""}},{"index":1,"id":"y","function":{"name":"b","arguments":""}}"#,
+        ),
+        chunk(r#"{"index":1,"function":{"arguments":"{}"}},{"index":0,"function":{"arguments":"[]"}}"#),
+        end.into(),
+    ];
+    let answer = decode_all(Api::OpenAiChat, &sse(&interleaved.join("\n"), true));
+    assert_eq!(answer.calls, [call("x", "a", "[]"), call("y", "b", "{}")]);
+    assert_eq!(answer.stop, StopReason::ToolCalls);
+
+    let same_index = [
+        chunk(r#"{"index":0,"id":"x","function":{"name":"a","arguments":"{}"}}"#),
+        chunk(r#"{"index":0,"id":"x2","function":{"name":"b","arguments":{"k":1}}}"#),
+        chunk(r#"{"function":{"name":"c","arguments":"{}"}}"#),
+        end.into(),
+    ];
+    let answer = decode_all(Api::OpenAiChat, &sse(&same_index.join("\n"), true));
+    assert_eq!(answer.calls, [call("x", "a", "{}"), call("x2", "b", r#"{"k":1}"#), call("call_3", "c", "{}")]);
+}
+
+#[test]
+fn a_call_cut_by_the_token_limit_is_dropped_and_a_malformed_one_is_kept() {
+    let chat = |reason: &str| {
+        sse(
+            &format!(
+                "{}\n{}",
+                r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"a","arguments":"{\"k"}}]}}]}"#,
+                format_args!(r#"{{"choices":[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]}}"#)
+            ),
+            true,
+        )
+    };
+    let cut = decode_all(Api::OpenAiChat, &chat("length"));
+    assert_eq!((cut.calls.len(), cut.stop), (0, StopReason::MaxTokens));
+    let malformed = decode_all(Api::OpenAiChat, &chat("tool_calls"));
+    assert_eq!(malformed.calls, [call("x", "a", "{\"k")]);
+}
+
+#[test]
+fn a_stream_that_breaks_off_keeps_nothing() {
+    let streams = [
+        (Api::Anthropic, sse(include_str!("../fixtures/anthropic-json-tool.2.chunks.txt"), false)),
+        (Api::OpenAiChat, sse(include_str!("../fixtures/mistral-incremental-tool-call.chunks.txt"), false)),
+        (
+            Api::Ollama,
+            "{\"message\":{\"content\":\"a\"},\"done\":false}\n{\"message\":{\"content\":\"\"},\"done\":true}\n".into(),
+        ),
+    ];
+    for (api, stream) in streams {
+        let end = stream
+            .rfind(if api == Api::Anthropic { "message_stop" } else { "tool_calls\"" })
+            .or(stream.rfind("true"))
+            .unwrap();
+        for at in (0..end).step_by(7) {
+            let error = decode(api, &stream.as_bytes()[..at], 5).unwrap_err();
+            assert_eq!(error.kind, ModelErrorKind::BadResponse);
+            assert!(error.message.contains("broke off"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn errors_inside_a_stream_are_that_error() {
+    let anthropic = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
+    assert_eq!(refused(Api::Anthropic, anthropic).kind, ModelErrorKind::Unavailable);
+    let chat = "data: {\"error\":{\"message\":\"maximum context length\",\"type\":\"invalid_request_error\",\"code\":\"context_length_exceeded\"}}\n\n";
+    assert_eq!(refused(Api::OpenAiChat, chat).kind, ModelErrorKind::ContextOverflow);
+    assert_eq!(
+        refused(Api::Ollama, "{\"error\":\"model runner has unexpectedly stopped\"}\n").kind,
+        ModelErrorKind::Unavailable
+    );
+    let spliced = "data: {\"type\":\"message_start\",\"message\":{}}\n\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"a\"}}\n\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n";
+    assert_eq!(refused(Api::Anthropic, spliced).kind, ModelErrorKind::BadResponse);
+    let nonsense = refused(Api::OpenAiChat, "data: <html>\n\n");
+    assert!(nonsense.kind == ModelErrorKind::BadResponse && nonsense.message.contains("<html>"), "{nonsense}");
+}
