@@ -88,13 +88,35 @@ pub struct ToolError {
     model: Option<String>,
     retryable: bool,
     cancel_cause: Option<CancelCause>,
+    protocol: Option<ProtocolError>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// An error object of JSON-RPC as the tool's own peer gave it, so that a gateway can pass it on
+/// untouched to a client of the same protocol.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProtocolError {
+    /// Code.
+    pub code: i64,
+    /// Message.
+    pub message: String,
+    /// Data, if there was any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<serde_json::Value>,
 }
 
 impl ToolError {
     /// An error whose two messages are the same. Not retryable.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, operator: message.into(), model: None, retryable: false, cancel_cause: None, source: None }
+        Self {
+            kind,
+            operator: message.into(),
+            model: None,
+            retryable: false,
+            cancel_cause: None,
+            protocol: None,
+            source: None,
+        }
     }
 
     /// Gives the model a message of its own, where the operator's would confuse it or tell too much.
@@ -108,6 +130,13 @@ impl ToolError {
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Keeps the peer's own error object.
+    #[must_use]
+    pub fn with_protocol(mut self, error: ProtocolError) -> Self {
+        self.protocol = Some(error);
         self
     }
 
@@ -150,6 +179,12 @@ impl ToolError {
         self.retryable
     }
 
+    /// The peer's own error object, when the failure is one.
+    #[must_use]
+    pub fn protocol(&self) -> Option<&ProtocolError> {
+        self.protocol.as_ref()
+    }
+
     /// Why the call was cancelled, when it was.
     #[must_use]
     pub fn cancel_cause(&self) -> Option<CancelCause> {
@@ -190,6 +225,7 @@ impl<'de> Deserialize<'de> for ToolError {
             model: record.model_message,
             retryable: record.retryable,
             cancel_cause: record.cancel_cause,
+            protocol: record.protocol,
             source: None,
         })
     }
@@ -206,6 +242,8 @@ struct ErrorRecord {
     retryable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancel_cause: Option<CancelCause>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    protocol: Option<ProtocolError>,
 }
 
 impl From<&ToolError> for ErrorRecord {
@@ -216,6 +254,7 @@ impl From<&ToolError> for ErrorRecord {
             model_message: error.model.clone(),
             retryable: error.retryable,
             cancel_cause: error.cancel_cause,
+            protocol: error.protocol.clone(),
         }
     }
 }

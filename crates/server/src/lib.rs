@@ -1,1 +1,12 @@
 //! Serving the catalogue to MCP clients over stdio and HTTP.
+//!
+//! A [`Gateway`] holds what every client shares; [`serve_stdio`] and [`serve_http`] put clients in
+//! touch with it. Each call goes through the one executor of `toolwright-runtime`.
+
+mod gateway;
+mod http;
+mod mcp;
+
+pub use gateway::{DEFAULT_MAX_TOOL_NAME, Gateway, GatewayOptions, ServerInfo};
+pub use http::{HttpError, HttpOptions, HttpServer, Token, serve_http};
+pub use mcp::stdio::{serve_connection, serve_stdio};

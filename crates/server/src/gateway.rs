@@ -1,0 +1,160 @@
+//! What all clients share: catalogue, executor, policy, and the count of running calls.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use toolwright_core::approval::Approver;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::policy::Policy;
+use toolwright_core::session::{Principal, Session, SessionId};
+use toolwright_runtime::{Catalogue, Executor};
+
+use crate::mcp::tools::ToolLists;
+
+/// The longest tool name that is offered: some clients drop server and tool names over 60 together.
+pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
+/// The largest message, in bytes.
+const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
+/// Calls that run at once, over all clients; the executor's queues bound further.
+const DEFAULT_MAX_CALLS: usize = 512;
+/// How long running calls may go on after a shutdown was asked for.
+const DEFAULT_GRACE: Duration = Duration::from_secs(2);
+/// How long cancelled calls may take to end.
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
+
+/// How the server names itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServerInfo {
+    /// For programs.
+    pub name: String,
+    /// For people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Its version.
+    pub version: String,
+}
+
+/// Parts and bounds of a gateway.
+pub struct GatewayOptions {
+    /// What is offered.
+    pub catalogue: Arc<Catalogue>,
+    /// What runs it.
+    pub executor: Arc<Executor>,
+    /// What may run; see [`Gateway::set_policy`].
+    pub policy: Arc<Policy>,
+    /// Answers where policy asks.
+    pub approver: Arc<dyn Approver>,
+    /// Workspace root of every session.
+    pub root: PathBuf,
+    /// How the server names itself.
+    pub info: ServerInfo,
+    /// What clients tell their model about the whole catalogue.
+    pub instructions: Option<String>,
+    /// Longest tool name offered at `/mcp`, in characters.
+    pub max_tool_name: usize,
+    /// Largest message taken from a client, in bytes.
+    pub max_message: usize,
+    /// Calls that run at once; more are refused.
+    pub max_calls: usize,
+    /// How long running calls may go on once a shutdown was asked for.
+    pub grace: Duration,
+}
+
+impl GatewayOptions {
+    /// The given parts with the default bounds.
+    #[must_use]
+    pub fn new(
+        catalogue: Arc<Catalogue>,
+        executor: Arc<Executor>,
+        policy: Arc<Policy>,
+        approver: Arc<dyn Approver>,
+        root: PathBuf,
+    ) -> Self {
+        Self {
+            catalogue,
+            executor,
+            policy,
+            approver,
+            root,
+            info: ServerInfo {
+                name: "toolwright".into(),
+                title: Some("Toolwright".into()),
+                version: env!("CARGO_PKG_VERSION").into(),
+            },
+            instructions: None,
+            max_tool_name: DEFAULT_MAX_TOOL_NAME,
+            max_message: DEFAULT_MAX_MESSAGE,
+            max_calls: DEFAULT_MAX_CALLS,
+            grace: DEFAULT_GRACE,
+        }
+    }
+}
+
+/// The gateway. Shared by `Arc` between all transports.
+pub struct Gateway {
+    pub(crate) options: GatewayOptions,
+    pub(crate) lists: ToolLists,
+    pub(crate) running: TaskTracker,
+    pub(crate) slots: Arc<Semaphore>,
+    /// Parent of every call's token.
+    pub(crate) stop: Cancel,
+    policy: RwLock<Arc<Policy>>,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("running", &self.running.len()).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// A gateway.
+    #[must_use]
+    pub fn new(options: GatewayOptions) -> Arc<Self> {
+        Arc::new(Self {
+            lists: ToolLists::default(),
+            running: TaskTracker::new(),
+            slots: Arc::new(Semaphore::new(options.max_calls)),
+            stop: Cancel::new(),
+            policy: RwLock::new(Arc::clone(&options.policy)),
+            options,
+        })
+    }
+
+    /// The policy that the next call is asked under.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the policy. Running calls keep theirs.
+    pub fn set_policy(&self, policy: Arc<Policy>) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Refuses new calls, lets running ones go on for the grace period, then cancels them and waits
+    /// until they have ended, but not for ever. Returns at once when nothing runs; may be called
+    /// more than once.
+    pub async fn drain(&self) {
+        self.running.close();
+        if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_err() {
+            self.stop.cancel(CancelCause::Shutdown);
+            if tokio::time::timeout(STOP_LIMIT, self.running.wait()).await.is_err() {
+                tracing::warn!("{} calls did not stop when cancelled", self.running.len());
+            }
+        }
+    }
+
+    /// Whether new calls are refused because the server is shutting down.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.running.is_closed()
+    }
+
+    pub(crate) fn session(&self, id: impl Into<Arc<str>>, principal: Principal) -> Arc<Session> {
+        Arc::new(Session { id: SessionId::new(id), principal, root: self.options.root.clone(), agent: None })
+    }
+}

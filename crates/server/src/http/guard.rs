@@ -1,0 +1,211 @@
+//! Who may talk to the server: host, origin and token of every request.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use subtle::ConstantTimeEq as _;
+
+use super::HttpOptions;
+
+/// The one path that needs no token.
+const HEALTH: &str = "/health";
+
+/// A bearer token. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    /// A token; `None` for an empty text, which would protect nothing.
+    pub fn new(text: impl Into<Arc<str>>) -> Option<Self> {
+        let text = text.into();
+        (!text.trim().is_empty()).then_some(Self(text))
+    }
+
+    fn matches(&self, given: &str) -> bool {
+        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// The rules of one server.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    bound: IpAddr,
+    hosts: Vec<String>,
+    origins: Vec<String>,
+    token: Option<Token>,
+}
+
+impl Guard {
+    pub(crate) fn new(options: &HttpOptions, bound: SocketAddr) -> Self {
+        let lower = |list: &[String]| list.iter().map(|item| item.trim_end_matches('/').to_ascii_lowercase()).collect();
+        Self {
+            bound: bound.ip(),
+            hosts: lower(&options.allowed_hosts),
+            origins: lower(&options.allowed_origins),
+            token: options.token.clone(),
+        }
+    }
+
+    /// A page can make its own name resolve to our address, but not a name that is ours or a bare
+    /// address: so the host tells a browser led astray.
+    fn allows_host(&self, headers: &HeaderMap, authority: Option<&Authority>) -> bool {
+        let Some(host) = single(headers, &header::HOST) else { return false };
+        self.allows_authority(host) && authority.is_none_or(|authority| self.allows_authority(authority.as_str()))
+    }
+
+    fn allows_authority(&self, text: &str) -> bool {
+        let Ok(authority) = text.to_ascii_lowercase().parse::<Authority>() else { return false };
+        let host = authority.host().trim_end_matches('.');
+        let listed = self.hosts.iter().any(|allowed| allowed == authority.as_str() || allowed == host);
+        let ours = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            Ok(ip) => ip.is_loopback() || ip == self.bound || self.bound.is_unspecified(),
+            Err(_) => host == "localhost",
+        };
+        (listed || ours) && !authority.as_str().contains('@')
+    }
+
+    /// Absent (no browser sends it along), our own, or listed.
+    fn allows_origin(&self, headers: &HeaderMap) -> bool {
+        if !headers.contains_key(header::ORIGIN) {
+            return true;
+        }
+        let Some(origin) = single(headers, &header::ORIGIN).map(str::to_ascii_lowercase) else { return false };
+        let own = origin.split_once("://").map(|(_, authority)| authority);
+        let host = single(headers, &header::HOST).map(str::to_ascii_lowercase);
+        self.origins.contains(&origin) || (own.is_some() && own == host.as_deref())
+    }
+
+    fn allows_token(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = &self.token else { return true };
+        let given = single(headers, &header::AUTHORIZATION).and_then(|value| value.split_once(' '));
+        given.is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case("bearer") && token.matches(given.trim()))
+    }
+}
+
+/// The header's value if it is there once and is text.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok(),
+        _ => None,
+    }
+}
+
+/// Lets a request through or answers it.
+pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if !guard.allows_host(headers, request.uri().authority()) {
+        let text = "403: this host name is not served; use localhost, or list the name in server.allowed_hosts\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    if !guard.allows_origin(headers) {
+        let text = "403: this origin may not call; list it in server.allowed_origins\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    if request.uri().path() != HEALTH && !guard.allows_token(headers) {
+        let text = "401: send the server's token as `Authorization: Bearer TOKEN`\n";
+        let mut response = (StatusCode::UNAUTHORIZED, text).into_response();
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return response;
+    }
+    next.run(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(addr: &str) -> Guard {
+        let addr: SocketAddr = addr.parse().expect("addr");
+        let mut options = HttpOptions::new(addr);
+        options.allowed_hosts = vec!["Tools.example".into(), "only.example:81".into()];
+        options.allowed_origins = vec!["https://app.example/".into()];
+        options.token = Token::new("s3cret");
+        Guard::new(&options, addr)
+    }
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (name.parse::<HeaderName>().expect("name"), HeaderValue::from_str(value).expect("value"))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn hosts() {
+        for (bound, host, allowed) in [
+            ("127.0.0.1:7117", "localhost:7117", true),
+            ("127.0.0.1:7117", "LOCALHOST", true),
+            ("127.0.0.1:7117", "127.0.0.1:1", true),
+            ("127.0.0.1:7117", "[::1]:7117", true),
+            ("127.0.0.1:7117", "evil.example", false),
+            ("127.0.0.1:7117", "localhost.evil.example", false),
+            ("127.0.0.1:7117", "evil.example@localhost", false),
+            ("127.0.0.1:7117", "192.168.1.2", false),
+            ("192.168.1.2:7117", "192.168.1.2:7117", true),
+            ("0.0.0.0:7117", "192.168.1.2:7117", true),
+            ("0.0.0.0:7117", "evil.example", false),
+            ("127.0.0.1:7117", "tools.example:9", true),
+            ("127.0.0.1:7117", "only.example:81", true),
+            ("127.0.0.1:7117", "only.example:82", false),
+            ("127.0.0.1:7117", "", false),
+        ] {
+            assert_eq!(guard(bound).allows_host(&headers(&[("host", host)]), None), allowed, "{bound} {host}");
+        }
+        let guard = guard("127.0.0.1:1");
+        assert!(!guard.allows_host(&HeaderMap::new(), None));
+        let mut twice = headers(&[("host", "localhost")]);
+        twice.append(header::HOST, HeaderValue::from_static("evil.example"));
+        assert!(!guard.allows_host(&twice, None));
+        assert!(!guard.allows_host(&headers(&[("host", "localhost")]), Some(&Authority::from_static("evil.example"))));
+    }
+
+    #[test]
+    fn origins() {
+        let guard = guard("127.0.0.1:7117");
+        for (origin, allowed) in [
+            (None, true),
+            (Some("http://localhost:7117"), true),
+            (Some("http://localhost:7118"), false),
+            (Some("https://app.example"), true),
+            (Some("https://app.example:8"), false),
+            (Some("http://evil.example"), false),
+            (Some("null"), false),
+        ] {
+            let mut pairs = vec![("host", "localhost:7117")];
+            pairs.extend(origin.map(|origin| ("origin", origin)));
+            assert_eq!(guard.allows_origin(&headers(&pairs)), allowed, "{origin:?}");
+        }
+    }
+
+    #[test]
+    fn tokens() {
+        let guard = guard("127.0.0.1:7117");
+        for (value, allowed) in [
+            ("Bearer s3cret", true),
+            ("bearer  s3cret", true),
+            ("Bearer s3cre", false),
+            ("s3cret", false),
+            ("Basic s3cret", false),
+        ] {
+            assert_eq!(guard.allows_token(&headers(&[("authorization", value)])), allowed, "{value}");
+        }
+        assert!(!guard.allows_token(&HeaderMap::new()));
+        assert!(Token::new(" ").is_none());
+        assert_eq!(format!("{:?}", Token::new("s3cret")), "Some(Token(…))");
+    }
+}

@@ -1,0 +1,157 @@
+//! The HTTP listener: address, guards and limits around what is served.
+
+mod guard;
+mod listener;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{any, get};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::net::TcpListener;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::session::Principal;
+
+pub use guard::Token;
+
+use crate::Gateway;
+use crate::mcp::http::{Endpoint, provider, whole};
+use guard::Guard;
+use listener::BoundedListener;
+
+/// How often idle sessions are looked for.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How long connections may take to close once nothing runs.
+const CLOSE_LIMIT: Duration = Duration::from_millis(300);
+
+/// Where and for whom to listen.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// Address; port 0 takes a free one.
+    pub addr: SocketAddr,
+    /// Every request but `/health` must bring it. Needed beyond loopback.
+    pub token: Option<Token>,
+    /// Who the clients are.
+    pub principal: Principal,
+    /// Host names under which the server is reached, besides `localhost` and the address itself;
+    /// without a port any port is meant.
+    pub allowed_hosts: Vec<String>,
+    /// Origins (`https://host[:port]`) of web pages that may call, besides the server's own.
+    pub allowed_origins: Vec<String>,
+    /// Connections at once; more wait.
+    pub max_connections: usize,
+    /// Requests at once; more are answered 503.
+    pub max_requests: usize,
+    /// Sessions at once, and streams that wait for changes; more are answered 503.
+    pub max_sessions: usize,
+    /// Sessions unused for so long are ended.
+    pub session_idle: Duration,
+    /// Silence after which a stream says that it lives.
+    pub keep_alive: Duration,
+}
+
+impl HttpOptions {
+    /// Defaults for an address: no token, the owner as caller.
+    #[must_use]
+    pub fn new(addr: SocketAddr) -> Self {
+        Self {
+            addr,
+            token: None,
+            principal: Principal::owner(),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            max_connections: 1024,
+            max_requests: 512,
+            max_sessions: 1024,
+            session_idle: Duration::from_secs(3600),
+            keep_alive: Duration::from_secs(15),
+        }
+    }
+
+    /// Checks that the address may be listened on as configured. [`serve_http`] does so too.
+    ///
+    /// # Errors
+    /// [`HttpError::Exposed`] for an address beyond loopback without a token.
+    pub fn validate(&self) -> Result<(), HttpError> {
+        if self.addr.ip().is_loopback() || self.token.is_some() { Ok(()) } else { Err(HttpError::Exposed(self.addr)) }
+    }
+}
+
+/// Why the server does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// Anybody on the network could run tools.
+    #[error("{0} can be reached from other machines and no token is set: set a token, or listen on 127.0.0.1")]
+    Exposed(SocketAddr),
+    /// The address cannot be bound.
+    #[error("cannot listen on {addr}: {source}")]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// Cause.
+        source: std::io::Error,
+    },
+}
+
+/// A server that listens. It answers while `serving` is polled.
+pub struct HttpServer {
+    /// The address, with the real port.
+    pub addr: SocketAddr,
+    /// Ends after a shutdown, when running calls have ended or have been cancelled.
+    pub serving: BoxFuture<'static, std::io::Result<()>>,
+}
+
+/// Binds and prepares the server: MCP at `/mcp` (the whole catalogue) and `/mcp/{provider}` (one
+/// provider under its own names), and `/health`.
+///
+/// # Errors
+/// [`HttpError`], before anything is served.
+pub async fn serve_http(
+    gateway: Arc<Gateway>,
+    options: HttpOptions,
+    shutdown: Cancel,
+) -> Result<HttpServer, HttpError> {
+    options.validate()?;
+    let failed = |source| HttpError::Bind { addr: options.addr, source };
+    let listener = TcpListener::bind(options.addr).await.map_err(failed)?;
+    let addr = listener.local_addr().map_err(failed)?;
+    let guard = Arc::new(Guard::new(&options, addr));
+    let listener = BoundedListener::new(listener, options.max_connections);
+    let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, shutdown.clone()));
+    let app = Router::new()
+        .route("/mcp", any(whole))
+        .route("/mcp/{provider}", any(provider))
+        .with_state(Arc::clone(&endpoint))
+        .route("/health", get(|| async { "ok" }))
+        .layer(from_fn_with_state(guard, guard::check));
+    let stopping = shutdown.clone();
+    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
+        stopping.cancelled().await;
+    });
+    let serving = async move {
+        let drained = async {
+            shutdown.cancelled().await;
+            gateway.drain().await;
+            tokio::time::sleep(CLOSE_LIMIT).await;
+        };
+        let sweep = async {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                endpoint.sweep();
+            }
+        };
+        tokio::select! {
+            ended = server => {
+                gateway.drain().await;
+                ended
+            }
+            () = drained => Ok(()),
+            () = sweep => Ok(()),
+        }
+    };
+    Ok(HttpServer { addr, serving: serving.boxed() })
+}

@@ -1,0 +1,134 @@
+//! One request in, one reply out: the methods that are served, whatever the transport.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use toolwright_core::context::PartialSink;
+
+use super::call::{Caller, RunningCall};
+use super::changes::subscription_meta;
+use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
+use super::progress::Progress;
+use super::protocol::{Era, MODERN_VERSIONS, SERVER_INFO, negotiate};
+use crate::Gateway;
+
+/// How long a modern client may keep what the server says about itself, in milliseconds.
+const DISCOVER_TTL_MS: u64 = 3_600_000;
+/// A list may change at any moment: a client that keeps it subscribes.
+const LIST_TTL_MS: u64 = 0;
+
+/// What a request comes to.
+pub(crate) enum Reply {
+    /// A result, as JSON.
+    Result(Vec<u8>),
+    /// An error.
+    Error(RpcError),
+    /// A call that runs.
+    Call(RunningCall),
+    /// A subscription with what was granted of it.
+    Listen(Filter),
+}
+
+impl From<Result<Reply, RpcError>> for Reply {
+    fn from(result: Result<Reply, RpcError>) -> Self {
+        result.unwrap_or_else(Reply::Error)
+    }
+}
+
+impl Gateway {
+    /// Answers a request. Its progress goes to `notes`, when the client asked for it and there is
+    /// where to send it.
+    pub(crate) fn reply(
+        self: &Arc<Self>,
+        caller: &Caller,
+        era: Era,
+        request: Request,
+        notes: Option<mpsc::Sender<Bytes>>,
+    ) -> Reply {
+        let Request { id, method, mut params } = request;
+        match (era, method.as_str()) {
+            (Era::Legacy, "initialize") => Reply::Result(self.initialize(caller, &params)),
+            (Era::Legacy, "ping") => Reply::Result(b"{}".to_vec()),
+            (Era::Modern, "server/discover") => Reply::Result(self.discover(caller)),
+            (Era::Modern, "subscriptions/listen") => match params.notifications {
+                Some(filter) => Reply::Listen(filter),
+                None => Reply::Error(RpcError::invalid_params("subscriptions/listen needs `notifications`")),
+            },
+            (_, "tools/list") => self.list_tools(caller, era, &params).map(Reply::Result).into(),
+            (_, "tools/call") => {
+                let token = params.meta.progress_token.take();
+                let progress =
+                    token.zip(notes).map(|(token, to)| Arc::new(Progress::new(token, to)) as Arc<dyn PartialSink>);
+                self.start_call(caller, &id, params, era, progress).map(Reply::Call).into()
+            }
+            _ => Reply::Error(RpcError::method_not_found(&method)),
+        }
+    }
+
+    fn initialize(&self, caller: &Caller, params: &Params) -> Vec<u8> {
+        let mut result = json!({
+            "protocolVersion": negotiate(params.protocol_version.as_deref()),
+            "capabilities": capabilities(),
+            "serverInfo": self.options.info,
+        });
+        if let Some(instructions) = self.instructions(&caller.view) {
+            result["instructions"] = instructions.into();
+        }
+        to_json(&result)
+    }
+
+    fn discover(&self, caller: &Caller) -> Vec<u8> {
+        let mut result = json!({
+            "resultType": "complete",
+            "supportedVersions": MODERN_VERSIONS,
+            "capabilities": capabilities(),
+            "ttlMs": DISCOVER_TTL_MS,
+            "cacheScope": "private",
+            "_meta": {SERVER_INFO: self.options.info},
+        });
+        if let Some(instructions) = self.instructions(&caller.view) {
+            result["instructions"] = instructions.into();
+        }
+        to_json(&result)
+    }
+
+    fn list_tools(&self, caller: &Caller, era: Era, params: &Params) -> Result<Vec<u8>, RpcError> {
+        if params.cursor.is_some() {
+            return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
+        }
+        let list = self.tools(&caller.view, &caller.session.principal);
+        let mut out = Vec::with_capacity(list.json.len() + 256);
+        out.extend_from_slice(br#"{"tools":"#);
+        out.extend_from_slice(&list.json);
+        if era == Era::Modern {
+            out.extend_from_slice(
+                format!(r#","resultType":"complete","ttlMs":{LIST_TTL_MS},"cacheScope":"private","#).as_bytes(),
+            );
+            out.extend_from_slice(br#""_meta":"#);
+            out.extend_from_slice(&to_json(&json!({SERVER_INFO: self.options.info})));
+        }
+        out.push(b'}');
+        Ok(out)
+    }
+
+    /// The result that ends a subscription in good order.
+    pub(crate) fn listen_result(&self, subscription: &Id) -> Vec<u8> {
+        let mut result = subscription_meta(subscription);
+        result["resultType"] = "complete".into();
+        result["_meta"][SERVER_INFO] = json!(self.options.info);
+        to_json(&result)
+    }
+}
+
+/// What a subscription is told first: how much of it was granted.
+pub(crate) fn acknowledged(subscription: &Id, granted: Filter) -> Bytes {
+    let mut params = subscription_meta(subscription);
+    params["notifications"] = json!(granted);
+    notification("notifications/subscriptions/acknowledged", Some(&params))
+}
+
+fn capabilities() -> Value {
+    json!({"tools": {"listChanged": true}})
+}

@@ -1,0 +1,297 @@
+//! MCP over streamable HTTP, both generations on one address.
+
+mod answer;
+mod headers;
+mod sessions;
+mod sse;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request as HttpRequest, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::session::Principal;
+
+use crate::mcp::call::{Caller, Running};
+use crate::mcp::changes::{ListChanges, notifications};
+use crate::mcp::dispatch::{Reply, acknowledged};
+use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
+use crate::mcp::protocol::{Era, check_modern};
+use crate::mcp::tools::View;
+use crate::{Gateway, HttpOptions};
+use answer::{CallEvent, CallEvents, Held, Refusal, json};
+use headers::Accepts;
+use sessions::{HttpSession, Sessions};
+
+/// How long a client may take to send a request's body.
+const BODY_LIMIT: Duration = Duration::from_secs(60);
+/// Progress of one call that waits for the client to read; more is dropped.
+const NOTES: usize = 64;
+const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again later";
+
+/// What all requests at `/mcp…` share.
+pub(crate) struct Endpoint {
+    gateway: Arc<Gateway>,
+    principal: Principal,
+    sessions: Sessions,
+    requests: Arc<Semaphore>,
+    /// Streams live long: they must not use up what requests need.
+    streams: Arc<Semaphore>,
+    keep_alive: Duration,
+    shutdown: Cancel,
+}
+
+/// `/mcp`.
+pub(crate) async fn whole(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
+    endpoint.respond(View::Whole, request).await
+}
+
+/// `/mcp/{provider}`.
+pub(crate) async fn provider(
+    State(endpoint): State<Arc<Endpoint>>,
+    Path(name): Path<String>,
+    request: HttpRequest,
+) -> Response {
+    let snapshot = endpoint.gateway.options.catalogue.snapshot();
+    if snapshot.providers().iter().any(|provider| provider.name == name) {
+        return endpoint.respond(View::Provider(name.into()), request).await;
+    }
+    let names: Vec<&str> = snapshot.providers().iter().map(|provider| provider.name.as_str()).collect();
+    let why = format!("there is no provider of this name; there are {}", names.join(", "));
+    Refusal::text(StatusCode::NOT_FOUND, &why).into_response()
+}
+
+impl Endpoint {
+    pub(crate) fn new(gateway: Arc<Gateway>, options: HttpOptions, shutdown: Cancel) -> Self {
+        Self {
+            gateway,
+            principal: options.principal,
+            sessions: Sessions::new(options.max_sessions, options.session_idle),
+            streams: Arc::new(Semaphore::new(options.max_sessions)),
+            requests: Arc::new(Semaphore::new(options.max_requests)),
+            keep_alive: options.keep_alive,
+            shutdown,
+        }
+    }
+
+    /// Ends sessions that were idle for too long.
+    pub(crate) fn sweep(&self) {
+        self.sessions.sweep();
+    }
+
+    async fn respond(&self, view: View, request: HttpRequest) -> Response {
+        self.handle(view, request).await.unwrap_or_else(Refusal::into_response)
+    }
+
+    async fn handle(&self, view: View, request: HttpRequest) -> Result<Response, Refusal> {
+        let permit = permit(&self.requests, "too many requests at once; try again")?;
+        let method = request.method();
+        if method == Method::POST {
+            return self.post(view, request, permit).await;
+        }
+        if (method == Method::GET || method == Method::DELETE) && headers::may_be_legacy(request.headers()) {
+            let session = self.session(&view, request.headers(), None)?;
+            if method == Method::GET {
+                return self.stream(&session, request.headers());
+            }
+            self.sessions.end(&session);
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        Ok((StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST, GET, DELETE")]).into_response())
+    }
+
+    async fn post(&self, view: View, http: HttpRequest, permit: OwnedSemaphorePermit) -> Result<Response, Refusal> {
+        let (parts, body) = http.into_parts();
+        let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
+            Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept application/json, text/event-stream or both")
+        })?;
+        if !headers::is_json(&parts.headers) {
+            return Err(Refusal::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json"));
+        }
+        let mut request = match message::parse(&self.body(body).await?) {
+            Ok(Message::Request(request)) => request,
+            Ok(Message::Notification { method, params }) => {
+                if headers::may_be_legacy(&parts.headers) {
+                    self.notified(&view, &parts.headers, &method, &params)?;
+                }
+                return Ok(StatusCode::ACCEPTED.into_response());
+            }
+            Ok(Message::Response) => return Ok(StatusCode::ACCEPTED.into_response()),
+            Err(refused) => return Err(Refusal::rpc(StatusCode::BAD_REQUEST, refused.id.as_ref(), &refused.error)),
+        };
+        if request.params.meta.traceparent.is_none() {
+            request.params.meta.traceparent = headers::traceparent(&parts.headers).map(Into::into);
+        }
+        match Era::of(&request, headers::version(&parts.headers)) {
+            Era::Modern => {
+                check_modern(&request, Some(&headers::standard(&parts.headers)))
+                    .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
+                let caller = self.caller(&format!("{} at {}", self.principal.id, view.path()), view);
+                self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
+            }
+            Era::Legacy if request.method == "initialize" => {
+                let caller = self.caller(&uuid::Uuid::new_v4().to_string(), view);
+                let session = self.sessions.open(caller).ok_or_else(|| {
+                    let why = "too many sessions; end one with DELETE, or try again later";
+                    Refusal::text(StatusCode::SERVICE_UNAVAILABLE, why)
+                })?;
+                let id = session.caller.session.id.clone();
+                let mut response = self.in_session(&session, accepts, request, permit).await?;
+                if let Ok(id) = HeaderValue::from_str(id.as_str()) {
+                    response.headers_mut().insert(headers::SESSION, id);
+                }
+                Ok(response)
+            }
+            Era::Legacy => {
+                let session = self.session(&view, &parts.headers, Some(&request.id))?;
+                self.in_session(&session, accepts, request, permit).await
+            }
+        }
+    }
+
+    async fn body(&self, body: Body) -> Result<Bytes, Refusal> {
+        let limit = self.gateway.options.max_message;
+        match tokio::time::timeout(BODY_LIMIT, to_bytes(body, limit)).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            // The other cause, a client that hangs up, sees no answer anyway.
+            Ok(Err(_)) => {
+                Err(Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes")))
+            }
+            Err(_) => Err(Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+        }
+    }
+
+    fn caller(&self, session: &str, view: View) -> Caller {
+        let session = self.gateway.session(session, self.principal.clone());
+        Caller { session, view, running: Arc::new(Running::default()) }
+    }
+
+    /// The request's session, if it exists and belongs to this caller and view.
+    fn session(&self, view: &View, headers: &HeaderMap, id: Option<&Id>) -> Result<Arc<HttpSession>, Refusal> {
+        let refuse =
+            |status, why: &'static str| Refusal::rpc(status, id, &RpcError::new(RpcError::INVALID_REQUEST, why));
+        let sent = headers::text(headers, &headers::SESSION)
+            .ok_or_else(|| refuse(StatusCode::BAD_REQUEST, "no Mcp-Session-Id: begin with initialize"))?;
+        self.sessions
+            .find(sent, |caller| caller.view == *view && caller.session.principal == self.principal)
+            .ok_or_else(|| refuse(StatusCode::NOT_FOUND, "this session does not exist or has ended: initialize again"))
+    }
+
+    fn notified(&self, view: &View, headers: &HeaderMap, method: &str, params: &Params) -> Result<(), Refusal> {
+        let session = self.session(view, headers, None)?;
+        if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
+            session.caller.running.cancel(id);
+        }
+        Ok(())
+    }
+
+    async fn in_session(
+        &self,
+        session: &Arc<HttpSession>,
+        accepts: Accepts,
+        request: Request,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Response, Refusal> {
+        if request.method == "tools/list" {
+            session.has_listed(self.gateway.tools(&session.caller.view, &self.principal).fingerprint);
+        }
+        let held = (permit, Some(session.enter()));
+        self.answer(&session.caller, Era::Legacy, accepts, request, held).await
+    }
+
+    async fn answer(
+        &self,
+        caller: &Caller,
+        era: Era,
+        accepts: Accepts,
+        request: Request,
+        held: Held,
+    ) -> Result<Response, Refusal> {
+        let id = request.id.clone();
+        let (notes, received) = mpsc::channel(NOTES);
+        match self.gateway.reply(caller, era, request, accepts.events.then_some(notes)) {
+            Reply::Result(result) => Ok(self.whole_answer(accepts, message::result(&id, &result))),
+            Reply::Error(error) => Err(Refusal::of(era, &id, &error)),
+            Reply::Call(call) => self.call(era, accepts, CallEvents::new(id, call, received, held)).await,
+            Reply::Listen(granted) if accepts.events => self.listen(caller, id, granted),
+            Reply::Listen(_) => {
+                Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "a subscription needs Accept: text/event-stream"))
+            }
+        }
+    }
+
+    /// A call is answered with plain JSON if it ends before it has anything else to say, and as an
+    /// event stream from its first progress or from when it has been silent for long.
+    async fn call(&self, era: Era, accepts: Accepts, mut events: CallEvents) -> Result<Response, Refusal> {
+        let first = tokio::select! {
+            event = events.next() => Some(event),
+            () = tokio::time::sleep(self.keep_alive), if accepts.events => None,
+        };
+        let note = match first {
+            Some(CallEvent::End(None)) => return Ok(StatusCode::ACCEPTED.into_response()),
+            Some(CallEvent::End(Some(Ok(result)))) => {
+                return Ok(self.whole_answer(accepts, message::result(&events.id, &result)));
+            }
+            Some(CallEvent::End(Some(Err(error)))) => return Err(Refusal::of(era, &events.id, &error)),
+            Some(CallEvent::Note(note)) => Some(note),
+            None => None,
+        };
+        Ok(sse::response(stream::iter(note).chain(events.messages()), self.keep_alive))
+    }
+
+    fn whole_answer(&self, accepts: Accepts, message: Bytes) -> Response {
+        if accepts.json { json(message) } else { sse::response(stream::iter([message]), self.keep_alive) }
+    }
+
+    /// The stream of a legacy session for what belongs to no request.
+    fn stream(&self, session: &Arc<HttpSession>, headers: &HeaderMap) -> Result<Response, Refusal> {
+        if !Accepts::of(headers).is_some_and(|accepts| accepts.events) {
+            return Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
+        }
+        let held = (permit(&self.streams, TOO_MANY_STREAMS)?, session.enter());
+        let end = session.ended.child();
+        session.replace_stream(end.clone());
+        let mut changes = ListChanges::new(&self.gateway, &session.caller);
+        if let Some(seen) = session.listed() {
+            changes = changes.since(seen);
+        }
+        let shutdown = self.shutdown.clone();
+        let ended = async move {
+            let _held = held;
+            tokio::select! {
+                _ = end.cancelled() => {}
+                _ = shutdown.cancelled() => {}
+            }
+        };
+        Ok(sse::response(notifications(changes, None).take_until(Box::pin(ended)), self.keep_alive))
+    }
+
+    /// A modern subscription: granted, told of changes, and answered when the server ends it.
+    fn listen(&self, caller: &Caller, id: Id, granted: Filter) -> Result<Response, Refusal> {
+        let held = permit(&self.streams, TOO_MANY_STREAMS)?;
+        let changes: BoxStream<'static, Bytes> = if granted.tools_list_changed {
+            notifications(ListChanges::new(&self.gateway, caller), Some(id.clone())).boxed()
+        } else {
+            stream::pending().boxed()
+        };
+        let shutdown = self.shutdown.clone();
+        let ended = async move {
+            let _held = held;
+            shutdown.cancelled().await;
+        };
+        let first = stream::iter([acknowledged(&id, granted)]);
+        let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);
+        Ok(sse::response(first.chain(changes.take_until(Box::pin(ended))).chain(last), self.keep_alive))
+    }
+}
+
+fn permit(of: &Arc<Semaphore>, why_not: &str) -> Result<OwnedSemaphorePermit, Refusal> {
+    Arc::clone(of).try_acquire_owned().map_err(|_| Refusal::text(StatusCode::SERVICE_UNAVAILABLE, why_not))
+}

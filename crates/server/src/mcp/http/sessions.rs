@@ -1,0 +1,165 @@
+//! Sessions of HTTP clients up to 2025-11-25, by `Mcp-Session-Id`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::canonical::ContentHash;
+
+use crate::mcp::call::Caller;
+
+/// The open sessions.
+pub(crate) struct Sessions {
+    open: Mutex<HashMap<String, Arc<HttpSession>>>,
+    max: usize,
+    idle: Duration,
+}
+
+/// One session.
+pub(crate) struct HttpSession {
+    pub(crate) caller: Caller,
+    /// Fires when the session ends.
+    pub(crate) ended: Cancel,
+    state: Mutex<State>,
+}
+
+struct State {
+    used: Instant,
+    /// Requests and streams that are open.
+    busy: usize,
+    /// Ends the stream for notifications, of which there is one.
+    stream: Option<Cancel>,
+    /// The list that the client has, as far as is known.
+    listed: Option<ContentHash>,
+}
+
+impl Sessions {
+    pub(crate) fn new(max: usize, idle: Duration) -> Self {
+        Self { open: Mutex::new(HashMap::new()), max, idle }
+    }
+
+    /// Opens a session under the id of the caller's session; `None` when there are too many.
+    pub(crate) fn open(&self, caller: Caller) -> Option<Arc<HttpSession>> {
+        let mut open = self.lock();
+        if open.len() >= self.max {
+            Self::retain_live(&mut open, self.idle);
+        }
+        if open.len() >= self.max {
+            return None;
+        }
+        let state = State { used: Instant::now(), busy: 0, stream: None, listed: None };
+        let id = caller.session.id.as_str().to_owned();
+        let session = Arc::new(HttpSession { caller, ended: Cancel::new(), state: Mutex::new(state) });
+        open.insert(id, Arc::clone(&session));
+        Some(session)
+    }
+
+    /// The session of this id that `fits` accepts.
+    pub(crate) fn find(&self, id: &str, fits: impl FnOnce(&Caller) -> bool) -> Option<Arc<HttpSession>> {
+        self.lock().get(id).filter(|session| fits(&session.caller)).cloned()
+    }
+
+    /// Ends a session: its stream closes, its calls are cancelled.
+    pub(crate) fn end(&self, session: &HttpSession) {
+        self.lock().remove(session.caller.session.id.as_str());
+        session.end();
+    }
+
+    /// Ends the sessions that have been idle for too long.
+    pub(crate) fn sweep(&self) {
+        Self::retain_live(&mut self.lock(), self.idle);
+    }
+
+    fn retain_live(open: &mut HashMap<String, Arc<HttpSession>>, idle: Duration) {
+        open.retain(|_, session| {
+            let live = session.is_busy() || session.lock().used.elapsed() < idle;
+            if !live {
+                session.end();
+            }
+            live
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<HttpSession>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HttpSession {
+    /// Keeps the session from expiring while a request or stream is open.
+    pub(crate) fn enter(self: &Arc<Self>) -> Busy {
+        self.lock().busy += 1;
+        Busy(Arc::clone(self))
+    }
+
+    /// Makes `end` the end of the session's one stream, and ends the one before: a client that opens
+    /// a second has lost the first.
+    pub(crate) fn replace_stream(&self, end: Cancel) {
+        if let Some(before) = self.lock().stream.replace(end) {
+            before.cancel(CancelCause::User);
+        }
+    }
+
+    /// Notes which list the client has been given.
+    pub(crate) fn has_listed(&self, fingerprint: ContentHash) {
+        self.lock().listed = Some(fingerprint);
+    }
+
+    /// The list that the client was given last.
+    pub(crate) fn listed(&self) -> Option<ContentHash> {
+        self.lock().listed
+    }
+
+    fn is_busy(&self) -> bool {
+        self.lock().busy > 0 || !self.caller.running.is_empty()
+    }
+
+    fn end(&self) {
+        self.ended.cancel(CancelCause::User);
+        self.caller.running.cancel_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session in use.
+pub(crate) struct Busy(Arc<HttpSession>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.busy -= 1;
+        state.used = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::call::Running;
+    use crate::mcp::tools::View;
+    use toolwright_core::session::{Principal, Session, SessionId};
+
+    fn caller(id: &str) -> Caller {
+        let session = Session { id: SessionId::new(id), principal: Principal::owner(), root: "/".into(), agent: None };
+        Caller { session: Arc::new(session), view: View::Whole, running: Arc::new(Running::default()) }
+    }
+
+    #[test]
+    fn sessions_are_bounded_and_idle_ones_make_room() {
+        let sessions = Sessions::new(2, Duration::ZERO);
+        let first = sessions.open(caller("a")).expect("room");
+        let busy = first.enter();
+        sessions.open(caller("b")).expect("room");
+        sessions.open(caller("c")).expect("the idle one went");
+        assert!(sessions.find("a", |_| true).is_some() && sessions.find("b", |_| true).is_none());
+        let _held = sessions.find("c", |_| true).expect("open").enter();
+        assert!(sessions.open(caller("d")).is_none(), "both are in use");
+        drop(busy);
+        sessions.sweep();
+        assert!(sessions.find("a", |_| true).is_none() && first.ended.is_cancelled());
+    }
+}

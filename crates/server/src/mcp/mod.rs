@@ -1,0 +1,16 @@
+//! The MCP server: one protocol core under two transports.
+//!
+//! The wire is written here rather than with `rmcp`'s server, whose typed results drop the fields it
+//! does not know and whose sessions end during long silent calls: a gateway passes on what it was given.
+//! Both generations are served side by side, request by request: up to 2025-11-25 with `initialize`
+//! and sessions, and 2026-07-28 with a complete `_meta` in each request.
+
+mod call;
+mod changes;
+mod dispatch;
+pub(crate) mod http;
+mod message;
+mod progress;
+mod protocol;
+pub(crate) mod stdio;
+pub(crate) mod tools;

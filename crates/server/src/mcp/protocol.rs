@@ -1,0 +1,179 @@
+//! The two generations of the protocol and how a request tells which one it speaks.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::json;
+
+use super::message::{Request, RpcError};
+
+/// Revisions with `initialize`, newest first.
+pub(crate) const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// Revisions whose requests stand alone, newest first.
+pub(crate) const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
+
+/// `_meta` key of a subscription's id.
+pub(crate) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+/// `_meta` key under which a modern result says who made it.
+pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Generation of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// With `initialize`; up to 2025-11-25.
+    Legacy,
+    /// Stateless; from 2026-07-28.
+    Modern,
+}
+
+impl Era {
+    /// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has: any value
+    /// that is no legacy revision counts as modern, so that a client learns what is served.
+    pub(crate) fn of(request: &Request, header: Option<&str>) -> Self {
+        let modern = header.is_some_and(|version| !LEGACY_VERSIONS.contains(&version))
+            || request.params.meta.protocol_version.is_some()
+            || matches!(request.method.as_str(), "server/discover" | "subscriptions/listen");
+        if modern { Self::Modern } else { Self::Legacy }
+    }
+}
+
+/// The revision to answer an `initialize` with: the client's, or else our newest.
+pub(crate) fn negotiate(requested: Option<&str>) -> &'static str {
+    LEGACY_VERSIONS.into_iter().find(|version| Some(*version) == requested).unwrap_or(LEGACY_VERSIONS[0])
+}
+
+/// The headers that a modern HTTP request repeats from its body (2026-07-28, "Standard headers").
+#[derive(Debug, Default)]
+pub(crate) struct StandardHeaders {
+    pub(crate) version: Option<String>,
+    pub(crate) method: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+/// Checks what every modern request must carry, in the order of the specification: `_meta`, headers
+/// (`None` on stdio), version.
+///
+/// # Errors
+/// The JSON-RPC error to answer with.
+pub(crate) fn check_modern(request: &Request, headers: Option<&StandardHeaders>) -> Result<(), RpcError> {
+    let meta = &request.params.meta;
+    let missing = |key: &str| RpcError::invalid_params(format!("`_meta` lacks io.modelcontextprotocol/{key}"));
+    let version = meta.protocol_version.as_deref().ok_or_else(|| missing("protocolVersion"))?;
+    if meta.client_capabilities.is_none() {
+        return Err(missing("clientCapabilities"));
+    }
+    if let Some(headers) = headers {
+        check_headers(request, version, headers)?;
+    }
+    if MODERN_VERSIONS.contains(&version) {
+        return Ok(());
+    }
+    let data = json!({"supported": MODERN_VERSIONS, "requested": version});
+    let error = RpcError::new(RpcError::UNSUPPORTED_VERSION, "this protocol version is not served statelessly");
+    Err(RpcError { data: Some(Box::new(data)), ..error })
+}
+
+fn check_headers(request: &Request, version: &str, headers: &StandardHeaders) -> Result<(), RpcError> {
+    let expect = |header: &str, found: Option<&str>, expected: &str| {
+        if found == Some(expected) {
+            return Ok(());
+        }
+        let found = found.map_or("absent".to_owned(), |value| format!("`{value}`"));
+        let message = format!("header {header} must be `{expected}` as in the body, but is {found}");
+        Err(RpcError::new(RpcError::HEADER_MISMATCH, message))
+    };
+    expect("MCP-Protocol-Version", headers.version.as_deref(), version)?;
+    expect("Mcp-Method", headers.method.as_deref(), &request.method)?;
+    let name = match request.method.as_str() {
+        "tools/call" | "prompts/get" => request.params.name.as_deref(),
+        "resources/read" => request.params.uri.as_deref(),
+        _ => None,
+    };
+    let Some(name) = name else { return Ok(()) };
+    let sent = headers.name.as_deref().map(decode_header).transpose()?;
+    expect("Mcp-Name", sent.as_deref(), name)
+}
+
+/// A header value, or the text inside `=?base64?…?=`.
+fn decode_header(value: &str) -> Result<String, RpcError> {
+    let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
+        return Ok(value.to_owned());
+    };
+    BASE64
+        .decode(encoded)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(|| RpcError::new(RpcError::HEADER_MISMATCH, "a header's =?base64?…?= does not decode"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Message, parse};
+    use super::*;
+    use serde_json::Value;
+
+    fn request(method: &str, params: &Value) -> Request {
+        let text = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        match parse(text.as_bytes()) {
+            Ok(Message::Request(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn meta(version: &str) -> Value {
+        json!({"_meta": {
+            "io.modelcontextprotocol/protocolVersion": version,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }})
+    }
+
+    #[test]
+    fn the_request_tells_its_generation() {
+        let none = json!({});
+        for (method, params, header, era) in [
+            ("tools/list", &none, None, Era::Legacy),
+            ("tools/list", &none, Some("2025-06-18"), Era::Legacy),
+            ("tools/list", &none, Some("2026-07-28"), Era::Modern),
+            ("tools/list", &none, Some("v999"), Era::Modern),
+            ("tools/list", &meta("2026-07-28"), None, Era::Modern),
+            ("server/discover", &none, None, Era::Modern),
+            ("initialize", &json!({"protocolVersion": "2025-11-25"}), None, Era::Legacy),
+        ] {
+            assert_eq!(Era::of(&request(method, params), header), era, "{method} {header:?}");
+        }
+        assert_eq!((negotiate(Some("2024-11-05")), negotiate(Some("2099-01-01"))), ("2024-11-05", "2025-11-25"));
+    }
+
+    fn check(params: &Value, headers: Option<[Option<&str>; 3]>, expect: Option<i32>) {
+        let headers = headers.map(|[version, method, name]| StandardHeaders {
+            version: version.map(Into::into),
+            method: method.map(Into::into),
+            name: name.map(Into::into),
+        });
+        let outcome = check_modern(&request("tools/call", params), headers.as_ref());
+        assert_eq!(outcome.err().map(|error| error.code), expect, "{params} {headers:?}");
+    }
+
+    #[test]
+    fn a_modern_request_is_checked_rung_by_rung() {
+        let with_name = |version: &str, name: &str| {
+            let mut params = meta(version);
+            params["name"] = json!(name);
+            params
+        };
+        let good = with_name("2026-07-28", "a");
+        let v = Some("2026-07-28");
+        check(&json!({}), None, Some(RpcError::INVALID_PARAMS));
+        check(&good, None, None);
+        check(&with_name("2025-11-25", "a"), None, Some(RpcError::UNSUPPORTED_VERSION));
+        check(&good, Some([v, Some("tools/call"), Some("a")]), None);
+        check(&good, Some([None, Some("tools/call"), Some("a")]), Some(RpcError::HEADER_MISMATCH));
+        check(&good, Some([v, Some("TOOLS/CALL"), Some("a")]), Some(RpcError::HEADER_MISMATCH));
+        check(&good, Some([v, Some("tools/call"), None]), Some(RpcError::HEADER_MISMATCH));
+        check(&good, Some([v, Some("tools/call"), Some("b")]), Some(RpcError::HEADER_MISMATCH));
+        check(&with_name("2026-07-28", "ü"), Some([v, Some("tools/call"), Some("=?base64?w7w=?=")]), None);
+        check(&good, Some([v, Some("tools/call"), Some("=?base64?!?=")]), Some(RpcError::HEADER_MISMATCH));
+        let unknown = with_name("v999", "a");
+        check(&unknown, Some([Some("v999"), Some("tools/call"), Some("a")]), Some(RpcError::UNSUPPORTED_VERSION));
+        check(&unknown, Some([v, Some("tools/call"), Some("a")]), Some(RpcError::HEADER_MISMATCH));
+    }
+}

@@ -1,0 +1,117 @@
+//! Lines of a bounded length.
+
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+
+use crate::mcp::message::Id;
+
+/// How much of an over-long line is looked at, at each end.
+const GLIMPSE: usize = 256;
+
+/// A line.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Line {
+    /// Without its line end.
+    Whole(Vec<u8>),
+    /// Over the limit and discarded; with the id of the request it was, if that stood at either end,
+    /// where all known clients write it.
+    TooLong(Option<Id>),
+}
+
+/// Reads lines of at most `max` bytes; blank ones are skipped.
+pub(crate) struct Lines<R> {
+    input: BufReader<R>,
+    max: usize,
+    line: Vec<u8>,
+    /// The end of an over-long line, whose beginning is in `line`.
+    tail: Option<Vec<u8>>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(input: R, max: usize) -> Self {
+        Self { input: BufReader::with_capacity(64 << 10, input), max, line: Vec::new(), tail: None }
+    }
+
+    /// The next line; `None` at the end. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+        loop {
+            let available = self.input.fill_buf().await?;
+            if available.is_empty() {
+                return Ok(self.take());
+            }
+            let end = memchr::memchr(b'\n', available);
+            let chunk = &available[..end.unwrap_or(available.len())];
+            let used = chunk.len() + usize::from(end.is_some());
+            if self.tail.is_none() && self.line.len() + chunk.len() <= self.max {
+                self.line.extend_from_slice(chunk);
+            } else {
+                let tail = self.tail.get_or_insert_with(|| last(&self.line).to_vec());
+                tail.extend_from_slice(last(chunk));
+                tail.drain(..tail.len().saturating_sub(GLIMPSE));
+                // A line that is too long from its first bytes on has its beginning here.
+                let missing = GLIMPSE.saturating_sub(self.line.len()).min(chunk.len());
+                self.line.extend_from_slice(&chunk[..missing]);
+                self.line.truncate(GLIMPSE);
+            }
+            self.input.consume(used);
+            if end.is_some()
+                && let Some(line) = self.take()
+            {
+                return Ok(Some(line));
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Line> {
+        let line = std::mem::take(&mut self.line);
+        match self.tail.take() {
+            Some(tail) => Some(Line::TooLong(id_at_start(&line).or_else(|| id_at_end(&tail)))),
+            None if line.trim_ascii().is_empty() => None,
+            None => Some(Line::Whole(line)),
+        }
+    }
+}
+
+fn last(bytes: &[u8]) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(GLIMPSE)..]
+}
+
+fn id_at_start(head: &[u8]) -> Option<Id> {
+    let rest = head.strip_prefix(br#"{"jsonrpc":"2.0","id":"#).or_else(|| head.strip_prefix(br#"{"id":"#))?;
+    serde_json::Deserializer::from_slice(rest).into_iter().next()?.ok()
+}
+
+fn id_at_end(tail: &[u8]) -> Option<Id> {
+    let at = memchr::memmem::rfind(tail, br#","id":"#)?;
+    let rest = tail[at + 6..].trim_ascii_end().strip_suffix(b"}")?;
+    serde_json::from_slice(rest).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn check(input: &[u8], max: usize, expect: &[Line]) {
+        let mut lines = Lines::new(input, max);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.expect("read") {
+            found.push(line);
+        }
+        assert_eq!(found, expect);
+    }
+
+    fn whole(text: &str) -> Line {
+        Line::Whole(text.into())
+    }
+
+    #[tokio::test]
+    async fn lines_are_read_and_bounded() {
+        check(b"a\n\r\nb\nc", 8, &[whole("a"), whole("b"), whole("c")]).await;
+        let long = |text: &str| text.replace('#', &"x".repeat(200_000));
+        let number = Line::TooLong(Some(Id::Number(7.into())));
+        check(long("{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"#\"}\nb\n").as_bytes(), 1000, &[number, whole("b")])
+            .await;
+        let text = Line::TooLong(Some(Id::Text("q".into())));
+        check(long("{\"method\":\"#\",\"jsonrpc\":\"2.0\",\"id\":\"q\"}\n").as_bytes(), 1000, &[text]).await;
+        check(long("{\"x\":{\"id\":1},\"y\":\"#\"}\n").as_bytes(), 1000, &[Line::TooLong(None)]).await;
+    }
+}

@@ -1,0 +1,249 @@
+//! MCP over a pair of byte streams: one JSON message a line.
+
+mod lines;
+mod pipes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufWriter};
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::session::Principal;
+
+use crate::Gateway;
+use crate::gateway::STOP_LIMIT;
+use crate::mcp::call::{Caller, Running, RunningCall};
+use crate::mcp::changes::{ListChanges, notifications};
+use crate::mcp::dispatch::{Reply, acknowledged};
+use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
+use crate::mcp::protocol::{Era, check_modern};
+use crate::mcp::tools::View;
+use lines::{Line, Lines};
+
+/// Messages that wait for the client to read; behind them responses wait and progress is dropped.
+const OUTBOX: usize = 256;
+/// How long what is written last may take to go out.
+const FLUSH_LIMIT: Duration = Duration::from_millis(500);
+/// Subscriptions of one connection.
+const MAX_SUBSCRIPTIONS: usize = 16;
+/// Messages up to this size go out in one write.
+const WRITE_BUFFER: usize = 64 << 10;
+
+/// Serves the client at standard input and output, which is the owner, until it closes its end or
+/// `shutdown` fires. Running calls may end within the gateway's grace period.
+///
+/// # Errors
+/// When a stream fails; the client closing it is none.
+pub async fn serve_stdio(gateway: Arc<Gateway>, shutdown: Cancel) -> std::io::Result<()> {
+    serve_connection(gateway, pipes::input(), pipes::output(), shutdown).await
+}
+
+/// As [`serve_stdio`] over any pair of streams.
+///
+/// # Errors
+/// When a stream fails; the client closing it is none.
+pub async fn serve_connection<R, W>(gateway: Arc<Gateway>, input: R, output: W, shutdown: Cancel) -> std::io::Result<()>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let (outbox, messages) = mpsc::channel(OUTBOX);
+    let mut writer = tokio::spawn(write_messages(output, messages));
+    let session = gateway.session(format!("stdio-{}", uuid::Uuid::new_v4()), Principal::owner());
+    let caller = Caller { session, view: View::Whole, running: Arc::new(Running::default()) };
+    let connection = Connection {
+        caller,
+        outbox,
+        tasks: TaskTracker::new(),
+        watchers: TaskTracker::new(),
+        closed: Cancel::new(),
+        gateway,
+    };
+    let mut lines = Lines::new(input, connection.gateway.options.max_message);
+    let mut watching = false;
+    let ended = loop {
+        tokio::select! {
+            line = lines.next() => match line {
+                Ok(Some(line)) => connection.handle(line, &mut watching).await,
+                Ok(None) => break Ok(()),
+                Err(error) => break ended_by_peer(Err(error)),
+            },
+            _ = shutdown.cancelled() => {
+                connection.gateway.drain().await;
+                break Ok(());
+            }
+            // The client reads no more: nothing that runs has a use.
+            written = &mut writer => {
+                connection.close(Duration::ZERO).await;
+                return ended_by_peer(written.unwrap_or_else(|error| Err(std::io::Error::other(error))));
+            }
+        }
+    };
+    connection.close(connection.gateway.options.grace).await;
+    drop(connection);
+    match tokio::time::timeout(FLUSH_LIMIT, &mut writer).await {
+        Ok(Ok(written)) => ended.and(ended_by_peer(written)),
+        Ok(Err(error)) => Err(std::io::Error::other(error)),
+        Err(_) => {
+            writer.abort();
+            ended
+        }
+    }
+}
+
+/// A client that is gone is the usual end of a connection.
+fn ended_by_peer(result: std::io::Result<()>) -> std::io::Result<()> {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    result.or_else(|error| if matches!(error.kind(), BrokenPipe | ConnectionReset) { Ok(()) } else { Err(error) })
+}
+
+struct Connection {
+    gateway: Arc<Gateway>,
+    caller: Caller,
+    outbox: mpsc::Sender<Bytes>,
+    /// One for each call.
+    tasks: TaskTracker,
+    /// One for each subscription.
+    watchers: TaskTracker,
+    /// Ends the watchers.
+    closed: Cancel,
+}
+
+impl Connection {
+    async fn handle(&self, line: Line, watching: &mut bool) {
+        let message = match line {
+            Line::Whole(text) => message::parse(&text),
+            Line::TooLong(id) => {
+                let text = format!("the message is over the limit of {} bytes", self.gateway.options.max_message);
+                Err(Refused { id, error: RpcError::new(RpcError::INVALID_REQUEST, text) })
+            }
+        };
+        match message {
+            Ok(Message::Request(request)) => {
+                let initializes = request.method == "initialize";
+                self.request(request).await;
+                // An older client is told of changes once it has introduced itself.
+                if initializes && !std::mem::replace(watching, true) {
+                    let changes = ListChanges::new(&self.gateway, &self.caller);
+                    self.watchers.spawn(forward(
+                        notifications(changes, None),
+                        self.outbox.clone(),
+                        self.closed.clone(),
+                    ));
+                }
+            }
+            Ok(Message::Notification { method, params }) => {
+                if let ("notifications/cancelled", Some(id)) = (method.as_str(), &params.request_id) {
+                    self.caller.running.cancel(id);
+                }
+            }
+            Ok(Message::Response) => {}
+            Err(refused) => self.send(message::error(refused.id.as_ref(), &refused.error)).await,
+        }
+    }
+
+    async fn request(&self, request: Request) {
+        let id = request.id.clone();
+        let era = Era::of(&request, None);
+        let checked = if era == Era::Modern { check_modern(&request, None) } else { Ok(()) };
+        let reply = match checked {
+            Ok(()) => self.gateway.reply(&self.caller, era, request, Some(self.outbox.clone())),
+            Err(error) => Reply::Error(error),
+        };
+        match reply {
+            Reply::Result(result) => self.send(message::result(&id, &result)).await,
+            Reply::Error(error) => self.send(message::error(Some(&id), &error)).await,
+            Reply::Call(call) => {
+                self.tasks.spawn(answer_call(call, id, self.outbox.clone()));
+            }
+            Reply::Listen(granted) => {
+                if let Err(error) = self.listen(&id, granted).await {
+                    self.send(message::error(Some(&id), &error)).await;
+                }
+            }
+        }
+    }
+
+    async fn listen(&self, id: &Id, granted: Filter) -> Result<(), RpcError> {
+        if self.watchers.len() >= MAX_SUBSCRIPTIONS {
+            return Err(RpcError::new(
+                RpcError::BUSY,
+                format!("a connection has at most {MAX_SUBSCRIPTIONS} subscriptions"),
+            ));
+        }
+        let cancel = self.closed.child();
+        let entered = self.caller.running.enter(id, &cancel)?;
+        let changes = ListChanges::new(&self.gateway, &self.caller);
+        self.send(acknowledged(id, granted)).await;
+        let last = message::result(id, &self.gateway.listen_result(id));
+        let (id, outbox, closed) = (id.clone(), self.outbox.clone(), self.closed.clone());
+        self.watchers.spawn(async move {
+            let _entered = entered;
+            if granted.tools_list_changed {
+                forward(notifications(changes, Some(id)), outbox.clone(), cancel).await;
+            } else {
+                cancel.cancelled().await;
+            }
+            // Only the server's own end of a subscription is answered.
+            if closed.is_cancelled() {
+                outbox.send(last).await.ok();
+            }
+        });
+        Ok(())
+    }
+
+    /// A closed outbox means that the client is gone, which the loop notices by itself.
+    async fn send(&self, message: Bytes) {
+        self.outbox.send(message).await.ok();
+    }
+
+    /// Lets calls end within `grace`, then cancels them, and ends everything that sends.
+    async fn close(&self, grace: Duration) {
+        self.closed.cancel(CancelCause::Shutdown);
+        self.tasks.close();
+        self.watchers.close();
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            self.caller.running.cancel_all();
+            tokio::time::timeout(STOP_LIMIT, self.tasks.wait()).await.ok();
+        }
+        tokio::time::timeout(FLUSH_LIMIT, self.watchers.wait()).await.ok();
+    }
+}
+
+async fn answer_call(mut call: RunningCall, id: Id, outbox: mpsc::Sender<Bytes>) {
+    let answer = match call.finish().await {
+        Ok(result) => message::result(&id, &result),
+        Err(error) => message::error(Some(&id), &error),
+    };
+    if !call.is_unwanted() {
+        outbox.send(answer).await.ok();
+    }
+}
+
+/// Sends what comes until `end` fires or the client is gone.
+async fn forward(messages: impl Stream<Item = Bytes> + Send, outbox: mpsc::Sender<Bytes>, end: Cancel) {
+    let mut messages = std::pin::pin!(messages.take_until(Box::pin(end.cancelled())));
+    while let Some(message) = messages.next().await {
+        if outbox.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes messages as lines; those that wait together go out together.
+async fn write_messages<W: AsyncWrite + Unpin>(output: W, mut messages: mpsc::Receiver<Bytes>) -> std::io::Result<()> {
+    let mut output = BufWriter::with_capacity(WRITE_BUFFER, output);
+    let mut batch = Vec::with_capacity(16);
+    while messages.recv_many(&mut batch, 16).await > 0 {
+        for message in batch.drain(..) {
+            output.write_all(&message).await?;
+            output.write_all(b"\n").await?;
+        }
+        output.flush().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Host, origin, token, and the bounds of HTTP.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use toolwright_core::cancel::CancelCause;
+use toolwright_server::{HttpError, HttpOptions, Token};
+
+use crate::support::{House, Http, LONG, body, call, rpc, soon};
+
+async fn status(http: &Http, path: &str, headers: &[(&str, &str)]) -> u16 {
+    let mut request = http.request(Method::GET, path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.send().await.expect("response").status().as_u16()
+}
+
+#[tokio::test]
+async fn every_path_checks_host_and_origin() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let own = format!("http://{}", http.addr);
+    for path in ["/health", "/mcp", "/mcp/remote", "/nowhere"] {
+        assert_eq!(status(&http, path, &[("host", "evil.example")]).await, 403, "{path}");
+        assert_eq!(status(&http, path, &[("origin", "http://evil.example")]).await, 403, "{path}");
+    }
+    assert_eq!(status(&http, "/health", &[("origin", &own)]).await, 200);
+    let health = http.request(Method::GET, "/health").send().await.expect("response");
+    assert!(health.headers().get("access-control-allow-origin").is_none());
+    assert_eq!(health.text().await.expect("text"), "ok");
+    assert_eq!(status(&http, "/nowhere", &[]).await, 404);
+}
+
+#[tokio::test]
+async fn a_token_is_needed_where_one_is_set() {
+    let house = House::new().await;
+    let http = house.http_with(|options| options.token = Token::new("s3cret")).await;
+    let discover = || http.modern("/mcp", json!(1), "server/discover", json!({}));
+    let refused = discover().send().await.expect("response");
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["www-authenticate"]),
+        (401, &"Bearer".parse().expect("value"))
+    );
+    assert_eq!(discover().bearer_auth("wrong").send().await.expect("response").status(), 401);
+    body(discover().bearer_auth("s3cret"), 200).await;
+    assert_eq!(status(&http, "/health", &[]).await, 200);
+}
+
+#[test]
+fn listening_beyond_loopback_needs_a_token() {
+    for (addr, token, allowed) in [
+        ("127.0.0.1:7117", None, true),
+        ("[::1]:7117", None, true),
+        ("0.0.0.0:7117", None, false),
+        ("192.168.1.2:7117", None, false),
+        ("0.0.0.0:7117", Token::new("t"), true),
+    ] {
+        let mut options = HttpOptions::new(addr.parse::<SocketAddr>().expect("addr"));
+        options.token = token;
+        let checked = options.validate();
+        assert_eq!(checked.is_ok(), allowed, "{addr}");
+        if let Err(error) = checked {
+            assert!(matches!(error, HttpError::Exposed(_)) && error.to_string().contains("set a token"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_taken_address_is_named() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let options = HttpOptions::new(http.addr);
+    let Err(error) = toolwright_server::serve_http(house.gateway.clone(), options, house.shutdown.clone()).await else {
+        panic!("bound twice")
+    };
+    assert!(error.to_string().contains(&http.addr.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_no_mcp_request_is_refused_in_kind() {
+    let house = House::with(|options| options.max_message = 2000).await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let raw = |content_type: &str, accept: &str, text: String| {
+        http.client
+            .post(format!("http://{}/mcp", http.addr))
+            .header("content-type", content_type)
+            .header("accept", accept)
+            .header("mcp-session-id", &session)
+            .body(text)
+    };
+    let ping = rpc(1, "ping", json!({})).to_string();
+    for (content_type, accept, text, expect) in [
+        ("application/json; charset=utf-8", "*/*", ping.clone(), 200),
+        ("application/json", "application/json", ping.clone(), 200),
+        ("application/json", "text/event-stream", ping.clone(), 200),
+        ("text/plain", "*/*", ping.clone(), 415),
+        ("application/json", "text/html", ping.clone(), 406),
+        ("application/json", "*/*", "{".into(), 400),
+        ("application/json", "*/*", format!("[{ping}]"), 400),
+        ("application/json", "*/*", format!("{ping}{}", " ".repeat(2000)), 413),
+    ] {
+        let response = raw(content_type, accept, text.clone()).send().await.expect("response");
+        assert_eq!(response.status(), expect, "{content_type} {accept} {}", &text[..text.len().min(60)]);
+    }
+    let put = http.request(Method::PUT, "/mcp").send().await.expect("response");
+    assert_eq!((put.status().as_u16(), &put.headers()["allow"]), (405, &"POST, GET, DELETE".parse().expect("value")));
+}
+
+#[tokio::test]
+async fn requests_sessions_streams_and_calls_are_bounded() {
+    let house = House::with(|options| options.max_calls = 1).await;
+    let http = house
+        .http_with(|options| {
+            options.max_requests = 2;
+            options.max_sessions = 1;
+            options.session_idle = Duration::ZERO;
+        })
+        .await;
+    let (session, _) = http.initialize("/mcp").await;
+    let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(1, "test__wait", json!({}))).send());
+    soon(&house.watch.started).await;
+    let second = body(http.in_session(&session, "/mcp", &call(2, "test__echo", json!({"text": "a"}))), 503).await;
+    assert_eq!(second["error"]["code"], -32000);
+    let other = http.post("/mcp", &rpc(0, "initialize", json!({}))).send().await.expect("response");
+    assert_eq!((other.status().as_u16(), &other.headers()["retry-after"]), (503, &"1".parse().expect("value")));
+
+    let get = || http.request(Method::GET, "/mcp").header("mcp-session-id", &session).send();
+    let stream = get().await.expect("response");
+    assert_eq!((stream.status().as_u16(), get().await.expect("response").status().as_u16()), (200, 503));
+
+    // A body that does not come holds the other request slot.
+    let mut slow = TcpStream::connect(http.addr).await.expect("connected");
+    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n";
+    slow.write_all(head.as_bytes()).await.expect("written");
+    let full = async {
+        while http.in_session(&session, "/mcp", &rpc(3, "ping", json!({}))).send().await.expect("response").status()
+            != 503
+        {}
+    };
+    tokio::time::timeout(LONG, full).await.expect("in time");
+    house.shutdown.cancel(CancelCause::Shutdown);
+    assert_eq!(waiting.await.expect("task").expect("response").status(), 200);
+}

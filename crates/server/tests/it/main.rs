@@ -1,0 +1,12 @@
+//! The gateway over real sockets and pipes, asked in raw JSON-RPC and by another implementation.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod guards;
+mod http;
+mod legacy;
+mod modern;
+mod peers;
+mod shutdown;
+mod stdio;
+mod support;

@@ -1,0 +1,55 @@
+//! Ending in good order.
+
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use toolwright_core::cancel::CancelCause;
+
+use crate::support::{Events, House, LONG, body, call, rpc, soon};
+
+#[tokio::test]
+async fn an_idle_server_ends_at_once_whatever_is_connected() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let mut stream = Events::of(http.request(reqwest::Method::GET, "/mcp").header("mcp-session-id", &session)).await;
+    let silent = tokio::net::TcpStream::connect(http.addr).await.expect("connected");
+    let began = Instant::now();
+    house.shutdown.cancel(CancelCause::Shutdown);
+    tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(stream.next().await, None);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_running_call_gets_its_grace_and_then_a_reason() {
+    let house = House::with(|options| options.grace = Duration::from_millis(300)).await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let ask = |request: Value| tokio::spawn(body(http.in_session(&session, "/mcp", &request), 200));
+    let waiting = ask(call(1, "test__wait", json!({})));
+    soon(&house.watch.started).await;
+    let short = ask(call(2, "test__sleep", json!({"text": "50"})));
+    // Both are running: the second id is refused while it is in use.
+    while body(http.in_session(&session, "/mcp", &call(2, "test__echo", json!({"text": "a"}))), 200).await["error"]
+        .is_null()
+    {}
+    house.shutdown.cancel(CancelCause::Shutdown);
+    assert_eq!(short.await.expect("answer")["result"]["content"][0]["text"], "slept");
+    let cancelled = waiting.await.expect("answer");
+    let text = cancelled["result"]["content"][0]["text"].as_str().expect("text").to_owned();
+    assert!(text.contains("shutting down"), "{text}");
+    assert_eq!(*house.watch.cause.lock().expect("lock"), Some(CancelCause::Shutdown));
+    tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
+}
+
+#[tokio::test]
+async fn no_call_begins_once_draining_has() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    house.gateway.drain().await;
+    let refused = body(http.in_session(&session, "/mcp", &call(1, "test__echo", json!({"text": "a"}))), 503).await;
+    assert!(refused["error"]["message"].as_str().expect("text").contains("shutting down"));
+    body(http.in_session(&session, "/mcp", &rpc(2, "ping", json!({}))), 200).await;
+}

@@ -1,0 +1,158 @@
+//! MCP over a pair of streams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+use tokio::task::JoinHandle;
+use toolwright_core::cancel::CancelCause;
+use toolwright_server::serve_connection;
+
+use crate::support::{House, LONG, call, rpc, soon};
+
+struct Client {
+    to: WriteHalf<DuplexStream>,
+    from: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Client {
+    fn of(house: &House) -> Self {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let (input, output) = tokio::io::split(theirs);
+        let serving = tokio::spawn(serve_connection(Arc::clone(&house.gateway), input, output, house.shutdown.clone()));
+        let (from, to) = tokio::io::split(ours);
+        Self { to, from: BufReader::new(from).lines(), serving }
+    }
+
+    async fn send(&mut self, message: &Value) {
+        self.to.write_all(format!("{message}\n").as_bytes()).await.expect("written");
+    }
+
+    async fn next(&mut self) -> Value {
+        let line = tokio::time::timeout(LONG, self.from.next_line()).await.expect("in time").expect("read");
+        serde_json::from_str(&line.expect("a line")).expect("json")
+    }
+
+    async fn ask(&mut self, message: &Value) -> Value {
+        self.send(message).await;
+        self.next().await
+    }
+
+    async fn end(self) {
+        drop((self.to, self.from));
+        tokio::time::timeout(LONG, self.serving).await.expect("in time").expect("task").expect("served");
+    }
+}
+
+fn modern(id: i64, method: &str, mut params: Value) -> Value {
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+    rpc(id, method, params)
+}
+
+#[tokio::test]
+async fn both_generations_share_one_pipe() {
+    let house = House::new().await;
+    let mut client = Client::of(&house);
+    let discover = client.ask(&modern(1, "server/discover", json!({}))).await;
+    assert_eq!(discover["result"]["supportedVersions"], json!(["2026-07-28"]));
+    let initialize =
+        client.ask(&rpc(2, "initialize", json!({"protocolVersion": "2024-11-05", "capabilities": {}}))).await;
+    assert_eq!(initialize["result"]["protocolVersion"], "2024-11-05");
+    assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["result"], json!({}));
+    let legacy = client.ask(&call(4, "test__echo", json!({"text": "a"}))).await;
+    assert!(legacy["result"].get("resultType").is_none() && legacy["result"]["content"][0]["text"] == "a");
+    let params = json!({"name": "remote__Get_Thing", "arguments": {}});
+    let new = client.ask(&modern(5, "tools/call", params)).await;
+    assert_eq!(
+        (&new["result"]["resultType"], &new["result"]["content"][0]["text"]),
+        (&json!("complete"), &json!("Get.Thing ran"))
+    );
+    assert_eq!(client.ask(&modern(6, "ping", json!({}))).await["error"]["code"], -32601);
+    assert_eq!(client.ask(&rpc(7, "server/discover", json!({}))).await["error"]["code"], -32602);
+    client.end().await;
+}
+
+#[tokio::test]
+async fn calls_run_beside_each_other_with_progress_and_cancel() {
+    let house = House::new().await;
+    let mut client = Client::of(&house);
+    client.send(&call(1, "test__wait", json!({}))).await;
+    soon(&house.watch.started).await;
+    let mut progress = call(2, "test__progress", json!({}));
+    progress["params"]["_meta"] = json!({"progressToken": 5});
+    client.send(&progress).await;
+    for step in 0..3 {
+        let note = client.next().await;
+        assert_eq!(
+            (&note["params"]["progress"], &note["params"]["progressToken"]),
+            (&json!(f64::from(step)), &json!(5))
+        );
+    }
+    assert_eq!(client.next().await["id"], 2);
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+    soon(&house.watch.cancelled).await;
+    assert_eq!(*house.watch.cause.lock().expect("lock"), Some(CancelCause::User));
+    assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["id"], 3, "the cancelled call is not answered");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn changes_are_told_after_initialize_and_to_subscribers() {
+    let house = House::new().await;
+    let mut client = Client::of(&house);
+    let ack =
+        client.ask(&modern(1, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}))).await;
+    assert_eq!(ack["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
+    house.foreign.set(&[]);
+    let told = client.next().await;
+    assert_eq!(
+        (&told["method"], &told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]),
+        (&json!("notifications/tools/list_changed"), &json!(1))
+    );
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+    client.ask(&rpc(2, "initialize", json!({"protocolVersion": "2025-11-25"}))).await;
+    house.foreign.set(&["again"]);
+    assert_eq!(client.next().await, json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+    assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["id"], 3, "the ended subscription is silent");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn broken_lines_are_answered_and_survived() {
+    let house = House::with(|options| options.max_message = 1000).await;
+    let mut client = Client::of(&house);
+    client.to.write_all(b"nonsense\n\n").await.expect("written");
+    let refused = client.next().await;
+    assert_eq!((&refused["error"]["code"], refused.get("id")), (&json!(-32700), None));
+    let long = client.ask(&call(8, "test__echo", json!({"text": "x".repeat(2000)}))).await;
+    assert_eq!((&long["id"], &long["error"]["code"]), (&json!(8), &json!(-32600)));
+    assert_eq!(client.ask(&rpc(9, "ping", json!({}))).await["id"], 9);
+    client.end().await;
+}
+
+#[tokio::test]
+async fn the_end_of_input_lets_calls_finish_within_the_grace() {
+    let house = House::with(|options| options.grace = Duration::from_millis(500)).await;
+    let mut client = Client::of(&house);
+    client.send(&call(1, "test__sleep", json!({"text": "50"}))).await;
+    client.send(&call(2, "test__wait", json!({}))).await;
+    client.to.shutdown().await.expect("closed");
+    assert_eq!(client.next().await["result"]["content"][0]["text"], "slept");
+    soon(&house.watch.cancelled).await;
+    client.end().await;
+}
+
+#[tokio::test]
+async fn shutdown_ends_the_connection_and_answers_what_ran() {
+    let house = House::new().await;
+    let mut client = Client::of(&house);
+    client.send(&call(1, "test__wait", json!({}))).await;
+    soon(&house.watch.started).await;
+    house.shutdown.cancel(CancelCause::Shutdown);
+    let answer = client.next().await;
+    assert!(answer["result"]["content"][0]["text"].as_str().expect("text").contains("shutting down"));
+    client.end().await;
+}

@@ -1,0 +1,330 @@
+//! A gateway with small real tools, and clients that write the wire by hand.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use toolwright_core::approval::NoApprover;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::{
+    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::context::{Services, ToolContext};
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::error::ToolError;
+use toolwright_core::event::{NoEvents, Partial};
+use toolwright_core::name::ToolId;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::policy::{Policy, Profile};
+use toolwright_core::store::NoStore;
+use toolwright_core::tool::{StaticProvider, Tool};
+use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, OutputFiles, SystemClock};
+use toolwright_server::{Gateway, GatewayOptions, HttpOptions, serve_http};
+
+/// Longer than anything here takes; a test that waits so long has failed.
+pub(crate) const LONG: Duration = Duration::from_secs(10);
+
+/// How the waiting tools fared, as the tests see it.
+#[derive(Default)]
+pub(crate) struct Watch {
+    pub(crate) started: Notify,
+    pub(crate) cancelled: Notify,
+    pub(crate) cause: Mutex<Option<CancelCause>>,
+    pub(crate) traceparent: Mutex<Option<String>>,
+}
+
+struct Small {
+    name: &'static str,
+    watch: Arc<Watch>,
+}
+
+#[async_trait]
+impl Tool for Small {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::parse(&format!("test:{}@1.0.0", self.name)).expect("id");
+        let schema = json!({
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": if self.name == "echo" { json!(["text"]) } else { json!([]) },
+        });
+        let mut definition = ToolDefinition::new(id, format!("The tool {}.", self.name), Some(schema));
+        definition.effects = Effects::READ;
+        if self.name == "limited" {
+            definition.allowed_roles = vec!["ops".into()];
+        }
+        definition.title = Some(format!("T {}", self.name));
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        match self.name {
+            "echo" => {
+                *self.watch.traceparent.lock().expect("lock") = context.traceparent.as_deref().map(Into::into);
+                let mut output = ToolOutput::text(arguments["text"].as_str().unwrap_or_default());
+                let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
+                output.content.push(serde_json::from_value::<ContentBlock>(link).expect("block"));
+                output.structured = Some(json!({"n": 1.5}));
+                output.meta.insert("vendor/key".into(), json!({"deep": [1, 2]}));
+                Ok(output)
+            }
+            "fail" => Ok(ToolOutput::failure("it did not work")),
+            "progress" => {
+                for step in 0..3 {
+                    let message = (step == 1).then(|| "half".to_owned());
+                    context.partials.send(Partial::Progress { progress: f64::from(step), total: Some(2.0), message });
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Ok(ToolOutput::text("done"))
+            }
+            "big" => Ok(ToolOutput::text("x".repeat(100_000))),
+            "sleep" => {
+                let ms = arguments["text"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Ok(ToolOutput::text("slept"))
+            }
+            _ => {
+                self.watch.started.notify_one();
+                let cause = context.cancel.cancelled().await;
+                *self.watch.cause.lock().expect("lock") = Some(cause);
+                self.watch.cancelled.notify_one();
+                Err(ToolError::canceled(cause))
+            }
+        }
+    }
+}
+
+/// A foreign source whose tools come and go.
+#[derive(Default)]
+pub(crate) struct Foreign {
+    raw_names: Mutex<Vec<&'static str>>,
+    notify: Mutex<Option<ChangeNotifier>>,
+}
+
+impl Foreign {
+    pub(crate) fn set(&self, raw_names: &[&'static str]) {
+        *self.raw_names.lock().expect("lock") = raw_names.to_vec();
+        if let Some(notify) = &*self.notify.lock().expect("lock") {
+            notify();
+        }
+    }
+}
+
+#[async_trait]
+impl Provider for Foreign {
+    fn name(&self) -> &str {
+        "remote"
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        let raw_names = self.raw_names.lock().expect("lock").clone();
+        let ids = toolwright_core::catalogue::foreign_ids("remote", &raw_names).expect("ids");
+        let tool = |(id, raw): (ToolId, &str)| {
+            let schema = json!({"$schema": "x", "type": "object", "x-later": {"b": 1, "a": 2}});
+            let mut definition = ToolDefinition::new(id, "Foreign.", Some(schema));
+            let extra = json!({"annotations": {"readOnlyHint": true, "later": 1}, "_meta": {"k": [1]}, "icons": []});
+            definition.meta.insert("mcp".into(), extra);
+            RegisteredTool::foreign(definition, raw)
+        };
+        Ok(ids.into_iter().zip(raw_names).map(tool).collect())
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(format!("{} ran", call.raw_name)))
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+
+    fn on_change(&self, notify: ChangeNotifier) {
+        *self.notify.lock().expect("lock") = Some(notify);
+    }
+
+    fn instructions(&self) -> Option<String> {
+        Some("Be gentle.".into())
+    }
+}
+
+/// A gateway with its parts.
+pub(crate) struct House {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) foreign: Arc<Foreign>,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) shutdown: Cancel,
+    _outputs: tempfile::TempDir,
+}
+
+impl House {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {
+        let watch = Arc::new(Watch::default());
+        let tools = ["echo", "fail", "progress", "big", "sleep", "wait", "limited"]
+            .into_iter()
+            .map(|name| Arc::new(Small { name, watch: Arc::clone(&watch) }) as Arc<dyn Tool>)
+            .collect();
+        let foreign = Arc::new(Foreign::default());
+        foreign.set(&["Get.Thing", "other"]);
+        let catalogue = Catalogue::new(Arc::new(NoEvents), LONG);
+        let own = StaticProvider::new("test", ProviderKind::Native, tools).expect("tools");
+        catalogue.add_provider(Arc::new(own)).await.expect("added");
+        catalogue.add_provider(Arc::clone(&foreign) as Arc<dyn Provider>).await.expect("added");
+        catalogue.refresh_all(2).await;
+        let outputs = tempfile::tempdir().expect("dir");
+        let mut services = Services::none(Arc::new(SystemClock));
+        services.outputs = OutputFiles::new(outputs.path().to_owned());
+        let services = Arc::new(services);
+        let executor = Executor::new(ExecutorOptions::new(services, Arc::new(NoStore), Arc::new(NoStore)));
+        let approver = Arc::new(NoApprover { remedy: "nobody to ask".into() });
+        let policy = Arc::new(Policy::of(Profile::Client));
+        let mut options = GatewayOptions::new(catalogue, executor, policy, approver, std::env::temp_dir());
+        options.instructions = Some("Use the tools.".into());
+        options.grace = Duration::from_millis(100);
+        change(&mut options);
+        Self { gateway: Gateway::new(options), foreign, watch, shutdown: Cancel::new(), _outputs: outputs }
+    }
+
+    pub(crate) async fn http(&self) -> Http {
+        self.http_with(|_| {}).await
+    }
+
+    pub(crate) async fn http_with(&self, change: impl FnOnce(&mut HttpOptions)) -> Http {
+        let mut options = HttpOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        change(&mut options);
+        let server = serve_http(Arc::clone(&self.gateway), options, self.shutdown.clone()).await.expect("bound");
+        // Another test may have installed it already.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let client = reqwest::Client::builder().no_proxy().build().expect("client");
+        Http { addr: server.addr, serving: tokio::spawn(server.serving), client }
+    }
+}
+
+/// A running HTTP server and a client to it.
+pub(crate) struct Http {
+    pub(crate) addr: SocketAddr,
+    pub(crate) serving: JoinHandle<std::io::Result<()>>,
+    pub(crate) client: reqwest::Client,
+}
+
+pub(crate) const LEGACY: &str = "2025-11-25";
+pub(crate) const MODERN: &str = "2026-07-28";
+
+impl Http {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client
+            .request(method, format!("http://{}{path}", self.addr))
+            .header("accept", "application/json, text/event-stream")
+            .timeout(LONG)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.request(Method::POST, path).header("content-type", "application/json").body(body.to_string())
+    }
+
+    /// A legacy session: `(session id, result of initialize)`.
+    pub(crate) async fn initialize(&self, path: &str) -> (String, Value) {
+        let params =
+            json!({"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        let response = self.post(path, &rpc(0, "initialize", params)).send().await.expect("response");
+        assert_eq!(response.status(), 200);
+        let session = response.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+        let body: Value = response.json().await.expect("json");
+        let done = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        assert_eq!(self.in_session(&session, path, &done).send().await.expect("response").status(), 202);
+        (session, body["result"].clone())
+    }
+
+    pub(crate) fn in_session(&self, session: &str, path: &str, body: &Value) -> RequestBuilder {
+        self.post(path, body).header("mcp-session-id", session).header("mcp-protocol-version", LEGACY)
+    }
+
+    /// A modern request with everything it must carry.
+    pub(crate) fn modern(&self, path: &str, id: Value, method: &str, mut params: Value) -> RequestBuilder {
+        let meta = &mut params["_meta"];
+        meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
+        meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        let name = params["name"].as_str().map(str::to_owned);
+        let mut request = self
+            .post(path, &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .header("mcp-protocol-version", MODERN)
+            .header("mcp-method", method);
+        if let Some(name) = name {
+            request = request.header("mcp-name", name);
+        }
+        request
+    }
+}
+
+pub(crate) fn rpc(id: i64, method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+pub(crate) fn call(id: i64, name: &str, arguments: Value) -> Value {
+    rpc(id, "tools/call", json!({"name": name, "arguments": arguments}))
+}
+
+/// The JSON body of a response with this status.
+pub(crate) async fn body(request: RequestBuilder, status: u16) -> Value {
+    let response = request.send().await.expect("response");
+    let found = response.status();
+    let text = response.text().await.expect("body");
+    assert_eq!(found, status, "{text}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The messages of an event stream, as they come.
+pub(crate) struct Events {
+    bytes: futures_util::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
+    text: String,
+}
+
+impl Events {
+    pub(crate) async fn of(request: RequestBuilder) -> Self {
+        let response: Response = request.send().await.expect("response");
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { bytes: response.bytes_stream().boxed(), text: String::new() }
+    }
+
+    /// The next message; `None` at the end. Comments are left out.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let message = event.strip_prefix("data: ").map(|data| serde_json::from_str(data).expect("json"));
+                self.text = rest.to_owned();
+                match message {
+                    Some(message) => return Some(message),
+                    None => continue,
+                }
+            }
+            let next = tokio::time::timeout(LONG, self.bytes.next()).await.expect("an event in time");
+            self.text.push_str(std::str::from_utf8(&next?.ok()?).expect("text"));
+        }
+    }
+
+    pub(crate) async fn rest(mut self) -> Vec<Value> {
+        let mut all = Vec::new();
+        while let Some(message) = self.next().await {
+            all.push(message);
+        }
+        all
+    }
+}
+
+/// Waits for a sign, but not for ever.
+pub(crate) async fn soon(sign: &Notify) {
+    tokio::time::timeout(LONG, sign.notified()).await.expect("in time");
+}

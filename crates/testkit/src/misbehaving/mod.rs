@@ -1,0 +1,109 @@
+//! An MCP server for tests that misbehaves on request. Flags choose what goes wrong with the server as
+//! a whole; what goes wrong during a call is chosen by the tool that is called. It stays a correct
+//! server for whoever avoids those tools.
+
+mod list;
+mod tools;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use crate::wire::{self, Answer, Exchange, Request, RpcError, Server};
+
+/// The exit code of a process that `die`, `counter` or `--die-after-list` ended.
+pub const DEATH: i32 = 3;
+
+/// What goes wrong. Without any flag the server behaves, and speaks 2025-11-25 and older.
+#[derive(Debug, Clone, Default, clap::Parser)]
+#[command(name = "misbehaving-mcp", about = "An MCP server for tests that misbehaves on request")]
+pub struct Options {
+    /// Wait so long before the first message is read
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub slow_start: u64,
+    /// Read `server/discover` and never answer it
+    #[arg(long)]
+    pub silent_discover: bool,
+    /// Speak 2026-07-28 too
+    #[arg(long)]
+    pub modern: bool,
+    /// End as soon as the first list of tools has been sent
+    #[arg(long)]
+    pub die_after_list: bool,
+    /// End at once with this exit code, and a line on standard error
+    #[arg(long, value_name = "CODE")]
+    pub exit_at_once: Option<u8>,
+    /// List `echo` twice
+    #[arg(long)]
+    pub dup_names: bool,
+    /// List one malformed tool among the good ones
+    #[arg(long)]
+    pub bad_tool: bool,
+    /// List this many more tools, `many_0001` and on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub many: usize,
+    /// The file to which the tool `counter` adds a line each time it runs
+    #[arg(long, value_name = "FILE")]
+    pub counter: Option<PathBuf>,
+    /// Serve streamable HTTP on this loopback port (0: any free one) in place of standard input and output
+    #[arg(long, value_name = "PORT")]
+    pub http: Option<u16>,
+}
+
+/// Serves until standard input ends, or on HTTP until the process is ended.
+///
+/// # Errors
+/// The port is taken, or standard input cannot be read.
+pub async fn run(options: Options) -> io::Result<ExitCode> {
+    if let Some(code) = options.exit_at_once {
+        tools::to_stderr(b"misbehaving-mcp: cannot start: told so by --exit-at-once\n").await;
+        return Ok(ExitCode::from(code));
+    }
+    tokio::time::sleep(Duration::from_millis(options.slow_start)).await;
+    let http = options.http;
+    let server = Misbehaving { options, added: AtomicUsize::new(0), cancelled: Mutex::default() };
+    wire::serve(server, http).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Misbehaving {
+    options: Options,
+    /// Tools that `change_list` has added.
+    added: AtomicUsize,
+    /// The ids of requests that were cancelled while they ran, in the order of arrival.
+    cancelled: Mutex<Vec<Value>>,
+}
+
+#[async_trait]
+impl Server for Misbehaving {
+    fn name(&self) -> &'static str {
+        "misbehaving-mcp"
+    }
+
+    fn capabilities(&self) -> Value {
+        json!({"tools": {"listChanged": true}})
+    }
+
+    fn speaks_modern(&self) -> bool {
+        self.options.modern
+    }
+
+    fn ignores(&self, method: &str) -> bool {
+        method == "server/discover" && self.options.silent_discover
+    }
+
+    async fn handle(&self, request: &Request, exchange: &Exchange<'_>) -> Answer {
+        match request.method.as_str() {
+            "tools/list" if self.options.die_after_list => Answer::LastWords(list::tools(self), DEATH),
+            "tools/list" => Answer::Result(list::tools(self)),
+            "tools/call" => tools::call(self, request, exchange).await,
+            method => RpcError::unknown_method(method).into(),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Anthropic Messages.
+
+use serde_json::{Value, json};
+
+use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
+use super::server::Sent;
+use super::{Asked, Reply};
+
+pub(super) fn check(body: &Value) -> Checked {
+    word(body, "model", "body")?;
+    ensure(body["max_tokens"].as_u64().is_some_and(|n| n > 0), || "max_tokens: Field required".into())?;
+    let messages = filled(body, "messages")?;
+    let uses_tools = check_messages(messages)?;
+    match body.get("tools") {
+        Some(tools) => {
+            let mut seen = Vec::new();
+            for (at, shown) in tools.as_array().ok_or("tools: must be an array")?.iter().enumerate() {
+                let place = format!("tools.{at}");
+                let schema = &shown["input_schema"];
+                tool(word(shown, "name", &place)?, schema, &mut seen, &place)?;
+                let legal = |key: &String| {
+                    (1..=64).contains(&key.len())
+                        && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+                };
+                ensure(schema["properties"].as_object().is_none_or(|properties| properties.keys().all(legal)), || {
+                    format!(
+                        "{place}.input_schema.properties: property keys should match pattern '^[a-zA-Z0-9_.-]{{1,64}}$'"
+                    )
+                })?;
+            }
+        }
+        None => {
+            ensure(!uses_tools, || {
+                "requests which have `tool_use` or `tool_result` blocks in messages must define tools".into()
+            })?;
+            ensure(body.get("tool_choice").is_none(), || "tool_choice: may only be given with tools".into())?;
+        }
+    }
+    match &body["system"] {
+        Value::Null | Value::String(_) => Ok(()),
+        Value::Array(blocks) if blocks.iter().all(|block| block["type"] == "text") => Ok(()),
+        _ => Err("system: must be a string or text blocks".into()),
+    }
+}
+
+/// Whether tools are used.
+fn check_messages(messages: &[Value]) -> Result<bool, String> {
+    let mut used: Vec<&str> = Vec::new();
+    let mut waiting: Vec<&str> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        let place = format!("messages.{at}");
+        let expected = if at % 2 == 0 { "user" } else { "assistant" };
+        ensure(message["role"] == expected, || {
+            format!(
+                "{place}: roles must alternate beginning with 'user', expected '{expected}' and got {}",
+                message["role"]
+            )
+        })?;
+        if let Some(text) = message["content"].as_str() {
+            ensure(!text.trim().is_empty(), || format!("{place}: text content must be non-empty"))?;
+            ensure(waiting.is_empty(), || unanswered(&place, &waiting))?;
+            continue;
+        }
+        let mut past_results = false;
+        let mut past_thinking = false;
+        let mut next: Vec<&str> = Vec::new();
+        for (b, block) in filled(message, "content").map_err(|error| format!("{place}.{error}"))?.iter().enumerate() {
+            let place = format!("{place}.content.{b}");
+            let kind = word(block, "type", &place)?;
+            match (expected, kind) {
+                ("user", "tool_result") => {
+                    ensure(!past_results, || format!("{place}: tool_result blocks must come first in their message"))?;
+                    let id = word(block, "tool_use_id", &place)?;
+                    let found = waiting.iter().position(|waits| *waits == id);
+                    waiting.remove(found.ok_or_else(|| {
+                        format!(
+                            "{place}: unexpected `tool_use_id` '{id}': no `tool_use` of the previous message has it"
+                        )
+                    })?);
+                    result_content(&block["content"], &place)?;
+                }
+                ("assistant", "tool_use") => {
+                    let id = word(block, "id", &place)?;
+                    ensure(is_id(id), || format!("{place}.id: '{id}' does not match '^[a-zA-Z0-9_-]+$'"))?;
+                    ensure(!used.contains(&id), || format!("{place}: `tool_use` ids must be unique, '{id}' is not"))?;
+                    ensure(is_name(word(block, "name", &place)?), || format!("{place}.name: illegal tool name"))?;
+                    ensure(block["input"].is_object(), || format!("{place}.input: must be an object"))?;
+                    used.push(id);
+                    next.push(id);
+                }
+                ("assistant", "thinking" | "redacted_thinking") => {
+                    ensure(!past_thinking, || format!("{place}: thinking blocks must come first in their message"))?;
+                }
+                (_, "text" | "image") => plain(block, &place)?,
+                _ => return Err(format!("{place}: unexpected block of type '{kind}' from the {expected}")),
+            }
+            past_results |= kind != "tool_result";
+            past_thinking |= !kind.ends_with("thinking");
+        }
+        ensure(waiting.is_empty(), || unanswered(&place, &waiting))?;
+        waiting = next;
+    }
+    ensure(waiting.is_empty(), || unanswered("messages", &waiting))?;
+    Ok(!used.is_empty())
+}
+
+fn unanswered(place: &str, ids: &[&str]) -> String {
+    format!("{place}: `tool_use` ids were found without `tool_result` blocks immediately after: {}", ids.join(", "))
+}
+
+fn is_id(id: &str) -> bool {
+    id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+fn result_content(content: &Value, place: &str) -> Checked {
+    match content {
+        Value::Null | Value::String(_) => Ok(()),
+        Value::Array(blocks) => blocks.iter().try_for_each(|block| plain(block, place)),
+        _ => Err(format!("{place}.content: must be a string or blocks")),
+    }
+}
+
+fn plain(block: &Value, place: &str) -> Checked {
+    if block["type"] == "image" {
+        let source = &block["source"];
+        let known =
+            ["image/png", "image/jpeg", "image/gif", "image/webp"].iter().any(|media| source["media_type"] == *media);
+        return ensure(source["type"] == "url" || (known && source["data"].as_str().is_some_and(is_base64)), || {
+            format!("{place}.source: not an image")
+        });
+    }
+    ensure(block["text"].as_str().is_some_and(|text| !text.trim().is_empty()), || {
+        format!("{place}: text content blocks must contain non-whitespace text")
+    })
+}
+
+pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
+    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
+    let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    let mut blocks = Vec::new();
+    if !text.is_empty() {
+        blocks.push(json!({"type": "text", "text": text}));
+    }
+    for (n, (name, arguments)) in (1..).zip(calls) {
+        blocks.push(json!({"type": "tool_use", "id": format!("toolu_{number}_{n}"), "name": name, "input": arguments}));
+    }
+    let mut message = json!({
+        "id": format!("msg_{number}"), "type": "message", "role": "assistant", "model": asked.model(), "content": [],
+        "stop_reason": null, "stop_sequence": null,
+        "usage": {
+            "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1,
+        },
+    });
+    if !asked.wants_stream() {
+        message["content"] = Value::Array(blocks);
+        message["stop_reason"] = json!(stop);
+        message["usage"]["output_tokens"] = json!(5);
+        return Sent::Whole(message);
+    }
+    let mut frames =
+        vec![frame(&json!({"type": "message_start", "message": message})), frame(&json!({"type": "ping"}))];
+    for (index, mut block) in blocks.into_iter().enumerate() {
+        let deltas: Vec<Value> = if block["type"] == "text" {
+            block["text"] = json!("");
+            super::server::pieces(text, 12).map(|piece| json!({"type": "text_delta", "text": piece})).collect()
+        } else {
+            let input = std::mem::replace(&mut block["input"], json!({})).to_string();
+            // The API opens with an empty piece, and sends nothing more for a call without arguments.
+            let pieces = if input == "{}" { String::new() } else { input };
+            std::iter::once("")
+                .chain(super::server::pieces(&pieces, 9))
+                .map(|piece| json!({"type": "input_json_delta", "partial_json": piece}))
+                .collect()
+        };
+        frames.push(frame(&json!({"type": "content_block_start", "index": index, "content_block": block})));
+        frames.extend(
+            deltas
+                .into_iter()
+                .map(|delta| frame(&json!({"type": "content_block_delta", "index": index, "delta": delta}))),
+        );
+        frames.push(frame(&json!({"type": "content_block_stop", "index": index})));
+    }
+    frames.push(frame(&json!({
+        "type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 5},
+    })));
+    frames.push(frame(&json!({"type": "message_stop"})));
+    Sent::Stream { media: "text/event-stream; charset=utf-8", frames }
+}
+
+fn frame(event: &Value) -> String {
+    format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+}
+
+pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
+    let usual = match status {
+        400 | 422 => "invalid_request_error",
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        _ => "api_error",
+    };
+    let kind = if code.is_empty() { usual } else { code };
+    json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"})
+}
+
+pub(super) fn error_frame(message: &str) -> String {
+    frame(&error_body(529, "", message))
+}

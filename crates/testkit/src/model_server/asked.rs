@@ -1,0 +1,106 @@
+//! A request, seen the same way whatever API it came by.
+
+use serde_json::Value;
+
+use super::WireApi;
+
+/// One request to the model.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The API.
+    pub api: WireApi,
+    /// The body as it was sent.
+    pub body: Value,
+}
+
+/// A tool result in a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    /// Id of its call; empty for Ollama, which has none.
+    pub call_id: String,
+    /// The text of its content.
+    pub text: String,
+    /// The failure flag, which only Anthropic has.
+    pub is_error: bool,
+}
+
+impl Asked {
+    /// The system prompt, empty for none.
+    #[must_use]
+    pub fn system(&self) -> String {
+        match self.api {
+            WireApi::Anthropic => text_of(&self.body["system"]),
+            _ => self
+                .messages()
+                .iter()
+                .find(|m| m["role"] == "system")
+                .map(|m| text_of(&m["content"]))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The names of the tools shown, in order.
+    #[must_use]
+    pub fn tool_names(&self) -> Vec<String> {
+        let name = |tool: &Value| tool.get("function").unwrap_or(tool)["name"].as_str().unwrap_or_default().to_owned();
+        self.body["tools"].as_array().into_iter().flatten().map(name).collect()
+    }
+
+    /// The text of the last user message that has any; notes that carry the images of results count.
+    #[must_use]
+    pub fn last_user_text(&self) -> String {
+        let users = self.messages().iter().rev().filter(|m| m["role"] == "user");
+        users.map(|m| text_of(&m["content"])).find(|text| !text.is_empty()).unwrap_or_default()
+    }
+
+    /// The results that answer the last assistant message, in order.
+    #[must_use]
+    pub fn last_results(&self) -> Vec<ToolResult> {
+        let messages = self.messages();
+        let start = messages.iter().rposition(|m| m["role"] == "assistant").map_or(0, |at| at + 1);
+        let after = messages[start..].iter();
+        match self.api {
+            WireApi::Anthropic => after
+                .flat_map(|m| m["content"].as_array().into_iter().flatten())
+                .filter(|block| block["type"] == "tool_result")
+                .map(|block| result(block, "tool_use_id"))
+                .collect(),
+            _ => after.filter(|m| m["role"] == "tool").map(|m| result(m, "tool_call_id")).collect(),
+        }
+    }
+
+    /// The text of the last results, joined by line feeds.
+    #[must_use]
+    pub fn last_result_text(&self) -> String {
+        self.last_results().into_iter().map(|result| result.text).collect::<Vec<_>>().join("\n")
+    }
+
+    pub(super) fn messages(&self) -> &[Value] {
+        self.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(super) fn wants_stream(&self) -> bool {
+        self.body["stream"].as_bool().unwrap_or(self.api == WireApi::Ollama)
+    }
+
+    pub(super) fn model(&self) -> &str {
+        self.body["model"].as_str().unwrap_or("scripted")
+    }
+}
+
+fn result(value: &Value, id: &str) -> ToolResult {
+    ToolResult {
+        call_id: value[id].as_str().unwrap_or_default().to_owned(),
+        text: text_of(&value["content"]),
+        is_error: value["is_error"] == true,
+    }
+}
+
+/// The text of a content that is a text or a list of parts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}

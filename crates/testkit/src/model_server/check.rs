@@ -1,0 +1,52 @@
+//! What the APIs demand of every request, said once.
+
+use serde_json::Value;
+
+/// Refuses a request, in words.
+pub(super) type Checked = Result<(), String>;
+
+/// `[a-zA-Z0-9_-]{1,64}`
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+pub(super) fn ensure(holds: bool, refusal: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(refusal()) }
+}
+
+/// The list at `key`, which must be there and hold something.
+pub(super) fn filled<'a>(body: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
+    body[key]
+        .as_array()
+        .filter(|items| !items.is_empty())
+        .ok_or_else(|| format!("{key}: a non-empty array is required"))
+}
+
+/// The text at `key`, which must be there and hold something.
+pub(super) fn word<'a>(value: &'a Value, key: &str, place: &str) -> Result<&'a str, String> {
+    value[key]
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| format!("{place}.{key}: a non-empty string is required"))
+}
+
+/// A tool's name and root schema, and that no other tool has the name.
+pub(super) fn tool(name: &str, schema: &Value, seen: &mut Vec<String>, place: &str) -> Checked {
+    ensure(is_name(name), || format!("{place}.name: `{name}` does not match '^[a-zA-Z0-9_-]{{1,64}}$'"))?;
+    ensure(!seen.iter().any(|other| other == name), || format!("{place}: tool names must be unique, `{name}` is not"))?;
+    seen.push(name.to_owned());
+    ensure(schema["type"] == "object", || {
+        format!("{place}: schema must be a JSON Schema of 'type: \"object\"', got {}", schema["type"])
+    })?;
+    ensure(schema["properties"].is_object(), || format!("{place}: object schema missing properties"))?;
+    for key in ["oneOf", "anyOf", "allOf", "enum", "not"] {
+        ensure(schema.get(key).is_none(), || format!("{place}: schema may not have '{key}' at the top level"))?;
+    }
+    Ok(())
+}
+
+/// Base64 without line breaks.
+pub(super) fn is_base64(data: &str) -> bool {
+    use base64::Engine as _;
+    !data.is_empty() && base64::engine::general_purpose::STANDARD.decode(data).is_ok()
+}

@@ -1,0 +1,41 @@
+//! The server as a process, for command-line tests and for official clients in other languages.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use super::{Script, ScriptedModel};
+
+/// Options of `scripted-model`.
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "scripted-model",
+    about = "A scripted model server: OpenAI Chat Completions, Anthropic Messages, Ollama"
+)]
+pub struct Options {
+    /// Port on the loopback interface; 0 takes a free one
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// JSON script (see `Script::from_json`); without it every request is answered with its last user text
+    #[arg(long)]
+    script: Option<PathBuf>,
+}
+
+/// Serves until the process is ended. Prints `ready http://127.0.0.1:PORT` when it takes requests.
+///
+/// # Errors
+/// When the script cannot be read or the port not be bound.
+pub async fn run(options: Options) -> io::Result<()> {
+    let script = match &options.script {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+            Script::from_json(&text).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?
+        }
+        None => Script::echo(),
+    };
+    let server = ScriptedModel::start_on(options.port, script).await?;
+    writeln!(io::stdout(), "ready {}", server.url())?;
+    io::stdout().flush()?;
+    server.serving().await;
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! A scripted model server that speaks like the real ones: OpenAI Chat Completions, Anthropic Messages
+//! and Ollama, streaming and not.
+//!
+//! A script is a list of [`Turn`]s that knows no API; each request takes the next. Requests are checked
+//! as strictly as the real APIs check them and refused in their words, and every request is recorded, so
+//! that tests look at the bytes that were sent.
+
+mod anthropic;
+mod asked;
+mod check;
+mod cli;
+mod ollama;
+mod openai;
+mod script;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use asked::{Asked, ToolResult};
+pub use cli::{Options, run};
+pub use script::{Fault, Reply, Script, Turn};
+pub use server::{Recorded, ScriptedModel};
+
+/// The API that a request came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WireApi {
+    /// `POST /v1/chat/completions`
+    OpenAi,
+    /// `POST /v1/messages`
+    Anthropic,
+    /// `POST /api/chat`
+    Ollama,
+}
+
+impl WireApi {
+    /// Every API.
+    pub const ALL: [Self; 3] = [Self::OpenAi, Self::Anthropic, Self::Ollama];
+
+    /// Checks the body of a request as the server does.
+    ///
+    /// # Errors
+    /// What the API would refuse it for.
+    pub fn check(self, body: &serde_json::Value) -> Result<(), String> {
+        match self {
+            Self::OpenAi => openai::check(body),
+            Self::Anthropic => anthropic::check(body),
+            Self::Ollama => ollama::check(body),
+        }
+    }
+}

