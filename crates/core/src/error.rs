@@ -88,7 +88,7 @@ pub struct ToolError {
     model: Option<String>,
     retryable: bool,
     cancel_cause: Option<CancelCause>,
-    protocol: Option<ProtocolError>,
+    protocol: Option<Box<ProtocolError>>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -136,7 +136,7 @@ impl ToolError {
     /// Keeps the peer's own error object.
     #[must_use]
     pub fn with_protocol(mut self, error: ProtocolError) -> Self {
-        self.protocol = Some(error);
+        self.protocol = Some(Box::new(error));
         self
     }
 
@@ -182,7 +182,7 @@ impl ToolError {
     /// The peer's own error object, when the failure is one.
     #[must_use]
     pub fn protocol(&self) -> Option<&ProtocolError> {
-        self.protocol.as_ref()
+        self.protocol.as_deref()
     }
 
     /// Why the call was cancelled, when it was.
@@ -225,7 +225,7 @@ impl<'de> Deserialize<'de> for ToolError {
             model: record.model_message,
             retryable: record.retryable,
             cancel_cause: record.cancel_cause,
-            protocol: record.protocol,
+            protocol: record.protocol.map(Box::new),
             source: None,
         })
     }
@@ -254,7 +254,7 @@ impl From<&ToolError> for ErrorRecord {
             model_message: error.model.clone(),
             retryable: error.retryable,
             cancel_cause: error.cancel_cause,
-            protocol: error.protocol.clone(),
+            protocol: error.protocol().cloned(),
         }
     }
 }

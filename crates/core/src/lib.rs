@@ -19,6 +19,7 @@ pub mod name;
 pub mod names;
 pub mod outcome;
 pub mod output;
+pub mod passthrough;
 pub mod pattern;
 pub mod plan;
 pub mod policy;

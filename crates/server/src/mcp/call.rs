@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::ErrorData;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
@@ -13,6 +12,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::outcome::Outcome;
+use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::session::{CallId, Session};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::PartialsFor;
@@ -21,9 +21,6 @@ use super::message::{Id, Params, RpcError, to_json};
 use super::protocol::{Era, SERVER_INFO};
 use super::tools::View;
 use crate::Gateway;
-
-/// Key of an outcome's extras under which an MCP provider keeps what else its result had.
-const SOURCE_FIELDS: &str = "mcp_result";
 
 /// Whose requests these are.
 #[derive(Clone)]
@@ -187,26 +184,12 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
     if error.kind() == ErrorKind::UnknownTool {
         return Some(RpcError::invalid_params(error.message().to_owned()));
     }
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
-    while let Some(current) = cause {
-        if let Some(upstream) = upstream_error(current) {
-            let passed = upstream.code.0 == RpcError::MISSING_CAPABILITY;
-            return passed.then(|| RpcError {
-                code: upstream.code.0,
-                message: upstream.message.clone(),
-                data: upstream.data.clone().map(Box::new),
-            });
-        }
-        cause = current.source();
-    }
-    None
-}
-
-fn upstream_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a ErrorData> {
-    match cause.downcast_ref::<rmcp::ServiceError>() {
-        Some(rmcp::ServiceError::McpError(error)) => Some(error),
-        _ => cause.downcast_ref::<ErrorData>(),
-    }
+    let upstream = error.protocol().filter(|upstream| upstream.code == RpcError::MISSING_CAPABILITY)?;
+    Some(RpcError {
+        code: upstream.code,
+        message: upstream.message.clone().into(),
+        data: upstream.data.clone().map(Box::new),
+    })
 }
 
 /// `CallToolResult` of the specification.
@@ -237,7 +220,7 @@ impl CallResult {
             // The response is ours, whoever made the result.
             meta.insert(SERVER_INFO.into(), serde_json::to_value(info).unwrap_or_default());
         }
-        let more = match outcome.extras.remove(SOURCE_FIELDS) {
+        let more = match outcome.extras.remove(RESULT_FIELDS) {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
@@ -256,7 +239,7 @@ impl CallResult {
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolwright_core::error::ToolError;
+    use toolwright_core::error::{ProtocolError, ToolError};
 
     fn outcome(error: ToolError) -> Outcome {
         Outcome::failed(CallId::new("c"), error)
@@ -268,16 +251,13 @@ mod tests {
 
     #[test]
     fn what_only_the_client_can_mend_is_a_protocol_error() {
-        let upstream =
-            ErrorData { code: rmcp::model::ErrorCode(-32021), message: "m".into(), data: Some(json!({"a": 1})) };
-        let failed = |source: ErrorData| ToolError::new(ErrorKind::ExecutionError, "x").with_source(source);
-        let error = protocol_error(&outcome(failed(upstream.clone()))).expect("passed on");
+        let failed = |code| {
+            let protocol = ProtocolError { code, message: "m".into(), data: Some(json!({"a": 1})) };
+            outcome(ToolError::new(ErrorKind::ExecutionError, "x").with_protocol(protocol))
+        };
+        let error = protocol_error(&failed(-32021)).expect("passed on");
         assert_eq!((error.code, error.data), (-32021, Some(Box::new(json!({"a": 1})))));
-        let wrapped = rmcp::ServiceError::McpError(upstream);
-        let error = ToolError::new(ErrorKind::ExecutionError, "x").with_source(wrapped);
-        assert!(protocol_error(&outcome(error)).is_some());
-        let other = ErrorData { code: rmcp::model::ErrorCode(-32602), message: "m".into(), data: None };
-        assert!(protocol_error(&outcome(failed(other))).is_none());
+        assert!(protocol_error(&failed(-32602)).is_none());
         let unknown = ToolError::new(ErrorKind::UnknownTool, "did you mean x?");
         assert_eq!(protocol_error(&outcome(unknown)).expect("error").code, RpcError::INVALID_PARAMS);
     }
@@ -288,7 +268,7 @@ mod tests {
         done.meta.insert("k".into(), json!(1));
         done.extras.insert("tool_output".into(), json!({"handle": "h"}));
         done.extras.insert("exit_code".into(), json!(3));
-        done.extras.insert("mcp_result".into(), json!({"later": true}));
+        done.extras.insert(RESULT_FIELDS.into(), json!({"later": true}));
         done.structured = Some(json!({"a": [1]}));
         let legacy = serde_json::to_value(CallResult::of(done.clone(), Era::Legacy, &info())).expect("json");
         let text = json!([{"type": "text", "text": "(tool failed: late)"}]);

@@ -21,28 +21,28 @@ pub(crate) enum Id {
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RpcError {
-    pub(crate) code: i32,
+    pub(crate) code: i64,
     pub(crate) message: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<Value>>,
 }
 
 impl RpcError {
-    pub(crate) const PARSE: i32 = -32700;
-    pub(crate) const INVALID_REQUEST: i32 = -32600;
-    pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
-    pub(crate) const INVALID_PARAMS: i32 = -32602;
-    pub(crate) const INTERNAL: i32 = -32603;
+    pub(crate) const PARSE: i64 = -32700;
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
+    pub(crate) const INTERNAL: i64 = -32603;
     /// MCP 2026-07-28: headers and body disagree.
-    pub(crate) const HEADER_MISMATCH: i32 = -32020;
+    pub(crate) const HEADER_MISMATCH: i64 = -32020;
     /// MCP 2026-07-28: the request needs a client capability that was not declared.
-    pub(crate) const MISSING_CAPABILITY: i32 = -32021;
+    pub(crate) const MISSING_CAPABILITY: i64 = -32021;
     /// MCP 2026-07-28: the protocol version is not served.
-    pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
+    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
     /// Of the range for implementations: a bound was reached; try again.
-    pub(crate) const BUSY: i32 = -32000;
+    pub(crate) const BUSY: i64 = -32000;
 
-    pub(crate) fn new(code: i32, message: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
@@ -224,7 +224,7 @@ fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
 mod tests {
     use super::*;
 
-    fn refused(text: &str, code: i32, id: Option<Id>) {
+    fn refused(text: &str, code: i64, id: Option<Id>) {
         let refused = parse(text.as_bytes()).expect_err("refused");
         assert_eq!((refused.error.code, refused.id), (code, id), "{text}");
     }

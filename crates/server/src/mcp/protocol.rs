@@ -143,7 +143,7 @@ mod tests {
         assert_eq!((negotiate(Some("2024-11-05")), negotiate(Some("2099-01-01"))), ("2024-11-05", "2025-11-25"));
     }
 
-    fn check(params: &Value, headers: Option<[Option<&str>; 3]>, expect: Option<i32>) {
+    fn check(params: &Value, headers: Option<[Option<&str>; 3]>, expect: Option<i64>) {
         let headers = headers.map(|[version, method, name]| StandardHeaders {
             version: version.map(Into::into),
             method: method.map(Into::into),

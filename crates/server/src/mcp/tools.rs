@@ -9,14 +9,11 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::names::Resolution;
+use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::session::Principal;
 
 use super::message::to_json;
 use crate::Gateway;
-
-/// Key of a definition's `meta` under which an MCP provider keeps the fields of its tool that the
-/// definition has no place for: they are listed again as they came.
-const SOURCE_FIELDS: &str = "mcp";
 
 /// A part of the catalogue that has an address of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -159,7 +156,7 @@ impl Serialize for Offered<'_> {
             map.serialize_entry("outputSchema", schema)?;
         }
         if self.entry.provider.kind() == ProviderKind::Mcp {
-            for (key, value) in definition.meta.get(SOURCE_FIELDS).and_then(Value::as_object).into_iter().flatten() {
+            for (key, value) in definition.meta.get(LISTED_FIELDS).and_then(Value::as_object).into_iter().flatten() {
                 map.serialize_entry(key, value)?;
             }
         } else {

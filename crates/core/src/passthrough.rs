@@ -1,0 +1,10 @@
+//! Where an MCP provider keeps what its server said and Toolwright does not interpret, so that a gateway
+//! can say it again untouched.
+
+/// Key in [`crate::ToolDefinition::meta`]: an object of the tool's own fields (`annotations`, `icons`,
+/// `_meta`, later additions), as the server listed them.
+pub const LISTED_FIELDS: &str = "mcp";
+
+/// Key in [`crate::ToolOutput::extras`]: an object of the result's fields beside `content`,
+/// `structuredContent`, `isError` and `_meta`.
+pub const RESULT_FIELDS: &str = "mcp_result";
