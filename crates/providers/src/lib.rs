@@ -1,1 +1,7 @@
 //! Tool sources behind one trait: built-in tools, MCP servers, REST endpoints.
+
+pub mod builtin;
+pub mod mcp;
+pub mod net;
+pub mod process;
+pub mod rest;

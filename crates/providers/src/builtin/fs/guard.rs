@@ -1,0 +1,136 @@
+//! Which paths the `fs` tools may touch.
+//!
+//! A path is judged as the kernel would follow it: symbolic links are resolved, also those above a file
+//! that does not exist yet. The judgement and the access are two steps: somebody else who swaps a folder
+//! for a link in between is not caught. The guard keeps a model inside its workspace; it is no sandbox
+//! against other programs of the same user.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::catalogue::CallScope;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::session::Session;
+
+use super::io_failure;
+
+/// What happens to a path outside the workspace root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathGuard {
+    /// The call fails with `not_permitted`.
+    #[default]
+    Block,
+    /// The call runs; a warning is logged and the result's extras name the path.
+    Warn,
+    /// The call runs.
+    Off,
+}
+
+/// A path that may be touched.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// Absolute, with all links resolved. The last part need not exist.
+    pub(super) path: PathBuf,
+    /// The canonical workspace root.
+    pub(super) root: PathBuf,
+    /// Whether the path is inside the root.
+    pub(super) inside: bool,
+    /// The path as the caller wrote it.
+    pub(super) written: String,
+    guard: PathGuard,
+}
+
+impl Target {
+    /// Relative to the root if it is inside, `.` for the root itself: the form that every `fs` tool takes.
+    pub(super) fn shown(&self) -> String {
+        shown(&self.path, &self.root)
+    }
+
+    /// The warning that belongs into the result.
+    pub(super) fn warning(&self) -> Option<String> {
+        (self.guard == PathGuard::Warn && !self.inside)
+            .then(|| format!("{} is outside the workspace root {}", self.path.display(), self.root.display()))
+    }
+}
+
+/// `path` relative to `root` where it is inside.
+pub(super) fn shown(path: &Path, root: &Path) -> String {
+    match path.strip_prefix(root) {
+        Ok(relative) if relative.as_os_str().is_empty() => ".".to_owned(),
+        Ok(relative) => relative.display().to_string(),
+        Err(_) => path.display().to_string(),
+    }
+}
+
+impl PathGuard {
+    /// Resolves what a caller wrote against the session's root. Blocking.
+    ///
+    /// # Errors
+    /// `NotPermitted` for a path outside when the guard blocks; `ExecutionError` when it cannot be resolved.
+    pub(super) fn admit(self, session: &Session, written: &str) -> Result<Target, ToolError> {
+        let target = self.resolve(session, written)?;
+        if target.inside || self == Self::Off {
+            return Ok(target);
+        }
+        if self == Self::Block {
+            return Err(ToolError::new(
+                ErrorKind::NotPermitted,
+                format!(
+                    "`{written}` is outside the workspace root {}: use a path inside it. The operator can move the root \
+                     with --root DIR, or loosen `defaults.path_guard` (block, warn, off)",
+                    target.root.display()
+                ),
+            ));
+        }
+        tracing::warn!(path = %target.path.display(), root = %target.root.display(), "path outside the workspace root");
+        Ok(target)
+    }
+
+    /// What a call on this path touches.
+    pub(super) fn scope(self, session: &Session, written: &str) -> CallScope {
+        match self.resolve(session, written) {
+            Ok(target) if target.inside => CallScope::Workspace,
+            _ => CallScope::Anywhere,
+        }
+    }
+
+    fn resolve(self, session: &Session, written: &str) -> Result<Target, ToolError> {
+        let root = session
+            .root
+            .canonicalize()
+            .map_err(|error| io_failure("use the workspace root", &session.root.display().to_string(), &error))?;
+        let path = real_path(&root.join(written)).map_err(|error| io_failure("resolve", written, &error))?;
+        let inside = path.starts_with(&root);
+        Ok(Target { path, root, inside, written: written.to_owned(), guard: self })
+    }
+}
+
+/// The path with all links resolved; parts at its end that do not exist are kept as they are.
+fn real_path(path: &Path) -> io::Result<PathBuf> {
+    let mut existing = path;
+    let mut missing = Vec::new();
+    loop {
+        match existing.canonicalize() {
+            Ok(mut real) => {
+                real.extend(missing.iter().rev());
+                return Ok(real);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A link to nothing would be followed on creation, to wherever it points.
+                if existing.symlink_metadata().is_ok() {
+                    return Err(io::Error::new(
+                        io::ErrorKind::NotFound,
+                        "it is a symbolic link to something that does not exist",
+                    ));
+                }
+                // `..` has no file name: nothing can be above a folder that does not exist.
+                let (Some(name), Some(parent)) = (existing.file_name(), existing.parent()) else { return Err(error) };
+                missing.push(name);
+                existing = parent;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

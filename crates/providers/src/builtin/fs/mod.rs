@@ -1,0 +1,133 @@
+//! File tools, confined to the workspace root.
+
+mod edit;
+mod glob;
+mod grep;
+mod guard;
+mod range;
+mod read;
+mod replace;
+mod seen;
+mod tree;
+mod walk;
+mod write;
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::tool::Tool;
+
+use super::failed;
+use guard::Target;
+
+pub use guard::PathGuard;
+
+/// Largest file that is held in memory: what can be edited, overwritten and hashed. Larger ones are read
+/// in parts.
+const MAX_WHOLE_FILE: u64 = 8 * 1024 * 1024;
+
+/// Bytes in which binary data is looked for, as `git` and `grep` do.
+const SNIFF: usize = 8 * 1024;
+
+/// The `fs` tools.
+pub(super) fn tools(guard: PathGuard) -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(read::Read(guard)),
+        Arc::new(write::Write(guard)),
+        Arc::new(edit::Edit(guard)),
+        Arc::new(glob::Glob(guard)),
+        Arc::new(grep::Grep(guard)),
+        Arc::new(tree::Tree(guard)),
+    ]
+}
+
+/// Schema of a path argument.
+fn path_schema(what: &str) -> Value {
+    json!({"type": "string", "minLength": 1, "description": format!("{what}; relative to the workspace root, or absolute.")})
+}
+
+/// The workspace root, as a path argument.
+const ROOT: &str = ".";
+
+/// Schema of a path argument that may be left out.
+fn optional_path_schema(what: &str) -> Value {
+    let mut schema = path_schema(what);
+    schema["default"] = ROOT.into();
+    schema
+}
+
+fn expected_hash_schema() -> Value {
+    json!({
+        "type": "string", "pattern": "^[0-9a-fA-F]{64}$",
+        "description": "SHA-256 that the file must have now, as fs__read reports it. Only needed for a file that this session has not read.",
+    })
+}
+
+/// A failed file operation in words, with what may help.
+fn io_failure(doing: &str, path: &str, error: &io::Error) -> ToolError {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => "; fs__glob and fs__tree show what there is",
+        io::ErrorKind::IsADirectory => "; fs__tree lists a directory",
+        io::ErrorKind::StorageFull => "; free some space first",
+        _ => "",
+    };
+    failed(format!("cannot {doing} `{path}`: {error}{remedy}"))
+}
+
+/// Opens a regular file. Anything else (a directory, a pipe, a device) could block or never end.
+fn open_regular(target: &Target) -> Result<(File, Metadata), ToolError> {
+    let fail = |error: io::Error| io_failure("read", &target.written, &error);
+    let metadata = std::fs::metadata(&target.path).map_err(fail)?;
+    if metadata.is_dir() {
+        return Err(fail(io::ErrorKind::IsADirectory.into()));
+    }
+    if !metadata.is_file() {
+        return Err(failed(format!("`{}` is not a regular file", target.written)));
+    }
+    Ok((File::open(&target.path).map_err(fail)?, metadata))
+}
+
+/// The bytes of a file that fits into memory; `None` when nothing is there.
+fn read_existing(target: &Target) -> Result<Option<(Vec<u8>, Metadata)>, ToolError> {
+    if !target.path.try_exists().map_err(|error| io_failure("read", &target.written, &error))? {
+        return Ok(None);
+    }
+    let (file, metadata) = open_regular(target)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_WHOLE_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| io_failure("read", &target.written, &error))?;
+    if bytes.len() as u64 > MAX_WHOLE_FILE {
+        return Err(failed(format!(
+            "`{}` is larger than 8 MiB, the most that can be changed here: use shell__bash",
+            target.written
+        )));
+    }
+    Ok(Some((bytes, metadata)))
+}
+
+fn looks_binary(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(SNIFF)].contains(&0)
+}
+
+/// `3 lines`, `1 line`.
+fn count_of(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn lines_of(text: &[u8]) -> u64 {
+    let ends = memchr::memchr_iter(b'\n', text).count() as u64;
+    ends + u64::from(text.last().is_some_and(|&last| last != b'\n'))
+}
+
+/// Adds what the path guard has to say.
+fn with_warning(output: ToolOutput, target: &Target) -> ToolOutput {
+    match target.warning() {
+        Some(warning) => output.with_extra("path_guard", warning),
+        None => output,
+    }
+}

@@ -1,0 +1,91 @@
+//! `fs:tree`: what is in a directory.
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::CallScope;
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
+use toolwright_core::tool::Tool;
+
+use super::guard::PathGuard;
+use super::walk::{Next, hidden_schema, walk, with_notes};
+use super::{ROOT, optional_path_schema, with_warning};
+use crate::builtin::{blocking, define, failed, parse};
+
+pub(super) struct Tree(pub(super) PathGuard);
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: String,
+    depth: usize,
+    hidden: bool,
+    limit: u64,
+}
+
+#[async_trait]
+impl Tool for Tree {
+    fn definition(&self) -> ToolDefinition {
+        let mut definition = define(
+            "fs:tree@1.0.0",
+            "List a directory",
+            "Lists what is in a folder and in the folders below it, indented by level; folders end with a slash. \
+             What .gitignore excludes is left out.",
+            Effects::READ,
+            json!({
+                "path": optional_path_schema("Folder to list"),
+                "depth": {"type": "integer", "minimum": 1, "maximum": 20, "default": 3, "description": "Levels to show."},
+                "hidden": hidden_schema(),
+                "limit": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 500, "description": "Entries to show at most."},
+            }),
+            &[],
+        );
+        definition.examples = vec![json!({}), json!({"path": "src", "depth": 1})];
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let Arguments { path, depth, hidden, limit } = parse(arguments)?;
+        let (guard, context) = (self.0, context.clone());
+        blocking(move || {
+            let start = guard.admit(&context.session, &path)?;
+            if start.path.is_file() {
+                return Err(failed(format!("`{path}` is a file, not a folder: read it with fs__read")));
+            }
+            let (mut text, mut count) = (format!("{}/\n", start.shown()), 0u64);
+            let walked = walk(&start, hidden.into(), Some(depth), &context.cancel, |entry| {
+                count += 1;
+                if count > limit {
+                    return Ok(Next::Stop);
+                }
+                text.push_str(&"  ".repeat(entry.depth()));
+                text.push_str(&entry.file_name().to_string_lossy());
+                match entry.file_type() {
+                    Some(kind) if kind.is_dir() => text.push('/'),
+                    Some(kind) if kind.is_symlink() => {
+                        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+                        text.push_str(&format!(" -> {}", target.display()));
+                    }
+                    _ => {}
+                }
+                text.push('\n');
+                Ok(Next::Continue)
+            })?;
+            let mut notes = walked.notes();
+            if count == 0 {
+                notes.insert(0, "the folder is empty, or all in it is hidden or ignored".to_owned());
+            } else if count > limit {
+                notes.insert(0, format!("the first {limit} entries: list a folder below, or raise limit"));
+            }
+            Ok(with_warning(ToolOutput::text(with_notes(text, &notes)).with_extra("entries", count.min(limit)), &start))
+        })
+        .await
+    }
+
+    fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
+        self.0.scope(session, arguments["path"].as_str().unwrap_or(ROOT))
+    }
+}

@@ -1,0 +1,155 @@
+//! Lines of a pipe, each bounded.
+
+use std::io;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+
+/// What is kept of the beginning of a line that is too long.
+const HEAD: usize = 1024;
+/// What is kept of its end.
+const TAIL: usize = 64;
+const BUFFER: usize = 64 * 1024;
+
+/// One thing read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// A line without its line feed, never blank.
+    Line(Vec<u8>),
+    /// What came after the last line feed before the end: a whole message, or half of one.
+    Rest(Vec<u8>),
+    /// A line has gone over the bound. This is its beginning; [`Frame::LongLineEnd`] follows.
+    TooLong(Vec<u8>),
+    /// The end of the line that went over the bound.
+    LongLineEnd(Vec<u8>),
+    /// The pipe is closed.
+    End,
+}
+
+/// Reads frames.
+#[derive(Debug)]
+pub(super) struct FrameReader<R> {
+    source: BufReader<R>,
+    line: Vec<u8>,
+    state: State,
+    max: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// `line` is the line so far.
+    Reading,
+    /// `line` is the end so far of a line that is too long.
+    Skipping,
+    /// That line has ended.
+    Skipped,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// Reads lines of at most `max` bytes.
+    pub(super) fn new(source: R, max: usize) -> Self {
+        Self { source: BufReader::with_capacity(BUFFER, source), line: Vec::new(), state: State::Reading, max }
+    }
+
+    /// The next frame. Cancel-safe: what has been read stays for the next time.
+    ///
+    /// # Errors
+    /// Of the pipe.
+    pub(super) async fn next(&mut self) -> io::Result<Frame> {
+        loop {
+            if self.state == State::Skipped {
+                self.state = State::Reading;
+                return Ok(Frame::LongLineEnd(std::mem::take(&mut self.line)));
+            }
+            let chunk = self.source.fill_buf().await?;
+            let at_end = chunk.is_empty();
+            let newline = memchr::memchr(b'\n', chunk);
+            let part = &chunk[..newline.unwrap_or(chunk.len())];
+            let length = newline.map_or(part.len(), |at| at + 1);
+            let line_ends = newline.is_some() || at_end;
+            if self.state == State::Skipping {
+                keep_tail(&mut self.line, part);
+            } else {
+                self.line.extend_from_slice(part);
+            }
+            self.source.consume(length);
+            if self.state == State::Reading && self.line.len() > self.max {
+                let mut head = std::mem::take(&mut self.line);
+                keep_tail(&mut self.line, &head);
+                head.truncate(HEAD);
+                self.state = if line_ends { State::Skipped } else { State::Skipping };
+                return Ok(Frame::TooLong(head));
+            }
+            if !line_ends {
+                continue;
+            }
+            if self.state == State::Skipping {
+                self.state = State::Skipped;
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if !line.iter().all(u8::is_ascii_whitespace) {
+                return Ok(if at_end { Frame::Rest(line) } else { Frame::Line(line) });
+            }
+            if at_end {
+                return Ok(Frame::End);
+            }
+        }
+    }
+}
+
+fn keep_tail(tail: &mut Vec<u8>, part: &[u8]) {
+    tail.extend_from_slice(&part[part.len().saturating_sub(TAIL)..]);
+    tail.drain(..tail.len().saturating_sub(TAIL));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt as _;
+
+    async fn check(input: &str, expect: &[Frame]) {
+        // One byte at a time and all at once must give the same frames.
+        for capacity in [1, 4096] {
+            let (reader, mut writer) = tokio::io::duplex(capacity);
+            let bytes = input.as_bytes().to_vec();
+            tokio::spawn(async move { writer.write_all(&bytes).await });
+            let mut frames = FrameReader::new(reader, 8);
+            for expected in expect {
+                assert_eq!(frames.next().await.expect("frame"), *expected, "{input:?}");
+            }
+            assert_eq!(frames.next().await.expect("frame"), Frame::End, "{input:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_bounded_and_half_lines_survive() {
+        let line = |text: &str| Frame::Line(text.into());
+        let rest = |text: &str| Frame::Rest(text.into());
+        let end = |text: &str| Frame::LongLineEnd(text.into());
+        check("", &[]).await;
+        check("a\n\n \r\nb", &[line("a"), rest("b")]).await;
+        check("12345678\nx\n", &[line("12345678"), line("x")]).await;
+        let long = format!("{}end", "x".repeat(100));
+        let tail = &long[long.len() - TAIL..];
+        for (text, last) in [(format!("{long}\nb\n"), line("b")), (format!("{long}\nb"), rest("b"))] {
+            let (reader, mut writer) = tokio::io::duplex(4096);
+            writer.write_all(text.as_bytes()).await.expect("write");
+            drop(writer);
+            let mut frames = FrameReader::new(reader, 8);
+            assert!(
+                matches!(frames.next().await.expect("frame"), Frame::TooLong(head) if long.starts_with(&*String::from_utf8_lossy(&head)))
+            );
+            assert_eq!(frames.next().await.expect("frame"), end(tail));
+            assert_eq!(frames.next().await.expect("frame"), last);
+            assert_eq!(frames.next().await.expect("frame"), Frame::End);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_fails_before_its_end() {
+        let (reader, mut writer) = tokio::io::duplex(64);
+        writer.write_all(b"{\"id\":1,\"result\":").await.expect("write");
+        let mut frames = FrameReader::new(reader, 8);
+        assert_eq!(frames.next().await.expect("frame"), Frame::TooLong(b"{\"id\":1,\"result\":".to_vec()));
+    }
+}

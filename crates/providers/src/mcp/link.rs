@@ -1,0 +1,297 @@
+//! Keeping one connection: made when first needed, made again after its end, with growing pauses.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use toolwright_core::duration;
+
+use super::connect::Connector;
+use super::connection::{Connection, Generation};
+
+/// Pauses before a connection is made again (SPEC section 10): the first after an end, the last for good.
+const BACK_OFF: [Duration; 7] = [
+    Duration::ZERO,
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+];
+/// A connection that held this long begins the pauses anew.
+const STABLE: Duration = Duration::from_secs(30);
+
+/// How a caller takes a connection that is being made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Waits for it, and will list as soon as it is there.
+    WaitToList,
+    /// Waits for it.
+    Wait,
+    /// Fails at once: calls. The first connection is waited for all the same.
+    FailFast,
+}
+
+#[derive(Clone)]
+enum State {
+    /// Nothing was asked yet, or the session has expired.
+    Idle,
+    /// A task is connecting; `again` after a connection has ended.
+    Connecting { again: bool },
+    /// Connected.
+    Up(Arc<Connection>),
+    /// Pausing.
+    Down { reason: Arc<str>, until: Instant },
+    /// Shut down.
+    Closed,
+}
+
+/// The connection of one provider, and the tasks that keep it.
+pub(super) struct Link {
+    connector: Connector,
+    state: watch::Sender<State>,
+    memory: Mutex<Memory>,
+    /// Callers that will list as soon as there is a connection.
+    listers: AtomicUsize,
+    /// Called when tools or health may have changed.
+    changed: Arc<dyn Fn() + Send + Sync>,
+    closing: CancellationToken,
+}
+
+#[derive(Default)]
+struct Memory {
+    generation: Option<Generation>,
+    failures: usize,
+}
+
+impl Link {
+    /// A link that is not connected.
+    pub(super) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self {
+            connector,
+            state: watch::Sender::new(State::Idle),
+            memory: Mutex::default(),
+            listers: AtomicUsize::new(0),
+            changed,
+            closing: CancellationToken::new(),
+        })
+    }
+
+    /// The connection, made now if there is none.
+    ///
+    /// # Errors
+    /// Why there is none, in words; nothing was sent then.
+    pub(super) async fn connection(self: &Arc<Self>, patience: Patience) -> Result<Arc<Connection>, String> {
+        let _lister = (patience == Patience::WaitToList).then(|| Lister::new(self));
+        let mut state = self.state.subscribe();
+        loop {
+            let seen = state.borrow_and_update().clone();
+            match seen {
+                State::Up(connection) if connection.is_expired() => self.renew(&connection),
+                State::Up(connection) if !connection.is_closed() => return Ok(connection),
+                State::Idle => self.start(false),
+                State::Up(_) | State::Connecting { again: true } if patience == Patience::FailFast => {
+                    return Err("the server is being restarted; try again in a moment".to_owned());
+                }
+                State::Down { reason, until } => {
+                    let pause = until.saturating_duration_since(Instant::now()).as_secs() + 1;
+                    return Err(format!("{reason} (tried again in {})", duration::format(Duration::from_secs(pause))));
+                }
+                State::Closed => return Err("the server was shut down".to_owned()),
+                // Its end is being noted, or a task is connecting: the state changes soon.
+                State::Up(_) | State::Connecting { .. } => {
+                    if state.changed().await.is_err() {
+                        return Err("the server was shut down".to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The connection, if there is one now.
+    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+        match &*self.state.borrow() {
+            State::Up(connection) if !connection.is_closed() => Some(Arc::clone(connection)),
+            _ => None,
+        }
+    }
+
+    /// Why there is no connection, while it is paused.
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        match &*self.state.borrow() {
+            State::Down { reason, .. } => Some(Arc::clone(reason)),
+            _ => None,
+        }
+    }
+
+    /// Closes the connection for good, without waiting.
+    pub(super) fn give_up(&self) {
+        if let Some(connection) = self.closed() {
+            connection.hang_up();
+        }
+    }
+
+    /// Closes the connection for good and waits for its end, two seconds at most.
+    pub(super) async fn shut_down(&self) {
+        if let Some(connection) = self.closed() {
+            connection.close("it was shut down").await;
+        }
+    }
+
+    /// Nothing is started from here on. The connection that there was.
+    fn closed(&self) -> Option<Arc<Connection>> {
+        self.closing.cancel();
+        match self.state.send_replace(State::Closed) {
+            State::Up(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// Has the next caller begin a new session.
+    fn renew(self: &Arc<Self>, expired: &Arc<Connection>) {
+        let replaced = self.state.send_if_modified(|state| {
+            let same = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, expired));
+            if same {
+                *state = State::Idle;
+            }
+            same
+        });
+        if replaced {
+            let expired = Arc::clone(expired);
+            tokio::spawn(async move { expired.close("its session expired").await });
+        }
+    }
+
+    /// Starts connecting unless somebody else did.
+    fn start(self: &Arc<Self>, again: bool) {
+        let started = self.state.send_if_modified(|state| {
+            let may = matches!(state, State::Idle | State::Down { .. });
+            if may {
+                *state = State::Connecting { again };
+            }
+            may
+        });
+        if started {
+            let link = Arc::clone(self);
+            tokio::spawn(async move { link.connect().await });
+        }
+    }
+
+    async fn connect(self: Arc<Self>) {
+        let known = self.memory().generation;
+        let connected = tokio::select! {
+            connected = self.connector.connect(known) => connected,
+            // What was started is dropped, and a process with it ended.
+            () = self.closing.cancelled() => return,
+        };
+        match connected {
+            Ok(connection) => self.connected(connection).await,
+            Err(reason) => self.pause(reason.into()),
+        }
+    }
+
+    async fn connected(self: &Arc<Self>, connection: Arc<Connection>) {
+        self.memory().generation = Some(connection.generation());
+        let kept = self.state.send_if_modified(|state| {
+            let wanted = matches!(state, State::Connecting { .. });
+            if wanted {
+                *state = State::Up(Arc::clone(&connection));
+            }
+            wanted
+        });
+        if !kept {
+            connection.close("it was shut down").await;
+            return;
+        }
+        let (link, since) = (Arc::downgrade(self), Instant::now());
+        tokio::spawn(async move {
+            let reason = connection.ended().await;
+            if let Some(link) = link.upgrade() {
+                link.ended(&connection, reason, since.elapsed());
+            }
+        });
+        if self.listers.load(Ordering::Acquire) == 0 {
+            (self.changed)();
+        }
+    }
+
+    /// Notes the end of the connection and begins the next.
+    fn ended(self: &Arc<Self>, connection: &Arc<Connection>, reason: Arc<str>, held: Duration) {
+        tracing::warn!(server = &*self.connector.spec.name, "{reason}");
+        let first = {
+            let mut memory = self.memory();
+            if held >= STABLE {
+                memory.failures = 0;
+            }
+            memory.failures == 0
+        };
+        let was_current = self.state.send_if_modified(|state| {
+            let same = matches!(state, State::Up(current) if Arc::ptr_eq(current, connection));
+            if same && first {
+                *state = State::Connecting { again: true };
+            }
+            same
+        });
+        if !was_current {
+            return;
+        }
+        if first {
+            self.memory().failures = 1;
+            let link = Arc::clone(self);
+            tokio::spawn(async move { link.connect().await });
+        } else {
+            self.pause(reason);
+        }
+        (self.changed)();
+    }
+
+    /// Waits before the next attempt.
+    fn pause(self: &Arc<Self>, reason: Arc<str>) {
+        let pause = {
+            let mut memory = self.memory();
+            // Only after an end is there an attempt without a pause; it has been made, or there was no end.
+            memory.failures = (memory.failures.max(1) + 1).min(BACK_OFF.len());
+            BACK_OFF[memory.failures - 1]
+        };
+        let paused = self.state.send_if_modified(|state| {
+            let wanted = !matches!(state, State::Closed | State::Idle);
+            if wanted {
+                *state = State::Down { reason, until: Instant::now() + pause };
+            }
+            wanted
+        });
+        if !paused {
+            return;
+        }
+        let link = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            if let Some(link) = link.upgrade() {
+                link.start(true);
+            }
+        });
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts a caller that will list, so that it is not told to list.
+struct Lister<'a>(&'a Link);
+
+impl<'a> Lister<'a> {
+    fn new(link: &'a Link) -> Self {
+        link.listers.fetch_add(1, Ordering::AcqRel);
+        Self(link)
+    }
+}
+
+impl Drop for Lister<'_> {
+    fn drop(&mut self) {
+        self.0.listers.fetch_sub(1, Ordering::AcqRel);
+    }
+}

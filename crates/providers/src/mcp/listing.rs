@@ -1,0 +1,271 @@
+//! From a server's tool list to tools of the catalogue.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rmcp::model::{ErrorCode, ListToolsRequest, PaginatedRequestParams, RequestMetaObject};
+use serde_json::{Map, Value};
+use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::passthrough::LISTED_FIELDS;
+use toolwright_core::pattern::allowed_by;
+
+use super::connection::{AskError, Connection};
+use super::spec::McpServerSpec;
+
+/// Bounds on one list.
+const MAX_PAGES: usize = 500;
+const MAX_TOOLS: usize = 20_000;
+/// Fields of a tool that have a place of their own in a definition.
+const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
+
+/// A list as the server gave it.
+#[derive(Debug)]
+pub(super) struct RawList {
+    /// Its tools.
+    pub(super) tools: Vec<Value>,
+    /// Why it is not whole, when a bound was reached.
+    pub(super) cut: Option<String>,
+}
+
+/// Reads all pages.
+pub(super) async fn fetch(connection: &Connection) -> Result<RawList, AskError> {
+    let mut tools = Vec::new();
+    let mut seen = HashSet::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let mut request = ListToolsRequest::default();
+        if let Some(cursor) = &cursor {
+            request.params = Some(PaginatedRequestParams::default().with_cursor(Some(cursor.clone())));
+        }
+        let mut page = match connection.ask(request.into(), RequestMetaObject::new(), None).await {
+            Ok(page) => page,
+            // A server without tools, of prompts or resources.
+            Err(AskError::Rpc(error)) if error.code == ErrorCode::METHOD_NOT_FOUND && cursor.is_none() => Value::Null,
+            Err(error) => return Err(error),
+        };
+        match page.get_mut("tools").map(Value::take) {
+            Some(Value::Array(more)) => tools.extend(more),
+            _ if page.is_null() => {}
+            _ => return Err(AskError::Broken("its answer to tools/list has no list of tools".to_owned())),
+        }
+        if tools.len() > MAX_TOOLS {
+            tools.truncate(MAX_TOOLS);
+            return Ok(RawList {
+                tools,
+                cut: Some(format!("it lists more than {MAX_TOOLS} tools; the rest is left out")),
+            });
+        }
+        cursor = match page.get("nextCursor").and_then(Value::as_str) {
+            None | Some("") => return Ok(RawList { tools, cut: None }),
+            Some(next) => Some(next.to_owned()),
+        };
+        if let Some(next) = &cursor
+            && !seen.insert(next.clone())
+        {
+            return Ok(RawList {
+                tools,
+                cut: Some("its pages of tools go in a circle; each was read once".to_owned()),
+            });
+        }
+    }
+    Ok(RawList { tools, cut: Some(format!("its list has more than {MAX_PAGES} pages; the rest is left out")) })
+}
+
+/// Tools of the catalogue, and the names that are not offered, each with its reason.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) tools: Vec<Arc<RegisteredTool>>,
+    pub(super) withheld: Vec<(String, String)>,
+}
+
+/// Makes tools of a raw list. One that makes no sense does not take the others away.
+///
+/// # Errors
+/// When the namespace is illegal.
+pub(super) fn build(spec: &McpServerSpec, raw: &[Value]) -> Result<Listed, ProviderError> {
+    let mut listed = Listed::default();
+    let mut sound = Vec::with_capacity(raw.len());
+    let mut names = HashSet::new();
+    for (index, tool) in raw.iter().enumerate() {
+        match checked(tool) {
+            Ok((name, _)) if !names.insert(name) => {
+                listed.withheld.push((name.to_owned(), "listed twice by the server; the first is kept".to_owned()));
+            }
+            Ok(tool) => sound.push(tool),
+            Err(reason) => {
+                let name =
+                    tool.get("name").and_then(Value::as_str).map_or_else(|| format!("tool {index}"), str::to_owned);
+                listed.withheld.push((name, format!("broken: {reason}")));
+            }
+        }
+    }
+    // All names, filtered ones too, so that a filter never renames a tool.
+    let raw_names: Vec<&str> = sound.iter().map(|(name, _)| *name).collect();
+    let ids = foreign_ids(&spec.namespace, &raw_names)
+        .map_err(|error| ProviderError { message: error.to_string(), source: Some(Arc::new(error)) })?;
+    for (id, (name, tool)) in ids.into_iter().zip(sound) {
+        if let Some(reason) = filtered(spec, name) {
+            listed.withheld.push((name.to_owned(), reason.to_owned()));
+        } else {
+            listed.tools.push(RegisteredTool::foreign(definition(spec, id, tool), name));
+        }
+    }
+    Ok(listed)
+}
+
+/// The name and fields of a tool that can be offered.
+fn checked(tool: &Value) -> Result<(&str, &Map<String, Value>), &'static str> {
+    let fields = tool.as_object().ok_or("it is not an object")?;
+    let name = fields.get("name").and_then(Value::as_str).ok_or("it has no name")?;
+    if name.is_empty() {
+        return Err("its name is empty");
+    }
+    match fields.get("inputSchema") {
+        None | Some(Value::Null | Value::Object(_)) => Ok((name, fields)),
+        Some(_) => Err("its inputSchema is not an object"),
+    }
+}
+
+fn filtered(spec: &McpServerSpec, name: &str) -> Option<&'static str> {
+    if !allowed_by(&spec.tools_allowed, &[], name) {
+        Some("filtered by tools_allowed")
+    } else if !allowed_by(&[], &spec.tools_denied, name) {
+        Some("filtered by tools_denied")
+    } else {
+        None
+    }
+}
+
+fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<String, Value>) -> ToolDefinition {
+    let text = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
+    let annotations = tool.get("annotations").and_then(Value::as_object);
+    let schema = |key: &str| tool.get(key).filter(|schema| schema.is_object()).cloned();
+    let mut definition = ToolDefinition::new(id, text(tool, "description").unwrap_or_default(), schema("inputSchema"));
+    definition.title = text(tool, "title").or_else(|| text(annotations?, "title"));
+    definition.output_schema = schema("outputSchema");
+    definition.effects = effects(annotations);
+    definition.timeout = spec.request_timeout;
+    definition.queue.clone_from(&spec.queue);
+    definition.cache_ttl = spec.cache_ttl.filter(|_| definition.effects.read_only);
+    let rest: Map<String, Value> = tool
+        .iter()
+        .filter(|(key, _)| !PLACED.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    if !rest.is_empty() {
+        definition.meta.insert(LISTED_FIELDS.to_owned(), Value::Object(rest));
+    }
+    definition
+}
+
+/// A missing hint means the dangerous answer. `destructiveHint` and `idempotentHint` have no meaning for
+/// a tool that only reads (MCP 2025-11-25, `ToolAnnotations`), so they count there only if they are given.
+fn effects(annotations: Option<&Map<String, Value>>) -> Effects {
+    let hint = |key: &str| annotations.and_then(|annotations| annotations.get(key)).and_then(Value::as_bool);
+    let read_only = hint("readOnlyHint").unwrap_or(Effects::UNKNOWN.read_only);
+    Effects {
+        read_only,
+        destructive: hint("destructiveHint").unwrap_or(!read_only),
+        idempotent: hint("idempotentHint").unwrap_or(read_only),
+        open_world: hint("openWorldHint").unwrap_or(Effects::UNKNOWN.open_world),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::McpTransport;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn spec() -> McpServerSpec {
+        McpServerSpec::new("srv", McpTransport::Http { url: "http://x/mcp".into(), headers: BTreeMap::new() })
+    }
+
+    fn one(tool: Value) -> ToolDefinition {
+        let listed = build(&spec(), &[tool]).expect("listed");
+        listed.tools[0].definition().clone()
+    }
+
+    #[test]
+    fn a_tool_keeps_everything_that_its_server_said() {
+        let tool = json!({
+            "name": "Get.File", "title": "Get", "description": "d", "inputSchema": {"type": "object", "x-y": 1},
+            "outputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true, "later": 1},
+            "icons": [{"src": "a"}], "_meta": {"k": 0.1}, "execution": {"taskSupport": "optional"},
+        });
+        let definition = one(tool.clone());
+        assert_eq!(definition.id.as_str(), "srv:get_file@0.0.0");
+        assert_eq!(definition.parameters, Some(tool["inputSchema"].clone()));
+        assert_eq!(definition.output_schema, Some(tool["outputSchema"].clone()));
+        let mut again = definition.meta[LISTED_FIELDS].as_object().expect("rest").clone();
+        again.extend(PLACED.iter().map(|key| ((*key).to_owned(), tool[key].clone())));
+        assert_eq!(Value::Object(again), tool);
+    }
+
+    #[test]
+    fn missing_hints_mean_danger() {
+        for (annotations, expect) in [
+            (json!(null), Effects::UNKNOWN),
+            (json!({}), Effects::UNKNOWN),
+            (json!({"readOnlyHint": "yes"}), Effects::UNKNOWN),
+            (json!({"readOnlyHint": true}), Effects::FETCH),
+            (json!({"readOnlyHint": true, "openWorldHint": false}), Effects::READ),
+            (
+                json!({"destructiveHint": false, "idempotentHint": true}),
+                Effects { destructive: false, idempotent: true, ..Effects::UNKNOWN },
+            ),
+            (json!({"readOnlyHint": true, "destructiveHint": true}), Effects { destructive: true, ..Effects::FETCH }),
+        ] {
+            let effects = one(json!({"name": "a", "annotations": annotations})).effects;
+            assert_eq!(effects, expect, "{annotations}");
+        }
+    }
+
+    #[test]
+    fn one_bad_tool_does_not_lose_the_others() {
+        let mut spec = spec();
+        spec.tools_allowed = vec!["*".into()];
+        spec.tools_denied = vec!["DROP*".into()];
+        let raw = [
+            json!({"name": "good"}),
+            json!({"name": "bad", "inputSchema": "string"}),
+            json!({"title": "nameless"}),
+            json!("text"),
+            json!({"name": ""}),
+            json!({"name": "good"}),
+            json!({"name": "drop_all"}),
+            json!({"name": "a.b"}),
+            json!({"name": "a_b", "outputSchema": true}),
+        ];
+        let listed = build(&spec, &raw).expect("listed");
+        let names: Vec<_> = listed.tools.iter().map(|tool| tool.raw_name()).collect();
+        assert_eq!(names, ["good", "a.b", "a_b"]);
+        assert_ne!(listed.tools[1].definition().id, listed.tools[2].definition().id);
+        let withheld: Vec<_> = listed.withheld.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(withheld, ["bad", "tool 2", "tool 3", "", "good", "drop_all"]);
+        assert_eq!(listed.withheld[5].1, "filtered by tools_denied");
+    }
+
+    #[test]
+    fn a_filter_renames_nothing() {
+        let raw = [json!({"name": "a.b"}), json!({"name": "a_b"})];
+        let all = build(&spec(), &raw).expect("listed");
+        let mut spec = spec();
+        spec.tools_denied = vec!["a.b".into()];
+        let some = build(&spec, &raw).expect("listed");
+        assert_eq!(some.tools[0].definition().id, all.tools[1].definition().id);
+    }
+
+    #[test]
+    fn results_are_cached_for_readers_only() {
+        let mut spec = spec();
+        spec.cache_ttl = Some(Duration::from_secs(9));
+        let raw = [json!({"name": "r", "annotations": {"readOnlyHint": true}}), json!({"name": "w"})];
+        let listed = build(&spec, &raw).expect("listed");
+        let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
+        assert_eq!(ttls, [Some(Duration::from_secs(9)), None]);
+    }
+}

@@ -1,0 +1,266 @@
+//! The provider of one server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::{
+    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+};
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+use toolwright_core::event::Event;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::policy::HintTrust;
+
+use super::call;
+use super::connect::Connector;
+use super::connection::{AskError, Connection};
+use super::handler::Handler;
+use super::link::{Link, Patience};
+use super::listing::{self, RawList};
+use super::spec::{McpDeps, McpServerSpec};
+
+/// Bound on one whole list where the configuration sets none.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long announcements of a changed list are collected before one is passed on.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// One configured MCP server as a source of tools.
+///
+/// It connects when it is first asked to list, call or warm up, keeps one connection, and makes it again
+/// when it ends. A call that may have reached the server is never sent twice.
+pub struct McpProvider {
+    spec: Arc<McpServerSpec>,
+    deps: McpDeps,
+    manifest_key: String,
+    link: Arc<Link>,
+    changes: Arc<Changes>,
+    listed: Mutex<Listed>,
+}
+
+/// What the last list, or the cached one, brought.
+#[derive(Default)]
+struct Listed {
+    withheld: Vec<(String, String)>,
+    instructions: Option<String>,
+    /// The outcome of the last list; `None` before the first.
+    outcome: Option<Result<(), String>>,
+}
+
+impl std::fmt::Debug for McpProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpProvider").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl McpProvider {
+    /// A provider that is not connected yet.
+    #[must_use]
+    pub fn new(spec: McpServerSpec, deps: McpDeps) -> Arc<Self> {
+        let spec = Arc::new(spec);
+        let changes = Arc::new(Changes::default());
+        let announced = Arc::clone(&changes);
+        let handler =
+            Handler { server: spec.name.as_str().into(), tools_changed: Arc::new(move || announced.announce()) };
+        let connector =
+            Connector { spec: Arc::clone(&spec), events: Arc::clone(&deps.events), handler: Arc::new(handler) };
+        let announced = Arc::clone(&changes);
+        Arc::new(Self {
+            manifest_key: spec.manifest_key(),
+            link: Link::new(connector, Arc::new(move || announced.announce())),
+            spec,
+            deps,
+            changes,
+            listed: Mutex::default(),
+        })
+    }
+
+    /// What is configured.
+    #[must_use]
+    pub fn spec(&self) -> &McpServerSpec {
+        &self.spec
+    }
+
+    async fn fetch(&self) -> Result<(Arc<Connection>, RawList), String> {
+        let bound = self.spec.request_timeout.unwrap_or(LIST_TIMEOUT);
+        let mut renewed = false;
+        loop {
+            let connection = self.link.connection(Patience::WaitToList).await?;
+            let fetched = tokio::time::timeout(bound, listing::fetch(&connection)).await;
+            return match fetched {
+                Ok(Ok(list)) => Ok((connection, list)),
+                // A list may be asked for again: it changes nothing.
+                Ok(Err(AskError::NotSent(_))) if connection.is_expired() && !renewed => {
+                    renewed = true;
+                    continue;
+                }
+                Ok(Err(AskError::Rpc(error))) => {
+                    Err(format!("it refused to list its tools: {} (code {})", error.message, error.code.0))
+                }
+                Ok(Err(AskError::Broken(reason) | AskError::NotSent(reason))) => Err(reason),
+                Ok(Err(AskError::Full)) => Err("too many requests are in flight to it".to_owned()),
+                Err(_) => {
+                    connection.probe();
+                    let bound = toolwright_core::duration::format(bound);
+                    Err(format!("it did not list its tools within {bound}; `request_timeout` can be raised"))
+                }
+            };
+        }
+    }
+
+    async fn keep_manifest(&self, tools: &[Value], instructions: Option<&str>) {
+        let manifest = json!({"tools": tools, "instructions": instructions});
+        if let Err(error) = self.deps.manifests.set_manifest(&self.manifest_key, &manifest).await {
+            tracing::debug!(server = self.spec.name, "the tool list was not cached: {error}");
+        }
+    }
+
+    fn listed(&self) -> std::sync::MutexGuard<'_, Listed> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self, reason: &str) -> ProviderError {
+        ProviderError::new(format!("MCP server {}: {reason}", self.spec.name))
+    }
+}
+
+#[async_trait]
+impl Provider for McpProvider {
+    fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        let built = match self.fetch().await {
+            Ok((connection, list)) => listing::build(&self.spec, &list.tools).map(|built| (connection, list, built)),
+            Err(reason) => Err(self.named(&reason)),
+        };
+        let (connection, list, built) = match built {
+            Ok(built) => built,
+            Err(error) => {
+                self.listed().outcome = Some(Err(error.message.clone()));
+                return Err(error);
+            }
+        };
+        let instructions = connection.server_info().and_then(|info| info.instructions.clone());
+        self.keep_manifest(&list.tools, instructions.as_deref()).await;
+        if let Some(reason) = list.cut {
+            let message = format!("MCP server {}: {reason}", self.spec.name);
+            self.deps.events.emit(Event::Warning { code: "mcp_list_cut".to_owned(), message });
+        }
+        *self.listed() = Listed { withheld: built.withheld, instructions, outcome: Some(Ok(())) };
+        Ok(built.tools)
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let name = &self.spec.name;
+        let connection = tokio::select! {
+            biased;
+            cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            connection = self.link.connection(Patience::FailFast) => {
+                connection.map_err(|reason| call::transport(name, &reason).retryable())?
+            }
+        };
+        tokio::select! {
+            biased;
+            cause = context.cancel.cancelled() => {
+                if cause == CancelCause::Deadline {
+                    connection.probe();
+                }
+                Err(ToolError::canceled(cause))
+            }
+            result = call::run(&connection, name, call, context) => result,
+        }
+    }
+
+    async fn warm_up(&self) -> Result<(), ProviderError> {
+        self.link.connection(Patience::Wait).await.map(drop).map_err(|reason| self.named(&reason))
+    }
+
+    async fn shut_down(&self) {
+        self.link.shut_down().await;
+    }
+
+    fn health(&self) -> Health {
+        match (&self.listed().outcome, self.link.failure()) {
+            (_, Some(reason)) => Health::Failed { reason: reason.to_string() },
+            (Some(Err(reason)), None) => Health::Failed { reason: reason.clone() },
+            (Some(Ok(())), None) => Health::Ready,
+            (None, None) => Health::Starting,
+        }
+    }
+
+    fn instructions(&self) -> Option<String> {
+        let said = self.link.current().and_then(|connection| connection.server_info()?.instructions.clone());
+        said.or_else(|| self.listed().instructions.clone())
+    }
+
+    fn trust(&self) -> HintTrust {
+        if self.spec.trusted { HintTrust::Trusted } else { HintTrust::Foreign }
+    }
+
+    fn on_change(&self, notify: ChangeNotifier) {
+        *self.changes.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
+    }
+
+    fn withheld(&self) -> Vec<(String, String)> {
+        self.listed().withheld.clone()
+    }
+
+    async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
+        let manifest = match self.deps.manifests.manifest(&self.manifest_key).await {
+            Ok(manifest) => manifest?,
+            Err(error) => {
+                tracing::debug!(server = self.spec.name, "the cached tool list was not read: {error}");
+                return None;
+            }
+        };
+        let built = listing::build(&self.spec, manifest.get("tools")?.as_array()?).ok()?;
+        let mut listed = self.listed();
+        if listed.outcome.is_none() {
+            listed.withheld = built.withheld;
+            listed.instructions = manifest.get("instructions").and_then(Value::as_str).map(str::to_owned);
+        }
+        Some(built.tools)
+    }
+}
+
+impl Drop for McpProvider {
+    fn drop(&mut self) {
+        self.link.give_up();
+    }
+}
+
+/// Announcements of changes, many in a short time passed on as one.
+#[derive(Default)]
+struct Changes {
+    notify: Mutex<Option<ChangeNotifier>>,
+    collecting: AtomicBool,
+}
+
+impl Changes {
+    /// Notes a change. Must be called inside a runtime.
+    fn announce(self: &Arc<Self>) {
+        if self.collecting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let changes = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(DEBOUNCE).await;
+            // Before the notifier runs: what is announced from here on counts again.
+            changes.collecting.store(false, Ordering::Release);
+            let notify = changes.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(notify) = notify {
+                notify();
+            }
+        });
+    }
+}

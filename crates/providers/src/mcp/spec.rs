@@ -1,0 +1,151 @@
+//! What is configured for one server.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::event::EventSink;
+use toolwright_core::store::ManifestCache;
+
+/// Bound on connecting, the start of the process included: `npx` may have to download first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bound on one message of a server.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// One configured MCP server.
+#[derive(Debug, Clone)]
+pub struct McpServerSpec {
+    /// Name of the entry, and of the provider.
+    pub name: String,
+    /// Namespace of its tools; must be legal (see [`toolwright_core::name`]).
+    pub namespace: String,
+    /// How to reach it.
+    pub transport: McpTransport,
+    /// Patterns over raw names; empty offers all.
+    pub tools_allowed: Vec<String>,
+    /// Patterns over raw names, applied after `tools_allowed`.
+    pub tools_denied: Vec<String>,
+    /// Limit of each call, where the caller sets none; also of each page of a list, which otherwise has
+    /// 30 seconds.
+    pub request_timeout: Option<Duration>,
+    /// Limit of one attempt to connect.
+    pub connect_timeout: Duration,
+    /// Queue that its calls wait in.
+    pub queue: Option<String>,
+    /// How long results may be served again; applies to tools that say they only read.
+    pub cache_ttl: Option<Duration>,
+    /// Bound on one message from the server, in bytes.
+    pub max_message_bytes: usize,
+    /// Whether its hints may loosen policy.
+    pub trusted: bool,
+}
+
+impl McpServerSpec {
+    /// A server with default settings, its name also its namespace.
+    pub fn new(name: impl Into<String>, transport: McpTransport) -> Self {
+        let name = name.into();
+        Self {
+            namespace: name.clone(),
+            name,
+            transport,
+            tools_allowed: Vec::new(),
+            tools_denied: Vec::new(),
+            request_timeout: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            queue: None,
+            cache_ttl: None,
+            max_message_bytes: MAX_MESSAGE_BYTES,
+            trusted: false,
+        }
+    }
+
+    /// Key of its cached list: changes with what decides which tools it has, and holds no secret value.
+    pub(super) fn manifest_key(&self) -> String {
+        let source = match &self.transport {
+            McpTransport::Stdio { command, args, env, cwd } => {
+                json!({"command": command, "args": args, "env": env.keys().collect::<Vec<_>>(), "cwd": cwd})
+            }
+            McpTransport::Http { url, headers } => json!({"url": url, "headers": headers.keys().collect::<Vec<_>>()}),
+        };
+        format!("mcp:{}", ContentHash::of_value(&json!({"name": self.name, "source": source})))
+    }
+}
+
+/// How a server is reached. `Debug` shows names, never the values of variables and headers.
+#[derive(Clone)]
+pub enum McpTransport {
+    /// A child process that speaks on its standard streams.
+    Stdio {
+        /// Program, looked up in `PATH` unless it has a slash.
+        command: String,
+        /// Arguments.
+        args: Vec<String>,
+        /// Variables set over the inherited ones; values may be secret.
+        env: BTreeMap<String, String>,
+        /// Working directory; `None` inherits ours.
+        cwd: Option<PathBuf>,
+    },
+    /// Streamable HTTP. Private addresses are allowed: the operator wrote the URL.
+    Http {
+        /// The endpoint, often with the path `/mcp`.
+        url: String,
+        /// Sent with every request, to this origin only; values may be secret.
+        headers: BTreeMap<String, String>,
+    },
+}
+
+impl fmt::Debug for McpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio { command, args, env, cwd } => f
+                .debug_struct("Stdio")
+                .field("command", command)
+                .field("args", args)
+                .field("env", &env.keys())
+                .field("cwd", cwd)
+                .finish(),
+            Self::Http { url, headers } => {
+                f.debug_struct("Http").field("url", url).field("headers", &headers.keys()).finish()
+            }
+        }
+    }
+}
+
+/// What a provider of the house gets.
+#[derive(Clone)]
+pub struct McpDeps {
+    /// Keeps tool lists between runs.
+    pub manifests: Arc<dyn ManifestCache>,
+    /// Takes warnings.
+    pub events: Arc<dyn EventSink>,
+}
+
+impl fmt::Debug for McpDeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpDeps").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(url: &str, headers: &[(&str, &str)]) -> McpServerSpec {
+        let headers = headers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        McpServerSpec::new("s", McpTransport::Http { url: url.into(), headers })
+    }
+
+    #[test]
+    fn the_manifest_key_ignores_secret_values_and_filters() {
+        let one = http("http://a/mcp", &[("Authorization", "one")]);
+        let mut two = http("http://a/mcp", &[("Authorization", "two")]);
+        two.tools_denied = vec!["x".into()];
+        assert_eq!(one.manifest_key(), two.manifest_key());
+        assert_ne!(one.manifest_key(), http("http://b/mcp", &[("Authorization", "one")]).manifest_key());
+        assert!(!format!("{one:?}").contains("\"one\""));
+    }
+}

@@ -1,0 +1,290 @@
+//! The client: routes, checks and redirects.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, USER_AGENT};
+use http::{HeaderMap, Method, StatusCode};
+use url::{Origin, Url};
+
+use super::address::AddressPolicy;
+use super::error::NetError;
+use super::proxy::ProxySettings;
+use super::resolve::{DialResolver, HostResolver, Reach, SystemResolver, resolve_public};
+use super::response::{Bounds, HttpResponse};
+
+/// Redirects followed for one request.
+const MAX_REDIRECTS: usize = 5;
+/// Bound on name resolution, connection and TLS handshake together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle connections kept for each host.
+const MAX_IDLE_PER_HOST: usize = 8;
+/// Headers that go along to another origin: they describe the request and grant nothing.
+const HARMLESS_HEADERS: [http::HeaderName; 4] = [ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, USER_AGENT];
+
+/// What surrounds a client. The default is the machine's own.
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// Resolves names.
+    pub resolver: Arc<dyn HostResolver>,
+    /// Proxies.
+    pub proxies: ProxySettings,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self { resolver: Arc::new(SystemResolver), proxies: ProxySettings::from_env() }
+    }
+}
+
+impl std::fmt::Debug for HttpOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpOptions").field("proxies", &self.proxies).finish_non_exhaustive()
+    }
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct HttpRequest {
+    /// Method.
+    pub method: Method,
+    /// Target, `http` or `https`.
+    pub url: Url,
+    /// Headers. Only `Accept`, `Accept-Language`, `Content-Type` and `User-Agent` follow a redirect to
+    /// another origin.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: Option<Bytes>,
+}
+
+impl HttpRequest {
+    /// A GET without headers.
+    #[must_use]
+    pub fn get(url: Url) -> Self {
+        Self { method: Method::GET, url, headers: HeaderMap::new(), body: None }
+    }
+}
+
+/// An HTTP client under one address policy. Cheap until its first request: TLS and connection pools are
+/// built then. Share it, so that connections are.
+#[derive(Debug)]
+pub struct HttpClient {
+    policy: AddressPolicy,
+    options: HttpOptions,
+    pools: [OnceLock<reqwest::Client>; 3],
+}
+
+/// How a request travels. Each way has a pool of its own: a connection that was opened for an exempt host
+/// is never used for a checked one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// Straight, to addresses that are checked as they are dialled.
+    Checked,
+    /// Straight, to any address.
+    Exempt,
+    /// Through the proxy.
+    Proxied,
+}
+
+/// What is done about redirects inside a pool.
+#[derive(Debug, Clone, Copy)]
+enum Redirects {
+    /// Left to [`HttpClient::send`], which checks each.
+    Returned,
+    /// Followed within one origin.
+    SameOrigin,
+}
+
+impl HttpClient {
+    /// A client.
+    #[must_use]
+    pub fn new(policy: AddressPolicy, options: HttpOptions) -> Self {
+        Self { policy, options, pools: Default::default() }
+    }
+
+    /// Its policy.
+    #[must_use]
+    pub fn policy(&self) -> &AddressPolicy {
+        &self.policy
+    }
+
+    /// Sends a request, follows at most five redirects, and returns the head of the response.
+    ///
+    /// A redirect is checked like the request itself. Within one origin everything goes along; to another
+    /// origin only headers that grant nothing do, and a request with a body is not repeated there.
+    /// 301, 302 and 303 turn a POST into a GET, as RFC 9110 section 15.4 lets them.
+    ///
+    /// # Errors
+    /// [`NetError`]; a status that says failure is none.
+    pub async fn send(&self, mut request: HttpRequest, bounds: Bounds<'_>) -> Result<HttpResponse, NetError> {
+        let mut acted = false;
+        for _ in 0..=MAX_REDIRECTS {
+            let response = match bounds.run(self.send_once(&request)).await? {
+                Ok(response) => response,
+                // An earlier request had its effect, so this is no longer a call that never ran.
+                Err(error) if acted => {
+                    return Err(NetError::Redirect { host: authority(&request.url), reason: error.to_string() });
+                }
+                Err(error) => return Err(error),
+            };
+            let Some(next) = redirect_target(&request.url, &response)? else {
+                return Ok(HttpResponse::new(response, authority(&request.url)));
+            };
+            acted |= !request.method.is_safe();
+            request = redirected(request, next, response.status())?;
+        }
+        Err(NetError::Redirect {
+            host: authority(&request.url),
+            reason: format!("there were more than {MAX_REDIRECTS}"),
+        })
+    }
+
+    /// A client of its own for one origin, for libraries that bring their own requests: checked like
+    /// [`HttpClient::send`], redirects followed within the origin only. Requests to other origins are not
+    /// checked ahead, so it must not be used for them.
+    ///
+    /// # Errors
+    /// [`NetError`] when `url` is refused or the client cannot be built.
+    pub async fn client_for(&self, url: &Url) -> Result<reqwest::Client, NetError> {
+        let route = self.route(url).await?;
+        self.build(route, Redirects::SameOrigin)
+    }
+
+    async fn send_once(&self, request: &HttpRequest) -> Result<reqwest::Response, NetError> {
+        let client = self.pool(self.route(&request.url).await?)?;
+        let mut builder = client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
+        if let Some(body) = &request.body {
+            builder = builder.body(body.clone());
+        }
+        builder.send().await.map_err(|error| NetError::from_reqwest(error, authority(&request.url)))
+    }
+
+    /// Checks what can be checked before dialling, and says how to go.
+    async fn route(&self, url: &Url) -> Result<Route, NetError> {
+        let unusable = |reason: &str| Err(NetError::Url { url: without_secrets(url), reason: reason.to_owned() });
+        if !matches!(url.scheme(), "http" | "https") {
+            return unusable("only http and https are spoken");
+        }
+        let Some(host) = url.host_str() else { return unusable("it has no host") };
+        let proxied = self.options.proxies.covers(url);
+        if self.policy.exempts(url) {
+            return Ok(if proxied { Route::Proxied } else { Route::Exempt });
+        }
+        if let Some(kind) = AddressPolicy::refuses_literal(url) {
+            return Err(NetError::Refused { target: authority(url), reason: format!("it is {kind}") });
+        }
+        if !proxied {
+            return Ok(Route::Checked);
+        }
+        if url.domain().is_some() {
+            // The proxy will resolve the name, so this is the only look at it that we get.
+            let resolved = tokio::time::timeout(CONNECT_TIMEOUT, resolve_public(&*self.options.resolver, host)).await;
+            match resolved {
+                Ok(Ok(_)) => {}
+                Ok(Err(refused @ NetError::Refused { .. })) => return Err(refused),
+                Ok(Err(_)) | Err(_) => {
+                    let reason = "a proxy would resolve it, and it cannot be checked because it does not resolve here";
+                    return Err(NetError::Refused { target: authority(url), reason: reason.to_owned() });
+                }
+            }
+        }
+        Ok(Route::Proxied)
+    }
+
+    fn pool(&self, route: Route) -> Result<&reqwest::Client, NetError> {
+        let pool = &self.pools[route as usize];
+        if let Some(client) = pool.get() {
+            return Ok(client);
+        }
+        let client = self.build(route, Redirects::Returned)?;
+        Ok(pool.get_or_init(|| client))
+    }
+
+    fn build(&self, route: Route, redirects: Redirects) -> Result<reqwest::Client, NetError> {
+        super::install_tls();
+        let reach = if route == Route::Checked { Reach::Public } else { Reach::Any };
+        let builder = reqwest::Client::builder()
+            .user_agent(concat!("toolwright/", env!("CARGO_PKG_VERSION")))
+            .redirect(match redirects {
+                Redirects::Returned => reqwest::redirect::Policy::none(),
+                Redirects::SameOrigin => same_origin_redirects(),
+            })
+            .referer(false)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+            .tcp_nodelay(true)
+            .no_proxy()
+            .dns_resolver(DialResolver { resolver: Arc::clone(&self.options.resolver), reach });
+        let builder = if route == Route::Proxied { self.options.proxies.apply(builder)? } else { builder };
+        builder.build().map_err(|error| NetError::Setup(error.without_url().to_string()))
+    }
+}
+
+fn same_origin_redirects() -> reqwest::redirect::Policy {
+    reqwest::redirect::Policy::custom(|attempt| {
+        let same = attempt.previous().last().is_some_and(|previous| previous.origin() == attempt.url().origin());
+        if same && attempt.previous().len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
+    })
+}
+
+/// Where `response` redirects to, if it does.
+fn redirect_target(from: &Url, response: &reqwest::Response) -> Result<Option<Url>, NetError> {
+    let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let Some(location) = response.headers().get(LOCATION).filter(|_| redirects) else { return Ok(None) };
+    let target = location.to_str().ok().and_then(|location| from.join(location).ok());
+    match target {
+        Some(url) => Ok(Some(url)),
+        None => Err(NetError::Redirect { host: authority(from), reason: "its Location is not a URL".to_owned() }),
+    }
+}
+
+/// The request that a redirect asks for.
+fn redirected(mut request: HttpRequest, next: Url, status: StatusCode) -> Result<HttpRequest, NetError> {
+    let rewrites = match status {
+        StatusCode::SEE_OTHER => request.method != Method::HEAD,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => request.method == Method::POST,
+        _ => false,
+    };
+    if rewrites {
+        request.method = Method::GET;
+        request.body = None;
+        request.headers.remove(CONTENT_TYPE);
+        request.headers.remove(CONTENT_LENGTH);
+    }
+    if !same_origin(&request.url, &next) {
+        if request.body.is_some() {
+            let reason = format!("it would carry the request's body to {}", authority(&next));
+            return Err(NetError::Redirect { host: authority(&request.url), reason });
+        }
+        let headers = std::mem::take(&mut request.headers);
+        request.headers = headers
+            .iter()
+            .filter(|(name, _)| HARMLESS_HEADERS.contains(name))
+            .map(|(n, v)| (n.clone(), v.clone()))
+            .collect();
+    }
+    request.url = next;
+    Ok(request)
+}
+
+fn same_origin(a: &Url, b: &Url) -> bool {
+    matches!(a.origin(), Origin::Tuple(..)) && a.origin() == b.origin()
+}
+
+/// Host and port of a URL, for messages.
+fn authority(url: &Url) -> String {
+    let host = url.host_str().unwrap_or("nowhere");
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// A URL that may be shown: no credentials, no query, no fragment.
+pub(super) fn without_secrets(url: &Url) -> String {
+    let mut shown = url.clone();
+    // These fail only for URLs that cannot have credentials.
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.set_query(None);
+    shown.set_fragment(None);
+    shown.to_string()
+}

@@ -1,0 +1,40 @@
+//! Where there is no subreaper: a process group of its own, killed as a whole. What leaves the group, or
+//! runs when the gateway is killed with SIGKILL, is not reached.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Child;
+
+/// Kills the group when dropped.
+#[derive(Debug)]
+pub(super) struct Lifeline(Option<Pid>);
+
+impl Lifeline {
+    pub(super) fn request_end(&self) {
+        self.send(Signal::TERM);
+    }
+
+    /// An error means that the group is gone.
+    fn send(&self, signal: Signal) {
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        self.send(Signal::KILL);
+    }
+}
+
+/// Starts `command` as the leader of a process group.
+pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Lifeline)> {
+    command.process_group(0);
+    let child = tokio::process::Command::from(command).spawn()?;
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    Ok((child, Lifeline(group)))
+}

@@ -1,0 +1,248 @@
+//! Supervised child processes, for commands and for MCP servers on stdio.
+//!
+//! A child is a tree: the command and whatever it starts. The tree ends with the command (what a command
+//! leaves in the background ends when the command does), when the [`SupervisedChild`] is dropped, and, on
+//! Linux, when this process dies, even by SIGKILL; processes that called setsid(2) included.
+
+mod error;
+#[cfg(not(target_os = "linux"))]
+mod group;
+#[cfg(target_os = "linux")]
+mod watcher;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+#[cfg(not(target_os = "linux"))]
+use group::{Lifeline, spawn as spawn_below};
+#[cfg(target_os = "linux")]
+use watcher::{Lifeline, spawn as spawn_below};
+
+pub use error::SpawnError;
+
+/// How long a killed tree may take to be gone before its end is no longer waited for.
+const KILL_BOUND: Duration = Duration::from_secs(8);
+
+/// What the command reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stdin {
+    /// Nothing: end of file at once.
+    #[default]
+    Null,
+    /// What is written to [`SupervisedChild::stdin`].
+    Piped,
+}
+
+/// Where the command's two output streams go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// A pipe each.
+    #[default]
+    Separate,
+    /// Both into the pipe of standard output, in the order in which they are written.
+    Merged,
+}
+
+/// A command to be run under supervision.
+#[derive(Debug)]
+pub struct SupervisedCommand {
+    program: OsString,
+    command: Command,
+    directory: Option<PathBuf>,
+    stdin: Stdin,
+    output: Output,
+}
+
+impl SupervisedCommand {
+    /// Runs `program`, looked up in `PATH` unless it contains a slash. Inherits the environment and the
+    /// working directory; reads nothing.
+    pub fn new(program: impl Into<OsString>) -> Self {
+        let program = program.into();
+        Self {
+            command: Command::new(&program),
+            program,
+            directory: None,
+            stdin: Stdin::default(),
+            output: Output::default(),
+        }
+    }
+
+    /// Appends arguments.
+    #[must_use]
+    pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets variables over the inherited ones.
+    #[must_use]
+    pub fn envs(mut self, variables: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>) -> Self {
+        self.command.envs(variables);
+        self
+    }
+
+    /// Takes one inherited variable away.
+    #[must_use]
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Inherits no variable and forgets those set so far.
+    #[must_use]
+    pub fn env_clear(mut self) -> Self {
+        self.command.env_clear();
+        self
+    }
+
+    /// Runs in this directory. A relative program path is looked up from there.
+    #[must_use]
+    pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
+        self.command.current_dir(&directory);
+        self.directory = Some(directory);
+        self
+    }
+
+    /// What it reads.
+    #[must_use]
+    pub fn stdin(mut self, stdin: Stdin) -> Self {
+        self.stdin = stdin;
+        self
+    }
+
+    /// Where it writes.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Starts it. Must be called inside a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`SpawnError`] tells what is missing apart, with a remedy; nothing is left running.
+    pub fn spawn(mut self) -> Result<SupervisedChild, SpawnError> {
+        let (program, directory) = (self.program, self.directory);
+        let explain = |error: io::Error| SpawnError::explain(&program, directory.as_deref(), error);
+        self.command.stdin(match self.stdin {
+            Stdin::Null => Stdio::null(),
+            Stdin::Piped => Stdio::piped(),
+        });
+        let merged = match self.output {
+            Output::Separate => {
+                self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                None
+            }
+            Output::Merged => {
+                let (reader, writer) = io::pipe().map_err(explain)?;
+                self.command.stdout(writer.try_clone().map_err(explain)?).stderr(writer);
+                Some(std::process::ChildStdout::from(OwnedFd::from(reader)))
+            }
+        };
+        let merged = merged.map(ChildStdout::from_std).transpose().map_err(explain)?;
+        let (mut child, lifeline) = spawn_below(self.command).map_err(explain)?;
+        Ok(SupervisedChild {
+            stdin: child.stdin.take(),
+            stdout: merged.or_else(|| child.stdout.take()),
+            stderr: child.stderr.take(),
+            child,
+            lifeline: Some(lifeline),
+        })
+    }
+}
+
+/// A running tree. Dropping it kills the tree; the kill is not waited for.
+#[derive(Debug)]
+pub struct SupervisedChild {
+    /// Takes what the command reads, when it is [`Stdin::Piped`]. Drop it to give end of file.
+    pub stdin: Option<ChildStdin>,
+    /// What the command writes. Ends when the command does, whoever else holds the pipe.
+    pub stdout: Option<ChildStdout>,
+    /// What the command writes to standard error; `None` for [`Output::Merged`].
+    pub stderr: Option<ChildStderr>,
+    child: Child,
+    lifeline: Option<Lifeline>,
+}
+
+impl SupervisedChild {
+    /// Process id of the tree's root, for logs: on Linux that of the watcher, whose child is the command.
+    /// `None` once it has been waited for.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits for the end of the command and of its tree. Cancel-safe; may be called again. Read the
+    /// output meanwhile: a full pipe keeps the command from ending.
+    ///
+    /// # Errors
+    /// Of the operating system; none is known to occur.
+    pub async fn wait(&mut self) -> io::Result<Exit> {
+        let status = self.child.wait().await?;
+        Ok(status.into())
+    }
+
+    /// Asks the command's process group to end (SIGTERM), kills the tree after `grace`, and waits for its
+    /// end, at most `grace` and some seconds. Standard input is closed first.
+    ///
+    /// # Errors
+    /// Of the operating system, or `TimedOut` when something in the tree cannot be killed.
+    pub async fn terminate(&mut self, grace: Duration) -> io::Result<Exit> {
+        self.stdin = None;
+        if let Some(lifeline) = &self.lifeline {
+            lifeline.request_end();
+        }
+        if let Ok(ended) = tokio::time::timeout(grace, self.wait()).await {
+            return ended;
+        }
+        self.kill_tree();
+        tokio::time::timeout(KILL_BOUND, self.wait()).await?
+    }
+
+    /// Kills the whole tree at once, without waiting: see [`SupervisedChild::wait`].
+    pub fn kill_tree(&mut self) {
+        self.lifeline = None;
+    }
+}
+
+/// How a command ended: exactly one of the two is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// Signal that killed it.
+    pub signal: Option<i32>,
+}
+
+impl Exit {
+    /// Whether it ended with code 0.
+    #[must_use]
+    pub fn success(self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        Self { code: status.code(), signal: status.signal() }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code, self.signal) {
+            (Some(code), _) => write!(f, "exit code {code}"),
+            (None, Some(signal)) => write!(f, "killed by signal {signal}"),
+            (None, None) => f.write_str("ended in an unknown way"),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The process between the gateway and a command, so that nothing a command starts outlives the
+//! gateway, not even when the gateway is killed with SIGKILL.
+//!
+//! ```text
+//! gateway ── lifeline (pipe) ──▶ watcher (subreaper) ──▶ command ──▶ whatever it starts
+//! ```
+//!
+//! The watcher is the forked child itself: instead of running the command it forks once more, lets that
+//! process run it, and stays behind with nothing open but the read end of the lifeline. Because it is a
+//! subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), descendants that daemonise or call setsid(2) become its
+//! children when their parent ends: its list of children always leads to the whole tree. The kernel closes
+//! the lifeline when the gateway ends, however it ends.
+//!
+//! It ends the tree as soon as the command has ended or the lifeline is closed, and then ends the way the
+//! command did (same exit code, same signal), so the gateway's own `wait` sees the command's status.
+//!
+//! Limits: without `/proc/thread-self/children` (no procfs mounted) only the command's process group is
+//! killed; a process that changed its user (sudo) cannot be killed. The watcher is a fork of the gateway:
+//! it shares its memory copy-on-write.
+#![expect(unsafe_code, reason = "the split happens between fork and exec, where only raw system calls are allowed")]
+
+use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::ptr;
+
+use libc::{c_int, pid_t};
+use tokio::process::Child;
+
+/// How long the watcher keeps killing before it gives up on what does not die (uninterruptible sleep,
+/// another user's process).
+const KILL_SECONDS: libc::time_t = 5;
+
+/// The gateway's end of the pipe: while it is open, the command may run.
+#[derive(Debug)]
+pub(super) struct Lifeline(PipeWriter);
+
+impl Lifeline {
+    /// Has the watcher send SIGTERM to the command's process group. A watcher that is gone needs none.
+    pub(super) fn request_end(&self) {
+        // One byte into an empty pipe: it cannot block.
+        let _ = (&self.0).write(&[libc::SIGTERM as u8]);
+    }
+}
+
+/// Starts `command` below a watcher. The child's pid and exit status are the watcher's, which ends as the
+/// command did and after everything the command has started.
+pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Lifeline)> {
+    let (theirs, ours) = io::pipe()?;
+    split_before_exec(&mut command, theirs);
+    let child = tokio::process::Command::from(command).spawn()?;
+    Ok((child, Lifeline(ours)))
+}
+
+fn split_before_exec(command: &mut Command, lifeline: PipeReader) {
+    // SAFETY: the hook runs in the forked child of a process with many threads, where other threads' locks
+    // may be held for ever. `split` therefore makes system calls only: it allocates nothing, takes no lock,
+    // cannot panic, and touches no memory that another thread may have left half written.
+    unsafe { command.pre_exec(move || split(lifeline.as_raw_fd())) };
+}
+
+/// Becomes the watcher (and never returns), or the process that goes on to exec the command.
+fn split(lifeline: RawFd) -> io::Result<()> {
+    // SAFETY: plain system calls on values of this stack frame; signal sets are initialised by `sigfillset`
+    // and `sigemptyset` before they are read.
+    unsafe {
+        // No controlling terminal: a command must not prompt on the user's screen or get its Ctrl-C.
+        libc::setsid();
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+
+        let (mut all, mut child_only, mut inherited) = (empty_set(), empty_set(), empty_set());
+        libc::sigfillset(&mut all);
+        libc::sigaddset(&mut child_only, libc::SIGCHLD);
+        // Blocked before there is a child: its end stays pending until the watcher reads `signals`.
+        check(libc::sigprocmask(libc::SIG_SETMASK, &all, &mut inherited))?;
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        let signals = check(libc::signalfd(-1, &child_only, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
+
+        match fork()? {
+            0 => {
+                libc::setpgid(0, 0);
+                // Should the watcher itself be killed, at least the command goes with it.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                check(libc::sigprocmask(libc::SIG_SETMASK, &inherited, ptr::null_mut()))?;
+                Ok(())
+            }
+            command => watch(command, lifeline, signals),
+        }
+    }
+}
+
+/// fork(2) without the handlers that libc runs around it, which are not safe here.
+///
+/// # Safety
+/// As for fork(2) in a forked child: only async-signal-safe calls may follow in either process.
+unsafe fn fork() -> io::Result<pid_t> {
+    let flags = libc::c_long::from(libc::SIGCHLD);
+    // SAFETY: no flag shares memory or asks for a new stack, so all pointers may be null; s390x alone takes
+    // the stack first.
+    let pid = unsafe {
+        if cfg!(target_arch = "s390x") {
+            libc::syscall(libc::SYS_clone, 0, flags, 0, 0, 0)
+        } else {
+            libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0)
+        }
+    };
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid as pid_t) }
+}
+
+/// The life of the watcher.
+///
+/// # Safety
+/// Only in the forked child, with SIGCHLD blocked and readable from `signals`: closes every file
+/// descriptor and ends the process.
+unsafe fn watch(command: pid_t, lifeline: RawFd, signals: RawFd) -> ! {
+    // SAFETY: system calls on descriptors that this process owns alone, and on strings with a static
+    // lifetime. The two descriptors are above 1, which the standard streams occupy.
+    unsafe {
+        // Both sides set the group, so that it exists whoever runs first.
+        libc::setpgid(command, command);
+        libc::prctl(libc::PR_SET_NAME, c"tw-watcher".as_ptr());
+        libc::chdir(c"/".as_ptr());
+        // Nothing else may stay open: not the command's pipes, whose readers wait for their end, not the
+        // pipe through which exec reports failure, and not other commands' lifelines.
+        libc::dup2(lifeline, LIFELINE);
+        libc::dup2(signals, SIGNALS);
+        close_from(SIGNALS + 1);
+
+        let mut ended = wait_for_end(command);
+        end_tree(command, &mut ended);
+        end_like(ended)
+    }
+}
+
+const LIFELINE: RawFd = 0;
+const SIGNALS: RawFd = 1;
+
+/// Waits until the command has ended, whose status is returned, or the lifeline is closed.
+///
+/// # Safety
+/// Only in the watcher, after its descriptors are in place.
+unsafe fn wait_for_end(command: pid_t) -> Option<c_int> {
+    let mut ended = None;
+    loop {
+        let mut sources = [readable(LIFELINE), readable(SIGNALS)];
+        // SAFETY: `sources` and `signal` outlive the calls that fill them.
+        unsafe {
+            if libc::poll(sources.as_mut_ptr(), 2, -1) < 0 {
+                return None;
+            }
+            if sources[0].revents != 0 {
+                let mut signal = 0u8;
+                match libc::read(LIFELINE, (&raw mut signal).cast(), 1) {
+                    1 => libc::kill(-command, c_int::from(signal)),
+                    _ => return None,
+                };
+            }
+            drain_signals();
+            if !reap(command, &mut ended) || ended.is_some() {
+                return ended;
+            }
+        }
+    }
+}
+
+/// Kills until nothing is left or the time is up. Each round kills the watcher's children; theirs become
+/// its own and are met in the next round.
+///
+/// # Safety
+/// Only in the watcher.
+unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>) {
+    // SAFETY: `source` outlives the call; pids come from the kernel's list of this process's own children,
+    // which cannot be reused before they are reaped here.
+    unsafe {
+        let give_up = seconds() + KILL_SECONDS;
+        loop {
+            if !kill_children() {
+                libc::kill(-command, libc::SIGKILL);
+            }
+            if !reap(command, ended) || seconds() > give_up {
+                return;
+            }
+            let mut source = readable(SIGNALS);
+            libc::poll(&raw mut source, 1, 10);
+            drain_signals();
+        }
+    }
+}
+
+/// Ends this process as the command ended. A command that could not be reaped counts as killed.
+///
+/// # Safety
+/// Only in the watcher.
+unsafe fn end_like(ended: Option<c_int>) -> ! {
+    let status = ended.unwrap_or(libc::SIGKILL);
+    // SAFETY: plain system calls; the signal set is a value of this frame.
+    unsafe {
+        if libc::WIFEXITED(status) {
+            libc::_exit(libc::WEXITSTATUS(status));
+        }
+        let signal = libc::WTERMSIG(status);
+        let mut set = empty_set();
+        libc::sigaddset(&mut set, signal);
+        // The command has dumped its core; this copy of the gateway must not.
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::kill(libc::getpid(), signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+        libc::_exit(128 + signal)
+    }
+}
+
+/// Reaps whatever has ended; notes the command's status. `false` when no child is left.
+///
+/// # Safety
+/// Only in the watcher: takes the status of every child.
+unsafe fn reap(command: pid_t, ended: &mut Option<c_int>) -> bool {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
+            0 => return true,
+            pid if pid < 0 => return false,
+            pid if pid == command => *ended = Some(status),
+            _ => {}
+        }
+    }
+}
+
+/// SIGKILL to every child of this process. `false` when the kernel does not list them.
+///
+/// # Safety
+/// Only in the watcher.
+unsafe fn kill_children() -> bool {
+    // SAFETY: reads into a buffer of this frame, at most its length.
+    unsafe {
+        let list = libc::open(c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if list < 0 {
+            return false;
+        }
+        let mut buffer = [0u8; 1024];
+        let mut pid: pid_t = 0;
+        loop {
+            let read = libc::read(list, buffer.as_mut_ptr().cast(), buffer.len());
+            if read <= 0 {
+                break;
+            }
+            for byte in buffer.iter().take(read as usize) {
+                // The format is "PID PID … ", so a number that is cut between two reads just goes on.
+                if byte.is_ascii_digit() {
+                    pid = pid.wrapping_mul(10).wrapping_add(pid_t::from(byte - b'0'));
+                } else {
+                    if pid > 1 {
+                        libc::kill(pid, libc::SIGKILL);
+                    }
+                    pid = 0;
+                }
+            }
+        }
+        libc::close(list);
+        true
+    }
+}
+
+/// # Safety
+/// Only in the watcher: closes every descriptor from `first` on, whoever owns it.
+unsafe fn close_from(first: RawFd) {
+    // SAFETY: plain system calls.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, c_int::MAX, 0) == 0 {
+            return;
+        }
+        // Kernels before 5.9. The bound keeps an unlimited RLIMIT_NOFILE from taking minutes.
+        let last = libc::sysconf(libc::_SC_OPEN_MAX).clamp(256, 65_536) as RawFd;
+        for descriptor in first..last {
+            libc::close(descriptor);
+        }
+    }
+}
+
+/// # Safety
+/// `SIGNALS` must be a non-blocking signalfd.
+unsafe fn drain_signals() {
+    let mut buffer = [0u8; 512];
+    // SAFETY: reads into a buffer of this frame, at most its length.
+    while unsafe { libc::read(SIGNALS, buffer.as_mut_ptr().cast(), buffer.len()) } > 0 {}
+}
+
+fn seconds() -> libc::time_t {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec
+}
+
+fn empty_set() -> libc::sigset_t {
+    // SAFETY: an all-zero `sigset_t` is a valid value, and `sigemptyset` makes it a meaningful one.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        set
+    }
+}
+
+fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

@@ -1,0 +1,253 @@
+//! Request bodies.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::error::Complaint;
+use super::query::{Style, append_pairs, encode};
+use super::template::{Parameter, Rendered, Template, plain_text};
+
+/// Bound on nesting of a body template.
+const MAX_DEPTH: usize = 64;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// A compiled body.
+#[derive(Debug, Clone)]
+pub(super) enum BodyTemplate {
+    Json(JsonTemplate),
+    /// Pairs of a form.
+    Form(Vec<(String, JsonTemplate)>),
+    /// Text; in a form values are encoded.
+    Text {
+        template: Template,
+        form: bool,
+    },
+}
+
+/// JSON with templates for strings.
+#[derive(Debug, Clone)]
+pub(super) enum JsonTemplate {
+    Fixed(Value),
+    Text(Template),
+    List(Vec<JsonTemplate>),
+    Object(Vec<(String, JsonTemplate)>),
+}
+
+impl BodyTemplate {
+    /// Compiles a body for the content type that the headers state, if they do.
+    ///
+    /// # Errors
+    /// What is wrong, with the path inside the body.
+    pub(super) fn compile(body: &Value, content_type: Option<&str>, schema: &Value) -> Result<Self, Complaint> {
+        let content_type =
+            content_type.map(|value| value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+        let form = content_type.as_deref() == Some(FORM);
+        let json = content_type.as_deref().is_none_or(|value| value == "application/json" || value.ends_with("+json"));
+        match body {
+            Value::Object(members) if form => {
+                let pairs = members.iter().map(|(name, value)| {
+                    Ok((name.clone(), JsonTemplate::compile(value, &format!("body.{name}"), schema, 0)?))
+                });
+                Ok(Self::Form(pairs.collect::<Result<_, Complaint>>()?))
+            }
+            Value::String(text) => {
+                let template = Template::compile(text, "body", schema)?;
+                let looks_like_json = text.trim_start().starts_with(['{', '[']);
+                if json && looks_like_json {
+                    return Self::compile_json_text(text, schema);
+                }
+                let alone = template.segments.len() == 1 && template.literal().is_none();
+                if json && (alone || content_type.is_some()) {
+                    return Ok(Self::Json(JsonTemplate::Text(template)));
+                }
+                Ok(Self::Text { template, form })
+            }
+            _ if json => Ok(Self::Json(JsonTemplate::compile(body, "body", schema, 0)?)),
+            _ => Err(Complaint::new("body", "a body of this Content-Type is a string")),
+        }
+    }
+
+    /// JSON that was written as text: parsed now, so that no value can break out of its place.
+    fn compile_json_text(text: &str, schema: &Value) -> Result<Self, Complaint> {
+        let parsed: Value = serde_json::from_str(text).map_err(|error| {
+            Complaint::new(
+                "body",
+                format!("it looks like JSON and does not parse ({error}): quote each placeholder (one that is alone in its quotes keeps its type), or write the body as YAML"),
+            )
+        })?;
+        Ok(Self::Json(JsonTemplate::compile(&parsed, "body", schema, 0)?))
+    }
+
+    /// The content type to state when the headers do not.
+    pub(super) fn content_type(&self) -> &'static str {
+        match self {
+            Self::Json(_) => "application/json",
+            Self::Form(_) | Self::Text { form: true, .. } => FORM,
+            Self::Text { form: false, .. } => "text/plain; charset=utf-8",
+        }
+    }
+
+    /// The body with the arguments in it; `None` when all of it is an optional argument that is absent.
+    ///
+    /// # Errors
+    /// A message that names a missing required argument.
+    pub(super) fn render(&self, arguments: &Value) -> Result<Option<Bytes>, String> {
+        Ok(match self {
+            Self::Json(template) => template.render(arguments)?.map(|value| value.to_string().into()),
+            Self::Form(members) => {
+                let mut pairs = Vec::new();
+                for (name, template) in members {
+                    if let Some(value) = template.render(arguments)? {
+                        append_pairs(&mut pairs, name, &value, Style::Form, None);
+                    }
+                }
+                Some(pairs.join("&").into())
+            }
+            Self::Text { template, form: true } => {
+                template.render_text(arguments, str::to_owned, |value| encode(&plain_text(value)))?.map(Bytes::from)
+            }
+            Self::Text { template, form: false } => {
+                template.render_text(arguments, str::to_owned, plain_text)?.map(Bytes::from)
+            }
+        })
+    }
+
+    /// Its placeholders.
+    pub(super) fn parameters(&self) -> Vec<&Parameter> {
+        let mut found = Vec::new();
+        match self {
+            Self::Json(template) => template.collect(&mut found),
+            Self::Form(members) => members.iter().for_each(|(_, template)| template.collect(&mut found)),
+            Self::Text { template, .. } => found.extend(template.parameters()),
+        }
+        found
+    }
+}
+
+impl JsonTemplate {
+    pub(super) fn compile(value: &Value, field: &str, schema: &Value, depth: usize) -> Result<Self, Complaint> {
+        if depth == MAX_DEPTH {
+            return Err(Complaint::new(field, format!("it nests deeper than {MAX_DEPTH} levels")));
+        }
+        Ok(match value {
+            Value::String(text) => {
+                let template = Template::compile(text, field, schema)?;
+                match template.literal() {
+                    Some(_) => Self::Fixed(value.clone()),
+                    None => Self::Text(template),
+                }
+            }
+            Value::Array(items) => Self::List(
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, item)| Self::compile(item, &format!("{field}.{index}"), schema, depth + 1))
+                    .collect::<Result<_, _>>()?,
+            ),
+            Value::Object(members) => Self::Object(
+                members
+                    .iter()
+                    .map(|(name, member)| {
+                        let field = format!("{field}.{name}");
+                        if name.contains("${") {
+                            return Err(Complaint::new(field, "a placeholder cannot be a name; only values can"));
+                        }
+                        Ok((name.clone(), Self::compile(member, &field, schema, depth + 1)?))
+                    })
+                    .collect::<Result<_, _>>()?,
+            ),
+            fixed => Self::Fixed(fixed.clone()),
+        })
+    }
+
+    /// The value; `None` when an optional argument is absent. Members and items without one are left out.
+    pub(super) fn render(&self, arguments: &Value) -> Result<Option<Value>, String> {
+        Ok(match self {
+            Self::Fixed(value) => Some(value.clone()),
+            Self::Text(template) => template.render(arguments)?.map(|rendered| match rendered {
+                Rendered::Value(value) => value.clone(),
+                Rendered::Text(text) => text.into(),
+            }),
+            Self::List(items) => {
+                let mut list = Vec::with_capacity(items.len());
+                for item in items {
+                    list.extend(item.render(arguments)?);
+                }
+                Some(list.into())
+            }
+            Self::Object(members) => {
+                let mut object = Map::new();
+                for (name, member) in members {
+                    if let Some(value) = member.render(arguments)? {
+                        object.insert(name.clone(), value);
+                    }
+                }
+                Some(object.into())
+            }
+        })
+    }
+
+    pub(super) fn collect<'a>(&'a self, found: &mut Vec<&'a Parameter>) {
+        match self {
+            Self::Fixed(_) => {}
+            Self::Text(template) => found.extend(template.parameters()),
+            Self::List(items) => items.iter().for_each(|item| item.collect(found)),
+            Self::Object(members) => members.iter().for_each(|(_, member)| member.collect(found)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema() -> Value {
+        json!({"properties": {"n": {}, "s": {}, "o": {}}, "required": ["s"]})
+    }
+
+    #[test]
+    fn bodies_render_by_type() {
+        let check = |body: Value, content_type: Option<&str>, arguments: Value, expect: &str| {
+            let template = BodyTemplate::compile(&body, content_type, &schema()).expect("compiles");
+            let rendered = template.render(&arguments).expect("renders").unwrap_or_default();
+            assert_eq!(std::str::from_utf8(&rendered), Ok(expect), "{body}");
+        };
+        let arguments = || json!({"n": 1, "s": "a\"b & c"});
+        check(
+            json!({"n": "${parameters.n}", "s": "<${parameters.s}>", "f": [true, "${parameters.o}"]}),
+            None,
+            arguments(),
+            r#"{"n":1,"s":"<a\"b & c>","f":[true]}"#,
+        );
+        check(json!({"o": "${parameters.o}", "k": {"o": "x${parameters.o}"}}), None, arguments(), r#"{"k":{}}"#);
+        check(json!("${parameters.n}"), None, arguments(), "1");
+        check(json!("${parameters.o}"), None, arguments(), "");
+        check(json!(r#"{"s": "${parameters.s}"}"#), None, arguments(), r#"{"s":"a\"b & c"}"#);
+        check(json!("hello ${parameters.s}"), None, arguments(), "hello a\"b & c");
+        check(json!("hello ${parameters.n}"), Some("application/json"), arguments(), "\"hello 1\"");
+        check(
+            json!({"s": "${parameters.s}", "o": "${parameters.o}", "l": [1, 2]}),
+            Some(FORM),
+            arguments(),
+            "s=a%22b%20%26%20c&l=1&l=2",
+        );
+        check(json!("s=${parameters.s}"), Some(FORM), arguments(), "s=a%22b%20%26%20c");
+    }
+
+    #[test]
+    fn bodies_that_cannot_be_meant_are_errors() {
+        for (body, content_type, field, fragment) in [
+            (json!(r#"{"n": ${parameters.n}}"#), None, "body", "quote each placeholder"),
+            (json!({"a": {"${parameters.n}": 1}}), None, "body.a.${parameters.n}", "cannot be a name"),
+            (json!({"a": ["x", "${parameters.z}"]}), None, "body.a.1", "does not declare"),
+            (json!({"a": 1}), Some("text/plain"), "body", "is a string"),
+        ] {
+            let complaint = BodyTemplate::compile(&body, content_type, &schema()).expect_err("refused");
+            assert!(complaint.field == field && complaint.reason.contains(fragment), "{complaint:?}");
+        }
+        let required = BodyTemplate::compile(&json!({"s": "${parameters.s}"}), None, &schema()).expect("compiles");
+        assert!(required.render(&json!({})).expect_err("missing").contains("`s`"));
+    }
+}

@@ -1,0 +1,234 @@
+//! The provider `rest`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{HeaderName, HeaderValue, Method};
+use serde_json::Value;
+use toolwright_core::catalogue::RegistrationError;
+use toolwright_core::{
+    Effects, ErrorKind, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolContext,
+    ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+
+use super::error::RestError;
+use super::reply::Reading;
+use super::request::{RequestTemplate, declaration};
+use super::spec::{ResponseFormat, RestToolSpec};
+use crate::net::{AddressPolicy, Bounds, HttpClient, HttpOptions};
+
+const NAME: &str = "rest";
+const VERSION: &str = "1.0.0";
+/// Bytes of a response that are read unless an entry says otherwise.
+const MAX_BYTES: usize = 2 << 20;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// What holds for every entry that does not say otherwise.
+#[derive(Debug, Clone)]
+pub struct RestOptions {
+    /// Which addresses are open.
+    pub address: AddressPolicy,
+    /// Bytes of a response that are read. Default: 2 MiB.
+    pub max_bytes: usize,
+    /// Resolver and proxies.
+    pub http: HttpOptions,
+}
+
+impl Default for RestOptions {
+    fn default() -> Self {
+        Self { address: AddressPolicy::default(), max_bytes: MAX_BYTES, http: HttpOptions::default() }
+    }
+}
+
+/// The REST tools of the configuration: provider and namespace `rest`, ids `rest:<name>@1.0.0`.
+///
+/// A call that is not GET, HEAD, OPTIONS, PUT or DELETE carries its idempotency key as `Idempotency-Key`;
+/// all carry `traceparent` when there is one; an entry's own header of that name wins.
+///
+/// A definition's `declaration` is method, URL, headers, query and body as written, when the loader kept
+/// the text ([`RestToolSpec::written`]). Otherwise literals of headers, query and body, where a secret may
+/// have been expanded, are left out of it, and changing them does not change the contract.
+pub struct RestProvider {
+    tools: HashMap<String, RestTool>,
+    listed: Vec<Arc<RegisteredTool>>,
+    warnings: Vec<String>,
+}
+
+struct RestTool {
+    request: RequestTemplate,
+    reading: Reading,
+    client: Arc<HttpClient>,
+    /// Where its settings stand, for remedies.
+    settings: String,
+}
+
+impl fmt::Debug for RestProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestProvider").field("tools", &self.listed).finish_non_exhaustive()
+    }
+}
+
+impl RestProvider {
+    /// Compiles the entries, in order. Nothing is connected.
+    ///
+    /// # Errors
+    /// The first entry that is wrong; build entries one at a time to leave out the wrong ones.
+    pub fn new(tools: Vec<(String, RestToolSpec)>, options: &RestOptions) -> Result<Self, RestError> {
+        let mut provider = Self { tools: HashMap::new(), listed: Vec::new(), warnings: Vec::new() };
+        let mut clients: Vec<Arc<HttpClient>> = Vec::new();
+        let mut names: HashMap<ToolId, String> = HashMap::new();
+        for (name, spec) in tools {
+            let (definition, tool) = compile(&name, spec, options, &mut clients)?;
+            if let Some(first) = names.insert(definition.id.clone(), name.clone()) {
+                return Err(RestError::Collision { first, second: name, id: definition.id.to_string() });
+            }
+            provider.warnings.extend(unused(&name, &definition, &tool.request));
+            let registered = RegisteredTool::own_as(definition, &*name)
+                .map_err(|error| RestError::Registration { tool: name.clone(), error })?;
+            provider.listed.push(registered);
+            provider.tools.insert(name, tool);
+        }
+        Ok(provider)
+    }
+
+    /// What an operator should know about the entries, though they work.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+#[async_trait]
+impl Provider for RestProvider {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Rest
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(self.listed.clone())
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        match self.tools.get(call.raw_name) {
+            Some(tool) => tool.call(&call, context).await,
+            None => Err(ToolError::new(
+                ErrorKind::InternalError,
+                format!("the REST provider has no tool `{}`", call.raw_name),
+            )),
+        }
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+impl RestTool {
+    async fn call(&self, call: &ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let mut request = self
+            .request
+            .render(&call.arguments)
+            .map_err(|message| ToolError::new(ErrorKind::InvalidParameters, message))?;
+        let method = request.method.clone();
+        let mut add = |name: HeaderName, value: &str| {
+            if !self.request.sets(&name)
+                && let Ok(value) = HeaderValue::from_str(value)
+            {
+                request.headers.insert(name, value);
+            }
+        };
+        // RFC 9110 section 9.2.2: the other methods are idempotent by themselves.
+        if matches!(method, Method::POST | Method::PATCH) {
+            add(IDEMPOTENCY_KEY, call.idempotency_key);
+        }
+        if let Some(traceparent) = &context.traceparent {
+            add(TRACEPARENT, traceparent);
+        }
+        let response = self.client.send(request, Bounds::of(context)).await;
+        let response = response.map_err(|error| error.into_tool_error(&self.settings))?;
+        self.reading.read(&method, response, context).await.map_err(|error| error.into_tool_error(&self.settings))
+    }
+}
+
+fn compile(
+    name: &str,
+    spec: RestToolSpec,
+    options: &RestOptions,
+    clients: &mut Vec<Arc<HttpClient>>,
+) -> Result<(ToolDefinition, RestTool), RestError> {
+    let registration = |error: RegistrationError| RestError::Registration { tool: name.to_owned(), error };
+    let id = tool_id(name)?;
+    let Some(schema) = &spec.parameters else {
+        return Err(registration(RegistrationError::MissingSchema(id)));
+    };
+    let request = RequestTemplate::compile(&spec, schema).map_err(|complaint| complaint.of_tool(name))?;
+    let policy = AddressPolicy {
+        allow_private: spec.allow_private.unwrap_or(options.address.allow_private),
+        allowed_hosts: spec.allowed_hosts.clone().unwrap_or_else(|| options.address.allowed_hosts.clone()),
+    };
+    let client = match clients.iter().find(|client| *client.policy() == policy) {
+        Some(client) => Arc::clone(client),
+        None => {
+            let client = Arc::new(HttpClient::new(policy, options.http.clone()));
+            clients.push(Arc::clone(&client));
+            client
+        }
+    };
+    let tool = RestTool {
+        reading: Reading {
+            format: spec.response,
+            max_bytes: spec.max_bytes.unwrap_or(options.max_bytes).max(1),
+            structured: spec.output_schema.is_some(),
+        },
+        client,
+        settings: format!("restTools.{name}"),
+        request,
+    };
+    Ok((definition(id, spec, &tool.request.method), tool))
+}
+
+/// `rest:<name>@1.0.0`, with characters that an id cannot have as `_`.
+fn tool_id(name: &str) -> Result<ToolId, RestError> {
+    let id = ToolId::foreign(NAME, name).and_then(|id| ToolId::format(NAME, id.name(), VERSION));
+    id.map_err(|error| RestError::Field { tool: name.to_owned(), field: "name".into(), reason: error.to_string() })
+}
+
+fn definition(id: ToolId, spec: RestToolSpec, method: &Method) -> ToolDefinition {
+    let declaration = declaration(&spec, method);
+    let mut definition = ToolDefinition::new(id, spec.description, spec.parameters);
+    definition.title = spec.title;
+    definition.output_schema = spec.output_schema;
+    definition.effects = spec.effects.unwrap_or(if method.is_safe() { Effects::FETCH } else { Effects::UNKNOWN });
+    definition.tags = spec.tags;
+    definition.aliases = spec.aliases;
+    definition.allowed_roles = spec.allowed_roles;
+    definition.timeout = spec.timeout;
+    definition.queue = spec.queue;
+    definition.cache_ttl = spec.cache;
+    definition.declaration = Some(declaration);
+    if matches!(spec.response, ResponseFormat::Events | ResponseFormat::JsonLines) {
+        definition.capabilities.insert("streaming".into(), Value::Bool(true));
+    }
+    definition
+}
+
+/// Arguments that a model may give and that go nowhere.
+fn unused(name: &str, definition: &ToolDefinition, request: &RequestTemplate) -> Vec<String> {
+    let used = request.parameters();
+    let properties =
+        definition.parameters.as_ref().and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+    properties
+        .into_iter()
+        .flat_map(|properties| properties.keys())
+        .filter(|property| used.iter().all(|parameter| parameter.root() != property.as_str()))
+        .map(|property| format!("restTools.{name}: the parameter `{property}` is not used in url, headers, query or body, so it is never sent"))
+        .collect()
+}

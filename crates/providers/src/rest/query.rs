@@ -1,0 +1,125 @@
+//! Lists and objects in URLs (OpenAPI 3.1, "Style Values" and "Style Examples"), and percent-encoding.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::template::plain_text;
+
+/// All but the unreserved characters of RFC 3986.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// How a list or object is written in a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Style {
+    /// `k=a&k=b` exploded, `k=a,b` not.
+    #[default]
+    #[serde(rename = "form")]
+    Form,
+    /// `k=a%20b`.
+    #[serde(rename = "spaceDelimited", alias = "space_delimited")]
+    SpaceDelimited,
+    /// `k=a%7Cb`.
+    #[serde(rename = "pipeDelimited", alias = "pipe_delimited")]
+    PipeDelimited,
+    /// `k%5Bx%5D=a`, for objects. Objects and lists inside are written likewise.
+    #[serde(rename = "deepObject", alias = "deep_object")]
+    DeepObject,
+}
+
+/// Members inside members that `deepObject` follows; deeper ones are written as JSON.
+const MAX_DEPTH: usize = 8;
+
+/// A text with everything but unreserved characters percent-encoded.
+pub(super) fn encode(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
+}
+
+/// Appends the pairs of one value to `out`, `k=v` each, encoded. An empty list or object has none.
+pub(super) fn append_pairs(out: &mut Vec<String>, key: &str, value: &Value, style: Style, explode: Option<bool>) {
+    let explode = explode.unwrap_or(matches!(style, Style::Form | Style::DeepObject));
+    let pair = |key: &str, value: &Value| format!("{}={}", encode(key), encode(&plain_text(value)));
+    let delimiter = match style {
+        Style::SpaceDelimited => "%20",
+        Style::PipeDelimited => "%7C",
+        Style::Form | Style::DeepObject => ",",
+    };
+    match value {
+        Value::Array(items) if style == Style::DeepObject => deep(out, key, &Value::Array(items.clone()), 0),
+        Value::Object(_) if style == Style::DeepObject => deep(out, key, value, 0),
+        Value::Array(items) if explode => out.extend(items.iter().map(|item| pair(key, item))),
+        Value::Array(items) if !items.is_empty() => {
+            let items: Vec<String> = items.iter().map(|item| encode(&plain_text(item))).collect();
+            out.push(format!("{}={}", encode(key), items.join(delimiter)));
+        }
+        Value::Object(members) if explode => out.extend(members.iter().map(|(name, member)| pair(name, member))),
+        Value::Object(members) if !members.is_empty() => {
+            let members: Vec<String> =
+                members.iter().flat_map(|(name, member)| [encode(name), encode(&plain_text(member))]).collect();
+            out.push(format!("{}={}", encode(key), members.join(delimiter)));
+        }
+        Value::Array(_) | Value::Object(_) => {}
+        scalar => out.push(pair(key, scalar)),
+    }
+}
+
+fn deep(out: &mut Vec<String>, key: &str, value: &Value, depth: usize) {
+    match value {
+        Value::Object(members) if depth < MAX_DEPTH => {
+            for (name, member) in members {
+                deep(out, &format!("{key}[{name}]"), member, depth + 1);
+            }
+        }
+        Value::Array(items) if depth < MAX_DEPTH => {
+            for (index, item) in items.iter().enumerate() {
+                deep(out, &format!("{key}[{index}]"), item, depth + 1);
+            }
+        }
+        leaf => out.push(format!("{}={}", encode(key), encode(&plain_text(leaf)))),
+    }
+}
+
+/// A value in a path, by the style `simple`: `a,b` for a list, `k,v` for an object. Separators inside
+/// items are encoded, so that nothing leaves its segment.
+pub(super) fn path_text(value: &Value) -> String {
+    match value {
+        Value::Array(items) => items.iter().map(|item| encode(&plain_text(item))).collect::<Vec<_>>().join(","),
+        Value::Object(members) => members
+            .iter()
+            .flat_map(|(name, member)| [encode(name), encode(&plain_text(member))])
+            .collect::<Vec<_>>()
+            .join(","),
+        scalar => encode(&plain_text(scalar)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn styles_are_openapis() {
+        let check = |value: Value, style: Style, explode: Option<bool>, expect: &str| {
+            let mut pairs = Vec::new();
+            append_pairs(&mut pairs, "c", &value, style, explode);
+            assert_eq!(pairs.join("&"), expect, "{value} {style:?} {explode:?}");
+        };
+        let list = || json!(["blue", "b k,x"]);
+        let object = || json!({"R": 100, "G": "a&b"});
+        check(json!("é /?&=+"), Style::Form, None, "c=%C3%A9%20%2F%3F%26%3D%2B");
+        check(json!(""), Style::Form, None, "c=");
+        check(json!(1.5), Style::Form, None, "c=1.5");
+        check(list(), Style::Form, None, "c=blue&c=b%20k%2Cx");
+        check(list(), Style::Form, Some(false), "c=blue,b%20k%2Cx");
+        check(list(), Style::SpaceDelimited, None, "c=blue%20b%20k%2Cx");
+        check(list(), Style::PipeDelimited, None, "c=blue%7Cb%20k%2Cx");
+        check(list(), Style::PipeDelimited, Some(true), "c=blue&c=b%20k%2Cx");
+        check(object(), Style::Form, None, "R=100&G=a%26b");
+        check(object(), Style::Form, Some(false), "c=R,100,G,a%26b");
+        check(object(), Style::DeepObject, None, "c%5BR%5D=100&c%5BG%5D=a%26b");
+        check(json!({"a": {"b": [1]}}), Style::DeepObject, None, "c%5Ba%5D%5Bb%5D%5B0%5D=1");
+        check(json!([]), Style::Form, None, "");
+        check(json!([[1, 2], {"a": true}]), Style::Form, None, "c=%5B1%2C2%5D&c=%7B%22a%22%3Atrue%7D");
+    }
+}

@@ -1,0 +1,259 @@
+//! Responses.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::Method;
+use serde_json::Value;
+use toolwright_core::event::Partial;
+use toolwright_core::output::head_and_tail;
+use toolwright_core::{ContentBlock, ToolContext, ToolOutput};
+
+use super::spec::ResponseFormat;
+use crate::net::{Body, Bounds, HttpResponse, MediaType, NetError, decode_text};
+
+/// How much of a failure's body is read and shown.
+const FAILURE_READ: usize = 64 << 10;
+const FAILURE_SHOWN: usize = 4 << 10;
+
+/// How one tool reads responses.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    pub(super) format: ResponseFormat,
+    pub(super) max_bytes: usize,
+    /// Whether JSON is returned as a structured value too: there is a schema for it.
+    pub(super) structured: bool,
+}
+
+impl Reading {
+    /// Reads a response to the end or to a bound.
+    ///
+    /// # Errors
+    /// [`NetError`]; a status that says failure is an output that says so.
+    pub(super) async fn read(
+        &self,
+        method: &Method,
+        response: HttpResponse,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, NetError> {
+        let bounds = Bounds::of(context);
+        let status = response.status();
+        let media_type = response.media_type();
+        let url = response.public_url();
+        let output = if !status.is_success() {
+            let body = response.read(FAILURE_READ, bounds).await?;
+            let shown = if is_text(&body, media_type.as_ref()) {
+                decode_text(&body.bytes, media_type.as_ref())
+            } else {
+                String::new()
+            };
+            ToolOutput::failure(format!("HTTP {status}\n{}", head_and_tail(shown.trim(), FAILURE_SHOWN)).trim_end())
+        } else if *method == Method::HEAD {
+            head(&response)
+        } else if let Some(splitter) = self.splitter(media_type.as_ref()) {
+            self.stream(response, splitter, context).await?
+        } else {
+            let body = response.read(self.max_bytes, bounds).await?;
+            self.whole(&body, media_type.as_ref(), status)
+        };
+        Ok(output
+            .with_extra("status", status.as_u16())
+            .with_extra("url", url)
+            .with_extra("content_type", media_type.map_or(Value::Null, |media_type| media_type.essence.into())))
+    }
+
+    fn splitter(&self, media_type: Option<&MediaType>) -> Option<Splitter> {
+        let essence = media_type.map_or("", |media_type| media_type.essence.as_str());
+        match (self.format, essence) {
+            (ResponseFormat::Events, _) | (ResponseFormat::Auto, "text/event-stream") => Some(Splitter::events()),
+            (ResponseFormat::JsonLines, _)
+            | (
+                ResponseFormat::Auto,
+                "application/x-ndjson" | "application/jsonl" | "application/x-jsonlines" | "application/stream+json",
+            ) => Some(Splitter::lines()),
+            _ => None,
+        }
+    }
+
+    /// Passes each event on as it arrives; the result is all of them, a line each.
+    async fn stream(
+        &self,
+        mut response: HttpResponse,
+        mut splitter: Splitter,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, NetError> {
+        let bounds = Bounds::of(context);
+        let mut items: Vec<String> = Vec::new();
+        let mut room = self.max_bytes;
+        let mut emit = |found: Vec<String>| {
+            for item in found {
+                context.partials.send(Partial::Text(item.clone()));
+                items.push(item);
+            }
+        };
+        let mut cut = false;
+        while let Some(chunk) = response.chunk(bounds).await? {
+            emit(splitter.push(&chunk[..chunk.len().min(room)]));
+            cut = chunk.len() > room;
+            if cut {
+                break;
+            }
+            room -= chunk.len();
+        }
+        emit(splitter.finish());
+        let events = items.len();
+        let mut text = items.join("\n");
+        if cut {
+            text.push_str(&self.cut_note());
+        }
+        Ok(ToolOutput::text(text).with_extra("events", events).with_extra("cut", cut))
+    }
+
+    fn whole(&self, body: &Body, media_type: Option<&MediaType>, status: http::StatusCode) -> ToolOutput {
+        if body.bytes.is_empty() && !body.cut {
+            return ToolOutput::text(format!("HTTP {status}, without a body"));
+        }
+        let essence = media_type.map_or("of no stated type", |media_type| media_type.essence.as_str());
+        if self.format == ResponseFormat::Auto && !is_text(body, media_type) {
+            if essence.starts_with("image/") && !body.cut {
+                let content = vec![ContentBlock::image(BASE64_STANDARD.encode(&body.bytes), essence)];
+                return ToolOutput { content, ..ToolOutput::default() };
+            }
+            let more = if body.cut { " or more" } else { "" };
+            return ToolOutput::text(format!(
+                "HTTP {status}; the body is {essence}, {} bytes{more}: not text, so it is not shown",
+                body.bytes.len()
+            ));
+        }
+        let mut text = decode_text(&body.bytes, media_type);
+        let json = match self.format {
+            ResponseFormat::Json => true,
+            ResponseFormat::Auto => media_type.is_some_and(MediaType::is_json),
+            _ => false,
+        };
+        let mut structured = None;
+        if json && !body.cut {
+            match serde_json::from_str(&text) {
+                Ok(value) => structured = self.structured.then_some(value),
+                Err(error) if self.format == ResponseFormat::Json => {
+                    return ToolOutput::failure(format!(
+                        "HTTP {status}, but the body is not JSON ({error}):\n{}",
+                        head_and_tail(&text, FAILURE_SHOWN)
+                    ));
+                }
+                Err(_) => {}
+            }
+        }
+        if body.cut {
+            text.push_str(&self.cut_note());
+        }
+        ToolOutput { structured, ..ToolOutput::text(text) }.with_extra("cut", body.cut)
+    }
+
+    fn cut_note(&self) -> String {
+        format!("\n[toolwright stopped reading after {} bytes: the tool's max_bytes]", self.max_bytes)
+    }
+}
+
+/// What a HEAD brings: the headers, without cookies.
+fn head(response: &HttpResponse) -> ToolOutput {
+    let mut text = format!("HTTP {}", response.status());
+    for (name, value) in response.headers() {
+        if name != http::header::SET_COOKIE {
+            text.push_str(&format!("\n{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+        }
+    }
+    ToolOutput::text(text)
+}
+
+/// By the stated type; without one, or with one that says nothing, by the bytes.
+fn is_text(body: &Body, media_type: Option<&MediaType>) -> bool {
+    match media_type {
+        Some(media_type) if media_type.essence != "application/octet-stream" => media_type.is_text(),
+        _ => !body.bytes.contains(&0),
+    }
+}
+
+/// Cuts a stream into items as its bytes arrive.
+#[derive(Debug)]
+struct Splitter {
+    line: Vec<u8>,
+    after_return: bool,
+    /// The `data` lines of the event so far; `None` when every line is an item.
+    event: Option<Vec<String>>,
+}
+
+impl Splitter {
+    fn events() -> Self {
+        Self { line: Vec::new(), after_return: false, event: Some(Vec::new()) }
+    }
+
+    fn lines() -> Self {
+        Self { line: Vec::new(), after_return: false, event: None }
+    }
+
+    /// The items that these bytes complete. Lines end with LF, CR or both (HTML, "server-sent events").
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut items = Vec::new();
+        for &byte in bytes {
+            let after_return = std::mem::replace(&mut self.after_return, byte == b'\r');
+            match byte {
+                b'\n' if after_return => {}
+                b'\n' | b'\r' => items.extend(self.end_line()),
+                _ => self.line.push(byte),
+            }
+        }
+        items
+    }
+
+    /// What is left when the stream ends, though its last line or event is not terminated.
+    fn finish(mut self) -> Vec<String> {
+        let last = if self.line.is_empty() { None } else { self.end_line() };
+        let rest = self.event.filter(|data| !data.is_empty()).map(|data| data.join("\n"));
+        last.into_iter().chain(rest).collect()
+    }
+
+    fn end_line(&mut self) -> Option<String> {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+        let line = line.strip_prefix('\u{feff}').unwrap_or(&line);
+        match &mut self.event {
+            None => (!line.trim().is_empty()).then(|| line.to_owned()),
+            Some(data) if line.is_empty() => {
+                let data = std::mem::take(data);
+                (!data.is_empty()).then(|| data.join("\n"))
+            }
+            Some(data) => {
+                let (field, value) = line.split_once(':').unwrap_or((line, ""));
+                if field == "data" {
+                    data.push(value.strip_prefix(' ').unwrap_or(value).to_owned());
+                }
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_cut_into_items_wherever_their_bytes_are_cut() {
+        let check = |make: fn() -> Splitter, stream: &str, expect: &[&str]| {
+            for size in [1, 2, 3, 1000] {
+                let mut splitter = make();
+                let mut items: Vec<String> =
+                    stream.as_bytes().chunks(size).flat_map(|chunk| splitter.push(chunk)).collect();
+                items.extend(splitter.finish());
+                assert_eq!(items, expect, "{stream:?} by {size}");
+            }
+        };
+        check(
+            Splitter::events,
+            "\u{feff}data: a\n\n: note\nevent: x\ndata:b\ndata: é\n\ndata: last",
+            &["a", "b\né", "last"],
+        );
+        check(Splitter::events, "data: a\r\n\r\ndata: b\r\rid: 1\n\n", &["a", "b"]);
+        check(Splitter::events, "data\n\n", &[""]);
+        check(Splitter::lines, "{\"a\":1}\n\n{\"b\":2}\r\n[3]", &["{\"a\":1}", "{\"b\":2}", "[3]"]);
+    }
+}

@@ -1,0 +1,268 @@
+//! Texts with `${parameters.x}` in them, compiled once.
+
+use serde_json::Value;
+
+use super::error::Complaint;
+
+const PREFIX: &str = "parameters.";
+
+/// One placeholder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parameter {
+    /// The path as written, without `parameters.`.
+    pub(super) path: String,
+    keys: Vec<String>,
+    required: bool,
+}
+
+impl Parameter {
+    fn parse(inside: &str, field: &str, schema: &Value) -> Result<Self, Complaint> {
+        let fail = |reason: String| Err(Complaint::new(field, reason));
+        let Some(path) = inside.strip_prefix(PREFIX) else {
+            return fail(format!(
+                "`${{{inside}}}` is not a placeholder: write ${{parameters.name}}; environment variables are expanded when the configuration is read"
+            ));
+        };
+        let keys: Vec<String> = path.split('.').map(str::to_owned).collect();
+        if keys.iter().any(|key| key.is_empty() || key.contains(|c: char| c.is_whitespace() || c == '{' || c == '$')) {
+            return fail(format!(
+                "`${{{inside}}}` is malformed: write ${{parameters.name}} or ${{parameters.name.member}}"
+            ));
+        }
+        match presence(schema, &keys) {
+            Presence::Undeclared(key) => fail(format!(
+                "`${{{inside}}}` uses `{key}`, which the parameters' schema does not declare: add it under properties, or set additionalProperties"
+            )),
+            found => {
+                let required = found == Presence::Required;
+                Ok(Self { path: path.to_owned(), keys, required })
+            }
+        }
+    }
+
+    /// The argument; `None` when it is absent or null.
+    ///
+    /// # Errors
+    /// A message when it is required.
+    fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
+        let mut value = Some(arguments);
+        for key in &self.keys {
+            value = match value {
+                Some(Value::Object(members)) => members.get(key),
+                Some(Value::Array(items)) => key.parse().ok().and_then(|index: usize| items.get(index)),
+                _ => None,
+            };
+        }
+        match value {
+            None if self.required => Err(format!("the parameter `{}` is required and missing", self.path)),
+            None | Some(Value::Null) => Ok(None),
+            found => Ok(found),
+        }
+    }
+
+    /// The name of the argument that it is or belongs to.
+    pub(super) fn root(&self) -> &str {
+        self.keys.first().map_or("", String::as_str)
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Presence<'a> {
+    Required,
+    Optional,
+    Undeclared(&'a str),
+}
+
+/// What a schema says about a path into its instance. A schema that combines others is not searched:
+/// what it does not state counts as optional.
+fn presence<'a>(schema: &Value, keys: &'a [String]) -> Presence<'a> {
+    const COMBINING: [&str; 8] =
+        ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "unevaluatedProperties"];
+    let mut schema = schema;
+    let mut required = true;
+    for key in keys {
+        let listed =
+            schema.get("required").and_then(Value::as_array).is_some_and(|names| names.iter().any(|name| name == key));
+        required &= listed;
+        match schema.get("properties").and_then(|properties| properties.get(key)) {
+            Some(property) => schema = property,
+            None => {
+                let open = COMBINING.iter().any(|keyword| schema.get(keyword).is_some())
+                    || schema.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false))
+                    // Nothing at all is said about the members of an array or of an untyped value.
+                    || (schema.get("properties").is_none() && schema.get("additionalProperties").is_none() && !std::ptr::eq(key, &keys[0]));
+                return match (open, required) {
+                    (false, _) => Presence::Undeclared(key),
+                    (true, true) => Presence::Required,
+                    (true, false) => Presence::Optional,
+                };
+            }
+        }
+    }
+    if required { Presence::Required } else { Presence::Optional }
+}
+
+/// A piece of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Segment {
+    Literal(String),
+    Parameter(Parameter),
+}
+
+/// A compiled text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Template {
+    pub(super) segments: Vec<Segment>,
+}
+
+/// What a template comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Rendered<'a> {
+    /// An argument itself: the template is exactly one placeholder.
+    Value(&'a Value),
+    /// A text.
+    Text(String),
+}
+
+impl Template {
+    /// Compiles `text`, a value of `field`, against the schema of the arguments.
+    ///
+    /// # Errors
+    /// A placeholder that is malformed, not `parameters.…`, or not declared.
+    pub(super) fn compile(text: &str, field: &str, schema: &Value) -> Result<Self, Complaint> {
+        let mut segments = Vec::new();
+        let mut rest = text;
+        while let Some(start) = rest.find("${") {
+            let Some(length) = rest[start..].find('}') else {
+                return Err(Complaint::new(field, "`${` has no closing `}`"));
+            };
+            if start > 0 {
+                segments.push(Segment::Literal(rest[..start].to_owned()));
+            }
+            segments.push(Segment::Parameter(Parameter::parse(&rest[start + 2..start + length], field, schema)?));
+            rest = &rest[start + length + 1..];
+        }
+        if !rest.is_empty() {
+            segments.push(Segment::Literal(rest.to_owned()));
+        }
+        Ok(Self { segments })
+    }
+
+    /// The text of a template without placeholders.
+    pub(super) fn literal(&self) -> Option<&str> {
+        match self.segments.as_slice() {
+            [] => Some(""),
+            [Segment::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Its placeholders.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Parameter(parameter) => Some(parameter),
+            Segment::Literal(_) => None,
+        })
+    }
+
+    /// The template with the arguments in it; `None` when an optional one is absent. In a text, a value
+    /// that is no string is compact JSON.
+    ///
+    /// # Errors
+    /// A message that names a missing required argument.
+    pub(super) fn render<'a>(&self, arguments: &'a Value) -> Result<Option<Rendered<'a>>, String> {
+        if let [Segment::Parameter(parameter)] = self.segments.as_slice() {
+            return Ok(parameter.value(arguments)?.map(Rendered::Value));
+        }
+        self.render_text(arguments, |literal| literal.to_owned(), plain_text).map(|text| text.map(Rendered::Text))
+    }
+
+    /// The template as text, with its literals and values encoded.
+    ///
+    /// # Errors
+    /// As [`Template::render`].
+    pub(super) fn render_text(
+        &self,
+        arguments: &Value,
+        literal: impl Fn(&str) -> String,
+        value: impl Fn(&Value) -> String,
+    ) -> Result<Option<String>, String> {
+        let mut text = String::new();
+        for segment in &self.segments {
+            match segment {
+                Segment::Literal(part) => text.push_str(&literal(part)),
+                Segment::Parameter(parameter) => match parameter.value(arguments)? {
+                    Some(found) => text.push_str(&value(found)),
+                    None => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(text))
+    }
+}
+
+/// A string as it is, anything else as compact JSON.
+pub(super) fn plain_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema() -> Value {
+        json!({
+            "type": "object",
+            "properties": {"a": {}, "b": {"type": "object", "properties": {"c": {}}, "required": ["c"]}, "l": {"type": "array"}},
+            "required": ["a"],
+        })
+    }
+
+    #[test]
+    fn templates_render() {
+        let check = |text: &str, arguments: Value, expect: Result<Option<Value>, &str>| {
+            let template = Template::compile(text, "f", &schema()).expect(text);
+            let rendered = template.render(&arguments).map(|rendered| {
+                rendered.map(|rendered| match rendered {
+                    Rendered::Value(value) => value.clone(),
+                    Rendered::Text(text) => text.into(),
+                })
+            });
+            assert_eq!(
+                rendered.as_ref().map_err(String::as_str),
+                expect.as_ref().map_err(|e| *e),
+                "{text} {arguments}"
+            );
+        };
+        check("x", json!({}), Ok(Some(json!("x"))));
+        check("${parameters.a}", json!({"a": [1]}), Ok(Some(json!([1]))));
+        check("<${parameters.a}>", json!({"a": 1}), Ok(Some(json!("<1>"))));
+        check("${parameters.a}${parameters.a}", json!({"a": "$"}), Ok(Some(json!("$$"))));
+        check("${parameters.a}", json!({}), Err("the parameter `a` is required and missing"));
+        check("${parameters.b.c}", json!({"b": {"c": true}}), Ok(Some(json!(true))));
+        check("${parameters.b.c}", json!({}), Ok(None));
+        check("x${parameters.b.c}", json!({"b": {"c": null}}), Ok(None));
+        check("${parameters.l.1}", json!({"l": [1, 2]}), Ok(Some(json!(2))));
+    }
+
+    #[test]
+    fn placeholders_that_cannot_be_meant_are_errors() {
+        for (text, fragment) in [
+            ("${FOO}", "`${FOO}` is not a placeholder"),
+            ("${parameters.}", "malformed"),
+            ("${parameters.a..b}", "malformed"),
+            ("${parameters.a", "no closing"),
+            ("${parameters.z}", "does not declare"),
+            ("${parameters.b.z}", "uses `z`"),
+        ] {
+            let complaint = Template::compile(text, "f", &schema()).expect_err(text);
+            assert!(complaint.field == "f" && complaint.reason.contains(fragment), "{complaint:?}");
+        }
+        assert!(Template::compile("${parameters.z}", "f", &json!({"additionalProperties": true})).is_ok());
+        assert!(Template::compile("${parameters.z}", "f", &json!({"$ref": "#/$defs/x"})).is_ok());
+    }
+}

@@ -1,0 +1,358 @@
+//! The file tools on real files.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::{Value, json};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::CallScope;
+use toolwright_core::context::NoFileState;
+use toolwright_core::{ContentHash, ErrorKind};
+use toolwright_providers::builtin::PathGuard;
+
+use crate::workspace::Workspace;
+
+const FAILED: ErrorKind = ErrorKind::ExecutionError;
+
+#[tokio::test]
+async fn a_whole_file_is_its_text_and_its_facts_ride_beside_it() {
+    let ws = Workspace::new();
+    for text in ["one\ntwo\n", "no end", "\u{feff}bom\r\n", "ünï\n"] {
+        ws.put("a.txt", text);
+        let output = ws.call("fs:read", json!({"path": "a.txt"})).await.expect("reads");
+        assert_eq!((output.content.len(), output.content[0].as_text()), (1, Some(text)));
+        assert_eq!(output.extras["sha256"], ContentHash::of_bytes(text.as_bytes()).to_hex());
+        assert_eq!(output.extras["bytes"], text.len());
+    }
+    let absolute = ws.path("a.txt");
+    assert_eq!(ws.ok("fs:read", json!({"path": absolute})).await, "ünï\n");
+}
+
+#[tokio::test]
+async fn ranges_and_line_numbers() {
+    let ws = Workspace::new();
+    ws.put("a.txt", "a\nb\nc\n");
+    let part = ws.ok("fs:read", json!({"path": "a.txt", "offset": 2, "limit": 1, "line_numbers": true})).await;
+    assert_eq!(part, "     2\tb\n\n[lines 2 to 2 of 3; read on with \"offset\": 3]");
+    ws.fails("fs:read", json!({"path": "a.txt", "offset": 4}), FAILED, &["3 lines", "offset 4"]).await;
+}
+
+#[tokio::test]
+async fn a_large_file_is_read_in_parts_and_not_hashed() {
+    let ws = Workspace::new();
+    let line = format!("{}\n", "x".repeat(99));
+    ws.put("big.log", line.repeat(100_000));
+    let output = ws.call("fs:read", json!({"path": "big.log", "offset": 90_000, "limit": 2})).await.expect("reads");
+    assert_eq!(output.content[0].as_text(), Some(line.repeat(2).as_str()));
+    assert_eq!(output.content[1].as_text(), Some("[lines 90000 to 90001; read on with \"offset\": 90002]"));
+    assert!(!output.extras.contains_key("sha256"));
+    ws.fails("fs:read", json!({"path": "big.log", "offset": 100_001}), FAILED, &["100000 lines"]).await;
+    ws.fails("fs:write", json!({"path": "big.log", "content": ""}), FAILED, &["8 MiB"]).await;
+}
+
+#[tokio::test]
+async fn what_is_no_text_file_is_refused_in_words() {
+    let ws = Workspace::new();
+    ws.put("bin", b"\x7fELF\0\0");
+    ws.put("dir/x", "");
+    ws.put("latin1", b"caf\xe9\n");
+    ws.fails("fs:read", json!({"path": "bin"}), FAILED, &["binary", "6 bytes"]).await;
+    ws.fails("fs:read", json!({"path": "dir"}), FAILED, &["directory", "fs__tree"]).await;
+    ws.fails("fs:read", json!({"path": "gone"}), FAILED, &["gone", "fs__glob"]).await;
+    ws.fails("fs:read", json!({"path": "a\0b"}), FAILED, &["cannot"]).await;
+    assert!(ws.ok("fs:read", json!({"path": "latin1"})).await.contains("not UTF-8"));
+    assert_eq!(ws.ok("fs:read", json!({"path": "dir/x"})).await, "[the file is empty]");
+    let ws = Workspace::with_guard(PathGuard::Off);
+    ws.fails("fs:read", json!({"path": "/dev/zero"}), FAILED, &["not a regular file"]).await;
+}
+
+/// Every way out of the workspace that we know of, as a path that exists.
+fn ways_out(ws: &Workspace) -> Vec<String> {
+    let outside = ws.outer.path().join("secret");
+    std::fs::write(&outside, "secret").expect("file");
+    std::fs::create_dir(ws.outer.path().join("ws-other")).expect("folder");
+    std::fs::write(ws.outer.path().join("ws-other/secret"), "secret").expect("file");
+    symlink(&outside, ws.path("link")).expect("link");
+    symlink(ws.outer.path(), ws.path("folder")).expect("link");
+    symlink("folder/secret", ws.path("link-to-link")).expect("link");
+    ws.put("sub/x", "");
+    let outside = outside.display();
+    vec![
+        "../secret".to_owned(),
+        "sub/../../secret".to_owned(),
+        "../ws-other/secret".to_owned(),
+        outside.to_string(),
+        format!("/proc/self/root{outside}"),
+        format!("{}/../secret", ws.path("").display()),
+        "link".to_owned(),
+        "folder/secret".to_owned(),
+        "link-to-link".to_owned(),
+    ]
+}
+
+#[tokio::test]
+async fn no_path_leads_out_of_the_workspace() {
+    let ws = Workspace::new();
+    for path in ways_out(&ws) {
+        let words = ["outside the workspace root", "--root", "defaults.path_guard"];
+        ws.fails("fs:read", json!({"path": path}), ErrorKind::NotPermitted, &words).await;
+        ws.fails("fs:write", json!({"path": path, "content": "x"}), ErrorKind::NotPermitted, &words).await;
+        let edit = json!({"path": path, "old_string": "secret", "new_string": "x"});
+        ws.fails("fs:edit", edit, ErrorKind::NotPermitted, &words).await;
+        assert_eq!(ws.scope("fs:write", &json!({"path": path})), CallScope::Anywhere, "{path}");
+    }
+    for path in ["..", "folder", "/", "/proc/self/cwd"] {
+        ws.fails("fs:glob", json!({"pattern": "*", "path": path}), ErrorKind::NotPermitted, &[]).await;
+        ws.fails("fs:grep", json!({"pattern": "secret", "path": path}), ErrorKind::NotPermitted, &[]).await;
+        ws.fails("fs:tree", json!({"path": path}), ErrorKind::NotPermitted, &[]).await;
+    }
+    assert_eq!(std::fs::read_to_string(ws.outer.path().join("secret")).expect("still there"), "secret");
+    assert!(ws.ok("fs:grep", json!({"pattern": "secret"})).await.contains("no match"), "links are not followed");
+}
+
+#[tokio::test]
+async fn a_new_file_is_judged_by_the_folder_it_would_land_in() {
+    let ws = Workspace::new();
+    ways_out(&ws);
+    symlink(ws.outer.path().join("not-yet"), ws.path("dangling")).expect("link");
+    for path in ["../new", "folder/new", "folder/a/b/new", "/proc/self/cwd/../../../../../../../../new"] {
+        ws.fails("fs:write", json!({"path": path, "content": "x"}), ErrorKind::NotPermitted, &[]).await;
+    }
+    for path in ["dangling", "dangling/new", "nowhere/../../new"] {
+        ws.fails("fs:write", json!({"path": path, "content": "x"}), FAILED, &[]).await;
+    }
+    assert_eq!(std::fs::read_dir(ws.outer.path()).expect("folder").count(), 3, "ws, ws-other, secret");
+    for (path, scope) in
+        [("a/b/new", CallScope::Workspace), ("../new", CallScope::Anywhere), ("dangling", CallScope::Anywhere)]
+    {
+        assert_eq!(ws.scope("fs:write", &json!({"path": path, "content": ""})), scope, "{path}");
+    }
+    assert_eq!(ws.scope("fs:tree", &json!({})), CallScope::Workspace);
+    assert_eq!(ws.scope("shell:bash", &json!({"command": "true"})), CallScope::Anywhere);
+}
+
+#[tokio::test]
+async fn the_guard_can_warn_or_be_off() {
+    let ws = Workspace::with_guard(PathGuard::Warn);
+    for path in ways_out(&ws) {
+        let output = ws.call("fs:read", json!({"path": path})).await.expect("reads");
+        assert!(output.extras["path_guard"].as_str().expect("text").contains("outside"), "{path}");
+        assert_eq!(ws.scope("fs:read", &json!({"path": path})), CallScope::Anywhere);
+    }
+    let output = ws.call("fs:read", json!({"path": "sub/../sub/x"})).await.expect("reads");
+    assert!(!output.extras.contains_key("path_guard"));
+
+    let ws = Workspace::with_guard(PathGuard::Off);
+    for path in ways_out(&ws) {
+        assert_eq!(ws.ok("fs:read", json!({"path": path})).await, "secret");
+    }
+}
+
+#[tokio::test]
+async fn a_file_must_have_been_read_before_it_is_changed() {
+    let ws = Workspace::new();
+    ws.put("a.txt", "one\n");
+    let write = json!({"path": "a.txt", "content": "two\n"});
+    let edit = json!({"path": "a.txt", "old_string": "one", "new_string": "1"});
+    ws.fails("fs:write", write.clone(), FAILED, &["has not read it", "fs__read", "expected_hash"]).await;
+    ws.fails("fs:edit", edit.clone(), FAILED, &["has not read it"]).await;
+
+    ws.ok("fs:read", json!({"path": "a.txt", "limit": 1})).await;
+    ws.put("a.txt", "one more\n");
+    ws.fails("fs:write", write.clone(), FAILED, &["has changed"]).await;
+
+    ws.ok("fs:read", json!({"path": "./a.txt"})).await;
+    ws.ok("fs:edit", edit).await;
+    assert_eq!(ws.ok("fs:write", write.clone()).await, "replaced a.txt: 1 line, 4 bytes");
+    ws.ok("fs:write", write).await;
+    assert_eq!(ws.get("a.txt"), "two\n");
+}
+
+#[tokio::test]
+async fn a_hash_stands_for_having_read() {
+    let mut ws = Workspace::new();
+    ws.services().files = std::sync::Arc::new(NoFileState);
+    ws.put("a.txt", "one\n");
+    let write = |hash: Option<&str>| match hash {
+        Some(hash) => json!({"path": "a.txt", "content": "two\n", "expected_hash": hash}),
+        None => json!({"path": "a.txt", "content": "two\n"}),
+    };
+    let read = ws.call("fs:read", json!({"path": "a.txt"})).await.expect("reads");
+    ws.fails("fs:write", write(None), FAILED, &["not remembered", "expected_hash"]).await;
+    ws.fails("fs:write", write(Some(&"0".repeat(64))), FAILED, &["read it again"]).await;
+    ws.ok("fs:write", write(read.extras["sha256"].as_str())).await;
+    assert_eq!(ws.get("a.txt"), "two\n");
+}
+
+#[tokio::test]
+async fn writing_makes_folders_keeps_permissions_and_leaves_nothing_else() {
+    let ws = Workspace::new();
+    let made = ws.call("fs:write", json!({"path": "a/b/c.txt", "content": "x"})).await.expect("writes");
+    assert_eq!(
+        (made.content[0].as_text(), &made.extras["created"]),
+        (Some("created a/b/c.txt: 1 line, 1 byte"), &json!(true))
+    );
+    let mode = |path: &str| std::fs::metadata(ws.path(path)).expect("file").permissions().mode() & 0o7777;
+    std::fs::write(ws.path("plain"), "").expect("file");
+    assert_eq!(mode("a/b/c.txt"), mode("plain"), "as the umask says");
+
+    ws.put("run.sh", "#!/bin/sh\n");
+    std::fs::set_permissions(ws.path("run.sh"), PermissionsExt::from_mode(0o750)).expect("mode");
+    symlink("run.sh", ws.path("alias.sh")).expect("link");
+    ws.ok("fs:read", json!({"path": "alias.sh"})).await;
+    ws.ok("fs:write", json!({"path": "alias.sh", "content": "#!/bin/bash\n"})).await;
+    assert_eq!((ws.get("run.sh").as_str(), mode("run.sh")), ("#!/bin/bash\n", 0o750));
+    assert!(ws.path("alias.sh").is_symlink());
+    assert_eq!(std::fs::read_dir(ws.path("")).expect("folder").count(), 4, "no temporary file stays");
+
+    ws.fails("fs:write", json!({"path": "a", "content": "x"}), FAILED, &["directory"]).await;
+    ws.fails("fs:write", json!({"path": "plain/x", "content": "x"}), FAILED, &["plain/x"]).await;
+}
+
+async fn check_edit(before: &[u8], arguments: Value, expect: Result<&[u8], &str>) {
+    let ws = Workspace::new();
+    ws.put("f", before);
+    let mut arguments = arguments;
+    arguments["path"] = "f".into();
+    arguments["expected_hash"] = ContentHash::of_bytes(before).to_hex().into();
+    match expect {
+        Ok(after) => {
+            ws.ok("fs:edit", arguments).await;
+            assert_eq!(std::fs::read(ws.path("f")).expect("file"), after);
+        }
+        Err(words) => {
+            ws.fails("fs:edit", arguments, FAILED, &[words]).await;
+            assert_eq!(std::fs::read(ws.path("f")).expect("file"), before);
+        }
+    }
+}
+
+#[tokio::test]
+async fn edits_replace_exactly_what_was_meant() {
+    let edit = |old: &str, new: &str| json!({"old_string": old, "new_string": new});
+    let all = |old: &str, new: &str| json!({"old_string": old, "new_string": new, "replace_all": true});
+    check_edit(b"a b c", edit("b", "x"), Ok(b"a x c")).await;
+    check_edit(b"a b c", edit("b ", ""), Ok(b"a c")).await;
+    check_edit(b"a b b", edit("b", "x"), Err("occurs 2 times")).await;
+    check_edit(b"a b b", all("b", "bb"), Ok(b"a bb bb")).await;
+    check_edit(b"a", edit("b", "x"), Err("was not found")).await;
+    check_edit(b"a", edit("a", "a"), Err("nothing would change")).await;
+    check_edit(b"a\r\nb\r\n", edit("a\nb", "a\nx\nb"), Ok(b"a\r\nx\r\nb\r\n")).await;
+    check_edit(b"a\r\nb\r\n", edit("b", "b\nc"), Ok(b"a\r\nb\r\nc\r\n")).await;
+    check_edit(b"a\r\nb\n", edit("a\nb", "x"), Err("was not found")).await;
+    check_edit(b"\xef\xbb\xbfa\n", edit("a", "b"), Ok(b"\xef\xbb\xbfb\n")).await;
+    check_edit(b"caf\xe9 a", edit("a", "b"), Err("occurs 2 times")).await;
+    check_edit(b"caf\xe9 x", edit("x", "y"), Ok(b"caf\xe9 y")).await;
+    check_edit(b"caf\xe9 x", edit("x", "\u{e9}"), Err("not UTF-8")).await;
+    check_edit(b"a\0b", edit("a", "b"), Err("binary")).await;
+    let ws = Workspace::new();
+    ws.put("f", "1\n2\nx\n4\nx\n");
+    ws.ok("fs:read", json!({"path": "f"})).await;
+    let text =
+        ws.ok("fs:edit", json!({"path": "f", "old_string": "x", "new_string": "y\ny", "replace_all": true})).await;
+    assert_eq!(text, "edited f in 2 places (line 3, 6)");
+    ws.fails("fs:edit", json!({"path": "new", "old_string": "x", "new_string": "y"}), FAILED, &["fs__write"]).await;
+}
+
+fn project() -> Workspace {
+    let ws = Workspace::new();
+    ws.put("src/main.rs", "fn main() {\n    // TODO one\n    run();\n}\n");
+    ws.put("src/deep/lib.rs", "// todo two\n// TODO three\n");
+    ws.put("README.md", "# Title\n");
+    ws.put(".gitignore", "target/\n*.log\n");
+    ws.put(".hidden/notes.rs", "TODO hidden\n");
+    ws.put(".git/config", "TODO never\n");
+    ws.put("target/out.rs", "TODO ignored\n");
+    ws.put("x.log", "TODO ignored\n");
+    ws.put("bin.dat", b"TODO\0\0");
+    ws
+}
+
+#[tokio::test]
+async fn glob_finds_files_by_path() {
+    let ws = project();
+    for (arguments, expect) in [
+        (json!({"pattern": "*.rs"}), "src/deep/lib.rs\nsrc/main.rs\n"),
+        (json!({"pattern": "src/*.rs"}), "src/main.rs\n"),
+        (json!({"pattern": "./**/lib.*"}), "src/deep/lib.rs\n"),
+        (json!({"pattern": "*.{md,rs}", "path": "src/deep"}), "src/deep/lib.rs\n"),
+        (json!({"pattern": "*.rs", "hidden": true}), ".hidden/notes.rs\nsrc/deep/lib.rs\nsrc/main.rs\n"),
+        (
+            json!({"pattern": "*.rs", "limit": 1}),
+            "src/deep/lib.rs\n[the first 1 of 2 files: narrow the pattern or raise limit]",
+        ),
+        (json!({"pattern": "*.py"}), "[no file matches `*.py` in .]"),
+        (json!({"pattern": "main.rs", "path": "src/main.rs"}), "src/main.rs\n"),
+    ] {
+        assert_eq!(ws.ok("fs:glob", arguments.clone()).await, expect, "{arguments}");
+    }
+    ws.fails("fs:glob", json!({"pattern": "a{b"}), ErrorKind::InvalidParameters, &["not a glob"]).await;
+    ws.fails("fs:glob", json!({"pattern": "/etc/*"}), ErrorKind::InvalidParameters, &["absolute"]).await;
+    ws.fails("fs:glob", json!({"pattern": "*", "path": "gone"}), FAILED, &["gone"]).await;
+}
+
+#[tokio::test]
+async fn grep_finds_text_in_files() {
+    let ws = project();
+    for (arguments, expect) in [
+        (json!({"pattern": "TODO"}), "src/deep/lib.rs:2:// TODO three\nsrc/main.rs:2:    // TODO one\n"),
+        (json!({"pattern": "todo", "case_insensitive": true, "mode": "count"}), "src/deep/lib.rs:2\nsrc/main.rs:1\n"),
+        (json!({"pattern": "TODO", "mode": "files", "glob": "main*"}), "src/main.rs\n"),
+        (
+            json!({"pattern": "run", "context": 1}),
+            "src/main.rs-2-    // TODO one\nsrc/main.rs:3:    run();\nsrc/main.rs-4-}\n",
+        ),
+        (json!({"pattern": "^# \\w+$", "path": "README.md"}), "README.md:1:# Title\n"),
+        (
+            json!({"pattern": "(?i)todo", "path": "src", "limit": 1}),
+            "src/deep/lib.rs:1:// todo two\n[the first 1 matching lines: narrow the search or raise limit]",
+        ),
+        (json!({"pattern": "TODO", "mode": "files", "limit": 2}), "src/deep/lib.rs\nsrc/main.rs\n"),
+        (
+            json!({"pattern": "TODO", "mode": "files", "limit": 1}),
+            "src/deep/lib.rs\n[the first 1 files: narrow the search or raise limit]",
+        ),
+        (json!({"pattern": "nowhere"}), "[no match for `nowhere` in .]"),
+        (json!({"pattern": "hidden", "hidden": true}), ".hidden/notes.rs:1:TODO hidden\n"),
+    ] {
+        assert_eq!(ws.ok("fs:grep", arguments.clone()).await, expect, "{arguments}");
+    }
+    ws.fails("fs:grep", json!({"pattern": "("}), ErrorKind::InvalidParameters, &["regular expression"]).await;
+    ws.put("long.txt", format!("TODO{}\n", "ä".repeat(1000)));
+    assert!(
+        ws.ok("fs:grep", json!({"pattern": "TODO", "path": "long.txt"}))
+            .await
+            .contains("toolwright cut 1504 of 2004 bytes")
+    );
+}
+
+#[tokio::test]
+async fn tree_lists_folders() {
+    let ws = project();
+    symlink("src", ws.path("link")).expect("link");
+    let all = "./\n  README.md\n  bin.dat\n  link -> src\n  src/\n    deep/\n      lib.rs\n    main.rs\n";
+    for (arguments, expect) in [
+        (json!({}), all),
+        (json!({"path": "src", "depth": 1}), "src/\n  deep/\n  main.rs\n"),
+        (
+            json!({"path": "src", "limit": 1}),
+            "src/\n  deep/\n[the first 1 entries: list a folder below, or raise limit]",
+        ),
+    ] {
+        assert_eq!(ws.ok("fs:tree", arguments.clone()).await, expect, "{arguments}");
+    }
+    std::fs::create_dir(ws.path("empty")).expect("folder");
+    assert!(ws.ok("fs:tree", json!({"path": "empty"})).await.contains("is empty"));
+    ws.fails("fs:tree", json!({"path": "README.md"}), FAILED, &["fs__read"]).await;
+}
+
+#[tokio::test]
+async fn walks_stop_when_cancelled() {
+    let ws = project();
+    ws.context.cancel.cancel(CancelCause::User);
+    for (id, arguments) in
+        [("fs:glob", json!({"pattern": "*"})), ("fs:grep", json!({"pattern": "x"})), ("fs:tree", json!({}))]
+    {
+        let error = ws.call(id, arguments).await.expect_err("cancelled");
+        assert_eq!(error.cancel_cause(), Some(CancelCause::User));
+    }
+}

@@ -1,0 +1,12 @@
+//! Built-in tools and supervised processes against real processes and files.
+#![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
+
+mod fs;
+mod mcp;
+mod net;
+mod process;
+mod rest;
+mod shell;
+mod web;
+mod wire;
+mod workspace;

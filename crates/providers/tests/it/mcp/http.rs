@@ -1,0 +1,326 @@
+//! Servers on sockets.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::serve::ListenerExt as _;
+use serde_json::{Value, json};
+use tokio::sync::Barrier;
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::{Health, Provider as _};
+use toolwright_core::error::ErrorKind;
+use toolwright_core::event::Partial;
+use toolwright_providers::mcp::McpTransport;
+
+use super::{Rig, eventually};
+
+/// Calls that the meeting tool waits for: more than rmcp has on their way by default.
+const MEETING: usize = 40;
+
+/// A server on a port of its own, and what it has been asked.
+struct Site {
+    mode: &'static str,
+    port: u16,
+    requests: Mutex<Vec<(HeaderMap, Value)>>,
+    connections: AtomicUsize,
+    forgets: AtomicBool,
+    meeting: Barrier,
+}
+
+impl Site {
+    async fn start(mode: &'static str) -> Arc<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let site = Arc::new(Self {
+            mode,
+            port: listener.local_addr().expect("address").port(),
+            requests: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            forgets: AtomicBool::new(false),
+            meeting: Barrier::new(MEETING),
+        });
+        let app = axum::Router::new().route("/mcp", axum::routing::any(answer)).with_state(Arc::clone(&site));
+        let counted = Arc::clone(&site);
+        let listener = listener.tap_io(move |stream| {
+            counted.connections.fetch_add(1, Ordering::Relaxed);
+            stream.set_nodelay(true).expect("nodelay");
+        });
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        site
+    }
+
+    fn transport(&self) -> McpTransport {
+        let headers = BTreeMap::from([("X-Key".to_owned(), "hush".to_owned())]);
+        McpTransport::Http { url: format!("http://127.0.0.1:{}/mcp", self.port), headers }
+    }
+
+    fn rig(&self) -> Rig {
+        Rig::new(self.transport(), |spec| spec.max_message_bytes = 100_000)
+    }
+
+    fn methods(&self) -> Vec<String> {
+        let requests = self.requests.lock().expect("requests");
+        requests.iter().filter_map(|(_, message)| message["method"].as_str().map(str::to_owned)).collect()
+    }
+
+    fn headers_of(&self, method: &str) -> HeaderMap {
+        let requests = self.requests.lock().expect("requests");
+        requests.iter().rev().find(|(_, message)| message["method"] == method).expect(method).0.clone()
+    }
+
+    fn count(&self, method: &str) -> usize {
+        self.methods().iter().filter(|name| *name == method).count()
+    }
+}
+
+async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMap, body: Bytes) -> Response {
+    match site.mode {
+        "unauthorized" => return (StatusCode::UNAUTHORIZED, "who are you").into_response(),
+        "html" => return ([("content-type", "text/html")], "<h1>hello</h1>").into_response(),
+        "redirect" => {
+            return (StatusCode::TEMPORARY_REDIRECT, [("location", "http://127.0.0.1:9/mcp")]).into_response();
+        }
+        _ => {}
+    }
+    if method == Method::GET {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+    site.requests.lock().expect("requests").push((headers.clone(), message.clone()));
+    let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
+    let params = &message["params"];
+    let session = headers.get("mcp-session-id").is_some();
+    if session && site.forgets.load(Ordering::Relaxed) {
+        return match site.mode {
+            "forgetful" => refuse("server-error", -32000, "Bad Request: No valid session ID provided"),
+            _ => StatusCode::NOT_FOUND.into_response(),
+        };
+    }
+    match message["method"].as_str().unwrap_or_default() {
+        "server/discover" if site.mode == "modern" => reply(
+            id,
+            json!({
+                "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private",
+            }),
+        ),
+        "server/discover" if site.mode == "silent" => {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            StatusCode::REQUEST_TIMEOUT.into_response()
+        }
+        "server/discover" => refuse("server-error", -32000, "not initialized"),
+        "initialize" if site.mode == "modern" => refuse("server-error", -32022, "unsupported"),
+        "initialize" => {
+            site.forgets.store(false, Ordering::Relaxed);
+            let mut response = reply(
+                id,
+                json!({
+                    "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "site", "version": "1"},
+                }),
+            );
+            response.headers_mut().insert("mcp-session-id", "s1".parse().expect("header"));
+            response
+        }
+        "tools/list" => {
+            let region =
+                json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+            reply(
+                id,
+                json!({"resultType": "complete", "tools": [{"name": "stream", "inputSchema": region, "later": 1}]}),
+            )
+        }
+        "tools/call" => call(&site, id, params).await,
+        _ => refuse("server-error", -32601, "no such method"),
+    }
+}
+
+async fn call(site: &Site, id: &Value, params: &Value) -> Response {
+    let result = |text: &str| {
+        let block = json!({"type": "text", "text": text, "later": 1});
+        json!({"resultType": "complete", "content": [block], "unknown": 1})
+    };
+    let events = |messages: Vec<Value>| {
+        let text: String = messages.iter().map(|message| format!("event: message\ndata: {message}\n\n")).collect();
+        ([("content-type", "text/event-stream")], text).into_response()
+    };
+    let message = |result: Value| json!({"jsonrpc": "2.0", "id": id, "result": result});
+    match params["name"].as_str().unwrap_or_default() {
+        "stream" => {
+            let progress = |n: u32| {
+                let params = json!({"progressToken": params["_meta"]["progressToken"], "progress": n});
+                json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+            };
+            events(vec![progress(1), progress(2), message(result("streamed"))])
+        }
+        "huge_stream" => events(vec![message(result(&"x".repeat(200_000)))]),
+        "huge" => reply(id, result(&"x".repeat(200_000))),
+        "meet" => {
+            site.meeting.wait().await;
+            reply(id, result("met"))
+        }
+        "hang" => {
+            let never = futures_util::stream::pending::<Result<Bytes, std::io::Error>>();
+            ([("content-type", "text/event-stream")], Body::from_stream(never)).into_response()
+        }
+        "cut" => events(vec![]),
+        "crash" => (StatusCode::INTERNAL_SERVER_ERROR, "stack trace").into_response(),
+        "busy" => StatusCode::TOO_MANY_REQUESTS.into_response(),
+        "fail" => refuse("server-error", -32602, "Unknown tool"),
+        _ => reply(id, result("plain")),
+    }
+}
+
+fn reply(id: &Value, result: Value) -> Response {
+    axum::Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
+}
+
+/// Middleware cannot know the request's id.
+fn refuse(id: &str, code: i32, text: &str) -> Response {
+    let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}});
+    (StatusCode::BAD_REQUEST, axum::Json(body)).into_response()
+}
+
+#[tokio::test]
+async fn an_old_server_is_found_and_its_session_and_connections_are_kept() {
+    let site = Site::start("legacy").await;
+    let rig = site.rig();
+    assert_eq!(rig.names().await, ["stream"]);
+    assert_eq!(site.methods()[..3], ["server/discover", "initialize", "notifications/initialized"]);
+    for tool in ["stream", "plain"].repeat(10) {
+        let output = rig.call(tool, json!({})).await.expect("output");
+        let content = serde_json::to_value(&output.content).expect("json");
+        assert_eq!(content[0]["later"], 1);
+        assert_eq!(output.extras["mcp_result"], json!({"unknown": 1}));
+    }
+    let partials = rig.world.partials.lock().expect("partials").clone();
+    let expect = |n: f64| Partial::Progress { progress: n, total: None, message: None };
+    assert_eq!(partials[..2], [expect(1.0), expect(2.0)], "in order, and before the result");
+    assert_eq!(partials.len(), 20);
+    let headers = site.headers_of("tools/call");
+    assert_eq!(
+        (&headers["x-key"], &headers["mcp-session-id"]),
+        (&"hush".parse().expect("v"), &"s1".parse().expect("v"))
+    );
+    assert_eq!(site.count("initialize"), 1);
+    let connections = site.connections.load(Ordering::Relaxed);
+    assert!(connections <= 6, "{connections} connections for 20 calls");
+    rig.provider.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_stateless_server_gets_its_headers() {
+    let site = Site::start("modern").await;
+    let rig = site.rig();
+    assert_eq!(rig.names().await, ["stream"]);
+    let output = rig.call("stream", json!({"region": "eu"})).await.expect("output");
+    assert_eq!(output.content[0].as_text(), Some("streamed"));
+    let headers = site.headers_of("tools/call");
+    for (name, value) in [
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "stream"),
+        ("mcp-param-region", "eu"),
+    ] {
+        assert_eq!(headers.get(name).map(|value| value.to_str().expect("text")), Some(value), "{name}");
+    }
+    assert_eq!(site.count("initialize"), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_to_the_newest_handshake_gets_the_old_one() {
+    let site = Site::start("silent").await;
+    assert_eq!(site.rig().names().await, ["stream"]);
+}
+
+#[tokio::test]
+async fn slow_calls_do_not_hold_up_others() {
+    let site = Site::start("legacy").await;
+    let rig = site.rig();
+    let calls = (0..MEETING).map(|_| rig.call("meet", json!({})));
+    for output in futures_util::future::join_all(calls).await {
+        assert_eq!(output.expect("output").content[0].as_text(), Some("met"));
+    }
+}
+
+#[tokio::test]
+async fn an_expired_session_is_renewed_by_the_next_call_and_nothing_is_sent_twice() {
+    for mode in ["legacy", "forgetful"] {
+        let site = Site::start(mode).await;
+        let rig = site.rig();
+        rig.call("plain", json!({})).await.expect("output");
+        site.forgets.store(true, Ordering::Relaxed);
+        let error = rig.call("plain", json!({})).await.expect_err("expired");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, true), "{error}");
+        assert_eq!(site.count("tools/call"), 2);
+        rig.call("plain", json!({})).await.expect("a new session");
+        assert_eq!((site.count("tools/call"), site.count("initialize")), (3, 2));
+        site.forgets.store(true, Ordering::Relaxed);
+        assert_eq!(rig.names().await, ["stream"], "a list may be sent again");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_call_is_cancelled_there() {
+    for (mode, told) in [("legacy", true), ("modern", false)] {
+        let site = Site::start(mode).await;
+        let rig = site.rig();
+        rig.provider.warm_up().await.expect("connected");
+        let (error, ()) = tokio::join!(rig.call("hang", json!({})), async {
+            eventually("the call has arrived", || site.count("tools/call") == 1).await;
+            rig.cancel.cancel(CancelCause::User);
+        });
+        assert_eq!(error.expect_err("canceled").kind(), ErrorKind::Canceled);
+        if told {
+            eventually("the server hears of it", || site.count("notifications/cancelled") == 1).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn failed_calls_say_whether_they_may_be_repeated() {
+    let site = Site::start("legacy").await;
+    let rig = site.rig();
+    for (tool, kind, fragment, retryable) in [
+        ("huge", ErrorKind::TransportError, "message over max_message_bytes", false),
+        ("huge_stream", ErrorKind::TransportError, "message over max_message_bytes", false),
+        ("cut", ErrorKind::TransportError, "", false),
+        ("crash", ErrorKind::TransportError, "HTTP 500", false),
+        ("busy", ErrorKind::TransportError, "HTTP 429", true),
+        ("fail", ErrorKind::ExecutionError, "Unknown tool", false),
+    ] {
+        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        assert_eq!((error.kind(), error.is_retryable()), (kind, retryable), "{tool}: {error}");
+        assert!(error.message().contains(fragment), "{tool}: {error}");
+    }
+    rig.call("plain", json!({})).await.expect("the connection lives");
+    assert_eq!(site.count("initialize"), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_says_why_and_what_to_do() {
+    for (mode, fragments) in [
+        ("unauthorized", &["HTTP 401", "headers.Authorization"][..]),
+        ("html", &["text/html", "/mcp"]),
+        ("redirect", &["redirects to http://127.0.0.1:9/mcp"]),
+    ] {
+        let site = Site::start(mode).await;
+        let rig = site.rig();
+        let error = rig.provider.list().await.expect_err(mode).to_string();
+        assert!(fragments.iter().all(|part| error.contains(part)) && !error.contains("hush"), "{error}");
+        assert!(matches!(rig.provider.health(), Health::Failed { .. }));
+    }
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("port");
+    for (url, fragment) in [
+        (format!("http://{closed}/mcp"), "is the server running"),
+        ("not a url".to_owned(), "not a URL"),
+        ("http://host.invalid/mcp".to_owned(), "cannot connect"),
+    ] {
+        let rig = Rig::new(McpTransport::Http { url: url.clone(), headers: BTreeMap::new() }, |_| {});
+        let error = rig.provider.list().await.expect_err("unreachable").to_string();
+        assert!(error.contains(fragment), "{url}: {error}");
+    }
+}

@@ -1,0 +1,131 @@
+//! MCP servers over real pipes and sockets, looked at from both ends.
+#![expect(clippy::disallowed_methods, reason = "these tests stand where the executor stands")]
+
+mod http;
+mod peer;
+mod stdio;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use toolwright_core::ToolId;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::{Provider as _, ProviderCall};
+use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
+use toolwright_core::error::ToolError;
+use toolwright_core::event::{Event, EventSink, Partial};
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::{CallId, Principal, Session, SessionId};
+use toolwright_core::store::{ManifestCache, StoreError};
+use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+
+/// What the tests look at from outside.
+#[derive(Default)]
+struct World {
+    events: Mutex<Vec<Event>>,
+    manifest: Mutex<Option<(String, Value)>>,
+    partials: Mutex<Vec<Partial>>,
+}
+
+impl EventSink for World {
+    fn emit(&self, event: Event) {
+        self.events.lock().expect("events").push(event);
+    }
+}
+
+#[async_trait]
+impl ManifestCache for World {
+    async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
+        let manifest = self.manifest.lock().expect("manifest");
+        Ok(manifest.as_ref().filter(|(of, _)| of == key).map(|(_, manifest)| manifest.clone()))
+    }
+    async fn set_manifest(&self, key: &str, manifest: &Value) -> Result<(), StoreError> {
+        *self.manifest.lock().expect("manifest") = Some((key.to_owned(), manifest.clone()));
+        Ok(())
+    }
+}
+
+impl PartialSink for World {
+    fn send(&self, partial: Partial) {
+        self.partials.lock().expect("partials").push(partial);
+    }
+}
+
+struct RealClock;
+impl Clock for RealClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// One provider and its surroundings.
+struct Rig {
+    world: Arc<World>,
+    provider: Arc<McpProvider>,
+    cancel: Cancel,
+}
+
+impl Rig {
+    fn new(transport: McpTransport, change: impl FnOnce(&mut McpServerSpec)) -> Self {
+        Self::within(Arc::default(), transport, change)
+    }
+
+    fn within(world: Arc<World>, transport: McpTransport, change: impl FnOnce(&mut McpServerSpec)) -> Self {
+        let mut spec = McpServerSpec::new("srv", transport);
+        spec.connect_timeout = Duration::from_secs(20);
+        change(&mut spec);
+        let deps = McpDeps { manifests: Arc::clone(&world) as _, events: Arc::clone(&world) as _ };
+        Self { provider: McpProvider::new(spec, deps), world, cancel: Cancel::new() }
+    }
+
+    async fn call(&self, tool: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+        let context = ToolContext {
+            call_id: CallId::new("c1"),
+            session: Arc::new(Session {
+                id: SessionId::new("s"),
+                principal: Principal::owner(),
+                root: PathBuf::from("/"),
+                agent: None,
+            }),
+            cancel: self.cancel.clone(),
+            deadline: None,
+            partials: Arc::clone(&self.world) as _,
+            traceparent: Some("00-aa-bb-01".into()),
+            services: Arc::new(Services::none(Arc::new(RealClock))),
+        };
+        let id = ToolId::foreign("srv", tool).expect("id");
+        let call = ProviderCall { tool: &id, raw_name: tool, arguments, idempotency_key: "key-1" };
+        let call = self.provider.call(call, &context);
+        tokio::time::timeout(Duration::from_secs(30), call).await.expect("every call ends")
+    }
+
+    async fn names(&self) -> Vec<String> {
+        let tools = self.provider.list().await.expect("listed");
+        tools.iter().map(|tool| tool.raw_name().to_owned()).collect()
+    }
+
+    /// Codes of the warnings so far.
+    fn warnings(&self) -> Vec<String> {
+        let events = self.world.events.lock().expect("events");
+        let code = |event: &Event| match event {
+            Event::Warning { code, .. } => Some(code.clone()),
+            _ => None,
+        };
+        events.iter().filter_map(code).collect()
+    }
+}
+
+/// Waits, some seconds at most, until `holds`.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(15);
+    while !holds() {
+        assert!(Instant::now() < end, "it never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,168 @@
+//! A scripted MCP server on stdio: this test binary again, started with `MCP_PEER` set.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a server on standard streams")]
+
+use std::cell::OnceCell;
+use std::io::{BufRead as _, Write as _};
+
+use serde_json::{Value, json};
+
+/// Does nothing in a test run; as a child process it is the server and does not return.
+///
+/// The harness prints a few lines before it: a client must skip them.
+#[test]
+fn serve_when_asked() {
+    let Ok(mode) = std::env::var("MCP_PEER") else { return };
+    Peer { mode, log: std::env::var("MCP_PEER_LOG").ok(), subscription: OnceCell::new() }.serve();
+    std::process::exit(0);
+}
+
+struct Peer {
+    mode: String,
+    log: Option<String>,
+    /// Id of the request that listens for changes (2026-07-28).
+    subscription: OnceCell<Value>,
+}
+
+impl Peer {
+    fn is(&self, mode: &str) -> bool {
+        self.mode == mode
+    }
+
+    fn serve(&self) {
+        if self.is("exits") {
+            eprintln!("cannot open the database");
+            std::process::exit(7);
+        }
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if let Some(log) = &self.log {
+                let mut log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("log");
+                writeln!(log, "{line}").expect("log");
+            }
+            let message: Value = serde_json::from_str(&line).expect("the client sends JSON");
+            if message.get("method").is_some() && !self.is("silent") {
+                self.handle(&message);
+            }
+        }
+    }
+
+    fn handle(&self, message: &Value) {
+        let Some(id) = message.get("id") else { return };
+        let params = &message["params"];
+        match message["method"].as_str().unwrap_or_default() {
+            "initialize" if self.is("modern") => error(id, -32601, "no such method"),
+            "initialize" => result(
+                id,
+                json!({
+                    "protocolVersion": "2024-11-05", "capabilities": {"tools": {"listChanged": true}},
+                    "serverInfo": {"name": "peer", "version": "1"}, "instructions": "be kind",
+                }),
+            ),
+            "server/discover" if self.is("modern") => result(
+                id,
+                json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": {"tools": {"listChanged": true}}, "ttlMs": 0, "cacheScope": "private",
+                }),
+            ),
+            "subscriptions/listen" if self.is("modern") => {
+                let _ = self.subscription.set(id.clone());
+                let accepted = json!({"toolsListChanged": true});
+                self.announce("notifications/subscriptions/acknowledged", &json!({"notifications": accepted}));
+            }
+            "ping" if self.is("stubborn") => {}
+            "ping" => result(id, json!({})),
+            "tools/list" => self.list(id, params),
+            "tools/call" => self.call(id, params),
+            _ => error(id, -32601, "no such method"),
+        }
+    }
+
+    /// A notification, of the subscription if there is one.
+    fn announce(&self, method: &str, params: &Value) {
+        let mut params = params.clone();
+        if let Some(id) = self.subscription.get() {
+            params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
+        }
+        send(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string());
+    }
+
+    fn list(&self, id: &Value, params: &Value) {
+        if params.get("cursor").is_none() {
+            let tools = json!([
+                {"name": "Echo.Args", "description": "echoes", "inputSchema": {"type": "object"}, "later": {"x": 0.1},
+                 "annotations": {"readOnlyHint": true}},
+                {"name": "broken", "inputSchema": 5},
+            ]);
+            return result(id, json!({"tools": tools, "nextCursor": "two"}));
+        }
+        // The circle must not be followed.
+        let next = if self.is("circle") { json!("two") } else { Value::Null };
+        result(id, json!({"tools": [{"name": "hang"}, {"name": "secret_drop"}], "nextCursor": next}));
+    }
+
+    fn call(&self, id: &Value, params: &Value) {
+        let progress = |n: u32| {
+            let params = json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "total": 3, "message": "so far"});
+            send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string());
+        };
+        match params["name"].as_str().unwrap_or_default() {
+            "Echo.Args" => {
+                (1..=3).for_each(progress);
+                let block = json!({"type": "text", "text": "ok", "later": 1});
+                let video = json!({"type": "video", "data": "x"});
+                result(
+                    id,
+                    json!({
+                        "content": [block, video], "structuredContent": {"got": params}, "_meta": {"k": 0.1}, "unknown": [1],
+                    }),
+                );
+            }
+            "batch" => {
+                let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"content": []}});
+                let note = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+                send(&json!([note, answer]).to_string());
+            }
+            "fail" => result(id, json!({"content": [{"type": "text", "text": "no such file"}], "isError": true})),
+            "die" => {
+                eprintln!("about to die");
+                std::process::exit(3);
+            }
+            "half" => {
+                print!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"resu");
+                std::io::stdout().flush().expect("flush");
+                std::process::exit(0);
+            }
+            "huge" => result(id, json!({"content": [{"type": "text", "text": "x".repeat(200_000)}]})),
+            "nonsense" => send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[}}}}")),
+            "flood" => {
+                (0..2000).for_each(|n| send(&format!("log line {n}")));
+                result(id, json!({"content": []}));
+            }
+            "change" => {
+                (0..5).for_each(|_| self.announce("notifications/tools/list_changed", &json!({})));
+                result(id, json!({"content": []}));
+            }
+            "ask_us" => {
+                send(r#"{"jsonrpc":"2.0","id":"q1","method":"roots/list"}"#);
+                send(r#"{"jsonrpc":"2.0","id":"q2","method":"ping"}"#);
+                result(id, json!({"content": []}));
+            }
+            "hang" => {}
+            _ => error(id, -32602, "Unknown tool"),
+        }
+    }
+}
+
+fn send(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).expect("the client reads");
+}
+
+fn result(id: &Value, result: Value) {
+    send(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
+}
+
+fn error(id: &Value, code: i32, message: &str) {
+    send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}).to_string());
+}

@@ -1,0 +1,326 @@
+//! Servers on pipes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::{Health, Provider as _, ProviderKind};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::definition::Effects;
+use toolwright_core::error::ErrorKind;
+use toolwright_core::event::Partial;
+use toolwright_core::passthrough::LISTED_FIELDS;
+use toolwright_core::policy::HintTrust;
+use toolwright_providers::mcp::{McpServerSpec, McpTransport};
+
+use super::{Rig, eventually};
+use crate::process::pids_with;
+
+/// The scripted server in this mode, and the file that takes what it reads.
+struct Script {
+    log: tempfile::NamedTempFile,
+    transport: McpTransport,
+}
+
+fn script(mode: &str) -> Script {
+    let log = tempfile::NamedTempFile::new().expect("log");
+    let env = [("MCP_PEER", mode.to_owned()), ("MCP_PEER_LOG", log.path().display().to_string())];
+    let transport = McpTransport::Stdio {
+        command: std::env::current_exe().expect("this binary").display().to_string(),
+        args: ["--exact", "mcp::peer::serve_when_asked", "--nocapture"].map(str::to_owned).to_vec(),
+        env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        cwd: None,
+    };
+    Script { log, transport }
+}
+
+impl Script {
+    fn rig(&self, change: impl FnOnce(&mut McpServerSpec)) -> Rig {
+        Rig::new(self.transport.clone(), change)
+    }
+
+    /// What the server has read.
+    fn read(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.log.path()).expect("log");
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn methods(&self) -> Vec<String> {
+        let method = |message: Value| message.get("method").and_then(Value::as_str).map(str::to_owned);
+        self.read().into_iter().filter_map(method).collect()
+    }
+}
+
+fn command(command: &str, args: &[&str]) -> McpTransport {
+    let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    McpTransport::Stdio { command: command.to_owned(), args, env: BTreeMap::new(), cwd: None }
+}
+
+#[tokio::test]
+async fn a_list_is_paged_filtered_and_kept_whole() {
+    let script = script("plain");
+    let rig = script.rig(|spec| {
+        spec.tools_denied = vec!["SECRET*".into()];
+        spec.request_timeout = Some(Duration::from_secs(9));
+        spec.cache_ttl = Some(Duration::from_secs(60));
+    });
+    assert_eq!(rig.provider.health(), Health::Starting);
+    assert_eq!(rig.provider.cached().await.map(|tools| tools.len()), None);
+    let tools = rig.provider.list().await.expect("listed");
+    let definition = tools[0].definition();
+    assert_eq!((tools[0].raw_name(), definition.id.as_str()), ("Echo.Args", "srv:echo_args@0.0.0"));
+    assert_eq!(definition.meta[LISTED_FIELDS], json!({"later": {"x": 0.1}, "annotations": {"readOnlyHint": true}}));
+    assert_eq!((definition.effects, definition.timeout), (Effects::FETCH, Some(Duration::from_secs(9))));
+    assert_eq!((tools[1].raw_name(), tools[1].definition().parameters.as_ref()), ("hang", None));
+    assert_eq!((tools[1].definition().effects, tools[1].definition().cache_ttl), (Effects::UNKNOWN, None));
+    let withheld = rig.provider.withheld();
+    assert!(withheld[0].0 == "broken" && withheld[0].1.contains("inputSchema"), "{withheld:?}");
+    assert_eq!(withheld[1], ("secret_drop".to_owned(), "filtered by tools_denied".to_owned()));
+    assert_eq!((rig.provider.health(), rig.provider.kind()), (Health::Ready, ProviderKind::Mcp));
+    assert_eq!(rig.provider.instructions().as_deref(), Some("be kind"));
+    assert_eq!(rig.provider.trust(), HintTrust::Foreign);
+    assert_eq!(script.methods(), ["initialize", "notifications/initialized", "tools/list", "tools/list"]);
+    // A second process of the house knows the tools before it has started the server.
+    let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
+    let cached = again.provider.cached().await.expect("cached");
+    assert_eq!(cached.len(), 3);
+    assert_eq!(cached[0].hash(), tools[0].hash());
+    assert_eq!(again.provider.instructions().as_deref(), Some("be kind"));
+    assert_eq!(again.provider.health(), Health::Starting);
+    rig.provider.shut_down().await;
+}
+
+#[tokio::test]
+async fn pages_in_a_circle_end() {
+    let rig = script("circle").rig(|_| {});
+    assert_eq!(rig.names().await, ["Echo.Args", "hang", "secret_drop"]);
+    assert!(rig.warnings().contains(&"mcp_list_cut".to_owned()));
+}
+
+#[tokio::test]
+async fn a_call_carries_what_it_should_and_brings_all_that_came() {
+    let script = script("plain");
+    let rig = script.rig(|_| {});
+    let output = rig.call("Echo.Args", json!({"z": 1, "a": {"b": 0.1}})).await.expect("output");
+    let got = output.structured.expect("structured");
+    let got = &got["got"];
+    assert_eq!(got["arguments"].to_string(), r#"{"z":1,"a":{"b":0.1}}"#);
+    assert_eq!(got["_meta"]["traceparent"], "00-aa-bb-01");
+    assert_eq!(got["_meta"]["io.github.toolwright/idempotency-key"], "key-1");
+    assert!(got["_meta"]["progressToken"].is_number());
+    let ContentBlock::Text { text, extra } = &output.content[0] else { panic!("{:?}", output.content) };
+    assert_eq!((text.as_str(), &extra["later"]), ("ok", &json!(1)));
+    assert!(output.content[1].as_text().expect("stand-in").contains("`video`"));
+    assert_eq!((&output.meta["k"], &output.extras["mcp_result"]), (&json!(0.1), &json!({"unknown": [1]})));
+    let partials = rig.world.partials.lock().expect("partials").clone();
+    let expect = |n: f64| Partial::Progress { progress: n, total: Some(3.0), message: Some("so far".into()) };
+    assert_eq!(partials, [expect(1.0), expect(2.0), expect(3.0)], "in order, and before the result");
+    // The harness of the peer wrote to its standard output; that costs one warning.
+    assert_eq!(rig.warnings(), ["mcp_garbage"]);
+}
+
+#[tokio::test]
+async fn failures_of_tools_and_requests_are_told_apart() {
+    let rig = script("plain").rig(|spec| spec.max_message_bytes = 100_000);
+    let output = rig.call("fail", json!({})).await.expect("a failed tool has an output");
+    assert!(output.is_error && output.content[0].as_text() == Some("no such file"));
+    for (tool, kind, fragment) in [
+        ("nothing", ErrorKind::ExecutionError, "Unknown tool"),
+        ("huge", ErrorKind::TransportError, "message over max_message_bytes"),
+        ("nonsense", ErrorKind::TransportError, "not a valid message"),
+    ] {
+        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains(fragment) && !error.is_retryable(), "{error}");
+    }
+    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+}
+
+#[tokio::test]
+async fn noise_and_requests_of_the_server_do_no_harm() {
+    let script = script("plain");
+    let rig = script.rig(|_| {});
+    rig.call("flood", json!({})).await.expect("output");
+    rig.call("batch", json!({})).await.expect("output");
+    assert!(rig.warnings().len() <= 5, "{:?}", rig.warnings());
+    rig.call("ask_us", json!({})).await.expect("output");
+    let answer = |id: &str| script.read().into_iter().find(|message| message["id"] == id);
+    eventually("both questions are answered", || answer("q1").is_some() && answer("q2").is_some()).await;
+    assert_eq!(answer("q1").expect("roots")["error"]["code"], -32601);
+    assert_eq!(answer("q2").expect("ping")["result"], json!({}));
+}
+
+#[tokio::test]
+async fn a_cancel_is_passed_on_and_not_waited_for() {
+    let script = script("plain");
+    let rig = script.rig(|_| {});
+    rig.provider.warm_up().await.expect("connected");
+    let (error, ()) = tokio::join!(rig.call("hang", json!({})), async {
+        eventually("the call has arrived", || script.methods().contains(&"tools/call".to_owned())).await;
+        rig.cancel.cancel(CancelCause::User);
+    });
+    let error = error.expect_err("canceled");
+    assert_eq!((error.kind(), error.cancel_cause()), (ErrorKind::Canceled, Some(CancelCause::User)));
+    eventually("the server hears of it", || script.methods().contains(&"notifications/cancelled".to_owned())).await;
+    let read = script.read();
+    let sent = |method: &str| read.iter().find(|message| message["method"] == method).expect(method);
+    assert_eq!(sent("notifications/cancelled")["params"]["requestId"], sent("tools/call")["id"]);
+}
+
+#[tokio::test]
+async fn a_dead_server_fails_its_calls_at_once_and_is_started_again() {
+    for (tool, how) in [("die", "exit code 3"), ("half", "exit code 0")] {
+        let script = script("plain");
+        let rig = script.rig(|_| {});
+        rig.provider.warm_up().await.expect("connected");
+        let (hanging, dying) = tokio::join!(rig.call("hang", json!({})), async {
+            eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
+            rig.call(tool, json!({})).await
+        });
+        for error in [hanging.expect_err("hang"), dying.expect_err(tool)] {
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
+            assert!(error.message().contains(how), "{error}");
+            assert!(tool != "die" || error.message().contains("about to die"), "{error}");
+        }
+        // Lists wait for the restart, calls do not; no call was sent twice.
+        assert_eq!(rig.names().await.len(), 3);
+        rig.call("Echo.Args", json!({})).await.expect("after the restart");
+        let calls = script.methods().iter().filter(|method| *method == "tools/call").count();
+        assert_eq!(calls, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_second_death_pauses_and_calls_fail_fast() {
+    let script = script("plain");
+    let rig = script.rig(|_| {});
+    let notified = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notified);
+    rig.provider.on_change(Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    rig.provider.warm_up().await.expect("connected");
+    rig.call("die", json!({})).await.expect_err("dies");
+    rig.provider.warm_up().await.expect("restarted at once");
+    rig.call("die", json!({})).await.expect_err("dies");
+    eventually("it pauses", || matches!(rig.provider.health(), Health::Failed { .. })).await;
+    let began = Instant::now();
+    let error = rig.call("Echo.Args", json!({})).await.expect_err("paused");
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, true), "{error}");
+    assert!(error.message().contains("exit code 3") && error.message().contains("tried again"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(1));
+    let back = || !matches!(rig.provider.health(), Health::Failed { .. }) && notified.load(Ordering::Relaxed) > 0;
+    eventually("it comes back by itself, and the catalogue is told", back).await;
+    assert_eq!(rig.names().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_server_that_answers_no_ping_after_a_timeout_is_replaced() {
+    let script = script("stubborn");
+    let rig = script.rig(|_| {});
+    rig.provider.warm_up().await.expect("connected");
+    let (other, timed_out) = tokio::join!(rig.call("hang", json!({"n": 1})), async {
+        eventually("it hangs", || script.methods().contains(&"tools/call".to_owned())).await;
+        let second =
+            Rig { world: Arc::clone(&rig.world), provider: Arc::clone(&rig.provider), cancel: Default::default() };
+        second.cancel.cancel(CancelCause::Deadline);
+        // Cancelled before it was sent: no probe, nothing on the wire.
+        second.call("hang", json!({"n": 2})).await.expect_err("canceled");
+        let third = Rig { cancel: Default::default(), ..second };
+        let call = third.call("hang", json!({"n": 3}));
+        let (ended, ()) = tokio::join!(call, async {
+            eventually("third", || script.read().iter().any(|m| m["params"]["arguments"]["n"] == 3)).await;
+            third.cancel.cancel(CancelCause::Deadline);
+        });
+        ended
+    });
+    assert_eq!(timed_out.expect_err("time is up").cancel_cause(), Some(CancelCause::Deadline));
+    let error = other.expect_err("stopped");
+    assert!(error.message().contains("neither a call nor a ping"), "{error}");
+    assert!(!script.read().iter().any(|message| message["params"]["arguments"]["n"] == 2));
+    assert_eq!(rig.names().await.len(), 3);
+}
+
+#[tokio::test]
+async fn many_announcements_of_a_change_are_one() {
+    for (mode, subscribes) in [("plain", false), ("modern", true)] {
+        let script = script(mode);
+        let rig = script.rig(|_| {});
+        let notified = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&notified);
+        rig.provider.on_change(Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        rig.provider.list().await.expect("listed");
+        let subscribed = || script.methods().contains(&"subscriptions/listen".to_owned());
+        if subscribes {
+            eventually("it is subscribed to", subscribed).await;
+        }
+        assert_eq!(notified.load(Ordering::Relaxed), 0, "a list announces nothing to its own caller");
+        rig.call("change", json!({})).await.expect("output");
+        eventually("it is announced", || notified.load(Ordering::Relaxed) == 1).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(notified.load(Ordering::Relaxed), 1, "{mode}");
+        assert_eq!(subscribed(), subscribes);
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_the_newest_generation_alone_is_found_at_once_and_remembered() {
+    let script = script("modern");
+    let rig = script.rig(|_| {});
+    assert_eq!(rig.names().await, ["Echo.Args", "hang", "secret_drop"]);
+    assert_eq!(script.methods()[..2], ["initialize", "server/discover"]);
+    let list = script.read().into_iter().find(|message| message["method"] == "tools/list").expect("list");
+    assert_eq!(list["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+    rig.call("Echo.Args", json!({})).await.expect("output");
+    rig.call("die", json!({})).await.expect_err("dies");
+    assert_eq!(rig.names().await.len(), 3);
+    let initialized = script.methods().iter().filter(|method| *method == "initialize").count();
+    assert_eq!(initialized, 1, "the generation is remembered");
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why_and_what_to_do() {
+    let short = Duration::from_millis(300);
+    for (transport, bound, fragments) in [
+        (command("/nonexistent/mcp-server", &[]), short, &["not found", "PATH"][..]),
+        (script("exits").transport, Duration::from_secs(20), &["exit code 7", "cannot open the database"]),
+        (command("cat", &[]), short, &["did not answer `initialize` within 300ms", "MCP server"]),
+        (script("silent").transport, short, &["did not answer"]),
+    ] {
+        let rig = Rig::new(transport, |spec| spec.connect_timeout = bound);
+        let error = rig.provider.list().await.expect_err("no server").to_string();
+        assert!(error.starts_with("MCP server srv: ") && fragments.iter().all(|part| error.contains(part)), "{error}");
+        assert!(matches!(rig.provider.health(), Health::Failed { .. }));
+        let call = rig.call("x", json!({})).await.expect_err("no server");
+        assert_eq!((call.kind(), call.is_retryable()), (ErrorKind::TransportError, true), "{call}");
+        rig.provider.shut_down().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_wanted_any_more_ends() {
+    for ask_first in [true, false] {
+        let script = script("plain");
+        let marker = format!("--marker={}", script.log.path().display());
+        let McpTransport::Stdio { command, mut args, env, cwd } = script.transport.clone() else { unreachable!() };
+        // The harness leaves out tests that match what follows `--skip`: none; here it marks the process.
+        args.extend(["--skip".to_owned(), marker.clone()]);
+        let rig = Rig::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
+        rig.provider.warm_up().await.expect("connected");
+        assert!(!pids_with(&marker).is_empty());
+        if ask_first {
+            rig.provider.shut_down().await;
+            assert_eq!(pids_with(&marker), Vec::<u32>::new());
+            let error = rig.call("Echo.Args", json!({})).await.expect_err("gone");
+            assert!(error.message().contains("shut down"), "{error}");
+        } else {
+            drop(rig);
+            eventually("the process ends with its provider", || pids_with(&marker).is_empty()).await;
+        }
+    }
+}

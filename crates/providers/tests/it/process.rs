@@ -1,0 +1,254 @@
+//! Trees of real processes, looked up in `/proc` by an argument that occurs nowhere else.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use toolwright_providers::process::{Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand};
+
+/// Seconds for `sleep` with a fraction that no other test or run uses.
+pub(crate) fn unique_sleep() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("600.{}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Pids of processes that have `argument` as one of their arguments; zombies have none.
+pub(crate) fn pids_with(argument: &str) -> Vec<u32> {
+    let mut pids = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if arguments.split(|&byte| byte == 0).any(|part| part == argument.as_bytes()) {
+            pids.push(pid);
+        }
+    }
+    pids
+}
+
+/// Waits, a few seconds at most, until exactly `count` processes have the argument.
+pub(crate) async fn wait_for_count(argument: &str, count: usize) {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let pids = pids_with(argument);
+        if pids.len() == count {
+            return;
+        }
+        assert!(Instant::now() < end, "{} processes instead of {count}: {pids:?}", pids.len());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn bash(script: &str) -> SupervisedCommand {
+    SupervisedCommand::new("bash").args(["-c", script])
+}
+
+fn start(script: &str) -> SupervisedChild {
+    bash(script).spawn().expect("bash starts")
+}
+
+/// A script that starts one `sleep` in a session of its own and one in its own group.
+fn tree(seconds: &str) -> String {
+    format!("setsid sleep {seconds} & sleep {seconds}")
+}
+
+async fn read_all(child: &mut SupervisedChild) -> String {
+    let mut text = String::new();
+    child.stdout.take().expect("stdout").read_to_string(&mut text).await.expect("UTF-8");
+    text
+}
+
+#[tokio::test]
+async fn the_exit_status_is_the_commands_own() {
+    for (script, code, signal) in [
+        ("exit 0", Some(0), None),
+        ("exit 3", Some(3), None),
+        ("exit 255", Some(255), None),
+        ("kill -TERM $$", None, Some(15)),
+        ("kill -KILL $$", None, Some(9)),
+        ("ulimit -c 0; kill -SEGV $$", None, Some(11)),
+    ] {
+        let mut child = start(script);
+        let exit = child.wait().await.expect("waited");
+        assert_eq!(exit, Exit { code, signal }, "{script}");
+        assert_eq!(child.wait().await.expect("again"), exit);
+    }
+}
+
+#[tokio::test]
+async fn streams_environment_and_directory_reach_the_command() {
+    let mut child = bash("read line; echo \"$line $VALUE $PWD\"; echo oops >&2")
+        .envs([("VALUE", "v1")])
+        .current_dir("/usr")
+        .stdin(Stdin::Piped)
+        .spawn()
+        .expect("starts");
+    child.stdin.take().expect("stdin").write_all(b"hello\n").await.expect("written");
+    assert_eq!(read_all(&mut child).await, "hello v1 /usr\n");
+    let mut errors = String::new();
+    child.stderr.take().expect("stderr").read_to_string(&mut errors).await.expect("UTF-8");
+    assert_eq!(errors, "oops\n");
+
+    let mut child = bash("echo 1; echo 2 >&2; echo 3; echo 4 >&2").output(Output::Merged).spawn().expect("starts");
+    assert_eq!(read_all(&mut child).await, "1\n2\n3\n4\n");
+    assert!(child.stderr.is_none());
+
+    let mut child = SupervisedCommand::new("/usr/bin/env").env_clear().envs([("ONLY", "1")]).spawn().expect("starts");
+    assert_eq!(read_all(&mut child).await, "ONLY=1\n");
+}
+
+#[tokio::test]
+async fn the_command_gets_the_signals_and_descriptors_that_any_child_gets() {
+    // `trap` lists what bash found ignored when it started.
+    let script = "trap; grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l";
+    let plain =
+        tokio::process::Command::new("bash").args(["-c", script]).stdin(Stdio::null()).output().await.expect("runs");
+    assert!(String::from_utf8_lossy(&plain.stdout).contains("SigBlk:\t0000000000000000"));
+    assert_eq!(read_all(&mut start(script)).await.as_bytes(), plain.stdout);
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_start_says_why() {
+    let dir = tempfile::tempdir().expect("dir");
+    let plain = dir.path().join("plain");
+    std::fs::write(&plain, "x").expect("file");
+    let script = dir.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").expect("file");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
+    let spawn = |command: SupervisedCommand| command.spawn().expect_err("does not start");
+
+    let error = spawn(SupervisedCommand::new("no-such-command-anywhere"));
+    assert!(matches!(error, SpawnError::NotFound { .. }) && error.to_string().contains("PATH"), "{error}");
+    let error = spawn(SupervisedCommand::new(&plain));
+    assert!(matches!(error, SpawnError::NotExecutable { .. }) && error.to_string().contains("chmod"), "{error}");
+    let error = spawn(SupervisedCommand::new(&script));
+    assert!(matches!(error, SpawnError::NoInterpreter { .. }), "{error}");
+    let error = spawn(bash("true").current_dir(dir.path().join("gone")));
+    assert!(matches!(error, SpawnError::Directory { .. }) && error.to_string().contains("cwd"), "{error}");
+    let error = spawn(bash("true").current_dir(&plain));
+    assert!(matches!(error, SpawnError::Directory { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn dropping_the_child_ends_the_whole_tree() {
+    let seconds = unique_sleep();
+    let child = start(&tree(&seconds));
+    wait_for_count(&seconds, 2).await;
+    drop(child);
+    wait_for_count(&seconds, 0).await;
+}
+
+#[tokio::test]
+async fn daemons_of_daemons_end_too() {
+    let seconds = unique_sleep();
+    // Each level leaves its parent, its session and its group before the next one starts.
+    let script = format!("(setsid bash -c '(setsid bash -c \"(setsid sleep {seconds} &)\" &)' &); sleep {seconds}");
+    let mut child = start(&script);
+    wait_for_count(&seconds, 2).await;
+    child.kill_tree();
+    assert_eq!(child.wait().await.expect("waited").signal, Some(9));
+    assert!(pids_with(&seconds).is_empty(), "wait returns after the tree is gone");
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_behind_ends_with_it_and_its_output_ends_at_once() {
+    let seconds = unique_sleep();
+    let mut child = start(&format!("setsid sleep {seconds} & echo started; exit 4"));
+    // The background process holds the pipe: without its end this would wait for minutes.
+    let text = tokio::time::timeout(Duration::from_secs(10), read_all(&mut child)).await.expect("end of file");
+    assert_eq!(text, "started\n");
+    assert_eq!(child.wait().await.expect("waited").code, Some(4));
+    assert!(pids_with(&seconds).is_empty());
+}
+
+#[tokio::test]
+async fn terminate_asks_first_and_kills_after_the_grace() {
+    let mut polite = start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done");
+    let mut stdout = polite.stdout.take().expect("stdout");
+    let mut ready = [0; 6];
+    stdout.read_exact(&mut ready).await.expect("ready");
+    assert_eq!(polite.terminate(Duration::from_secs(30)).await.expect("ended").code, Some(7));
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).await.expect("UTF-8");
+    assert_eq!(rest, "bye\n");
+
+    let seconds = unique_sleep();
+    let mut deaf = start(&format!("trap '' TERM; echo ready; {}", tree(&seconds)));
+    wait_for_count(&seconds, 2).await;
+    assert_eq!(deaf.terminate(Duration::from_millis(100)).await.expect("ended").signal, Some(9));
+    assert!(pids_with(&seconds).is_empty());
+}
+
+#[tokio::test]
+async fn closing_standard_input_is_seen_by_the_command() {
+    let mut child = SupervisedCommand::new("cat").stdin(Stdin::Piped).spawn().expect("starts");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().await.expect("waited").code, Some(0));
+}
+
+/// In `kill_dash_nine_of_the_gateway_leaves_nothing`, this very test is the gateway that gets killed.
+const GATEWAY: &str = "TOOLWRIGHT_TEST_GATEWAY";
+
+#[tokio::test]
+async fn stand_in_for_a_gateway() {
+    let Ok(seconds) = std::env::var(GATEWAY) else { return };
+    let _child = start(&tree(&seconds));
+    let _other = start(&format!("sleep {seconds}"));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+}
+
+#[tokio::test]
+async fn kill_dash_nine_of_the_gateway_leaves_nothing() {
+    let seconds = unique_sleep();
+    let mut gateway = tokio::process::Command::new(std::env::current_exe().expect("test binary"))
+        .args(["--exact", "process::stand_in_for_a_gateway"])
+        .env(GATEWAY, &seconds)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    wait_for_count(&seconds, 3).await;
+    gateway.kill().await.expect("killed with SIGKILL");
+    wait_for_count(&seconds, 0).await;
+}
+
+#[tokio::test]
+async fn many_spawns_leave_no_zombie_and_no_descriptor() {
+    // In a process of its own, where no other test opens descriptors or starts children.
+    let status = tokio::process::Command::new(std::env::current_exe().expect("test binary"))
+        .args(["--exact", "process::spawn_a_hundred", "--nocapture"])
+        .env(GATEWAY, "many")
+        .status()
+        .await
+        .expect("runs");
+    assert!(status.success());
+}
+
+#[tokio::test]
+async fn spawn_a_hundred() {
+    if std::env::var(GATEWAY).as_deref() != Ok("many") {
+        return;
+    }
+    start("true").wait().await.expect("opens what the runtime keeps");
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("fds").count();
+    let before = descriptors();
+    for n in 0..100 {
+        let mut child = start("true");
+        if n % 2 == 0 {
+            assert_eq!(child.wait().await.expect("waited").code, Some(0));
+        }
+    }
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let threads = std::fs::read_dir("/proc/self/task").expect("tasks").flatten();
+        let children: usize = threads
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+            .map(|list| list.split_whitespace().count())
+            .sum();
+        if children == 0 && descriptors() <= before {
+            return;
+        }
+        assert!(Instant::now() < end, "{children} children, {} descriptors instead of {before}", descriptors());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

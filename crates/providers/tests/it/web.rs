@@ -1,0 +1,126 @@
+//! `web:fetch` against a real server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use toolwright_core::content::joined_text;
+use toolwright_core::{Effects, ErrorKind, RegisteredTool, Tool, ToolError, ToolOutput};
+use toolwright_providers::builtin::web::{WebOptions, tools_with};
+
+use crate::wire::{Names, Reply, Server, options};
+use crate::workspace::Workspace;
+
+fn fetch(allowed: &[&str]) -> Arc<dyn Tool> {
+    let web =
+        WebOptions { allowed_hosts: allowed.iter().map(|&host| host.to_owned()).collect(), ..WebOptions::default() };
+    tools_with(&web, options(&Names::new(&[]))).remove(0)
+}
+
+async fn run(arguments: Value) -> Result<ToolOutput, ToolError> {
+    fetch(&["127.0.0.1"]).run(arguments, &Workspace::new().context).await
+}
+
+#[test]
+fn it_registers_as_a_reading_tool() {
+    let registered = RegisteredTool::own(fetch(&[]).definition()).expect("registers");
+    let definition = registered.definition();
+    assert_eq!((definition.id.as_str(), definition.effects), ("web:fetch@1.0.0", Effects::FETCH));
+    assert_eq!(definition.timeout, Some(Duration::from_secs(30)));
+    let schema = registered.schema().expect("compiles").expect("schema");
+    assert!(schema.is_valid(&json!({"url": "http://x/"})) && !schema.is_valid(&json!({"url": "http://x/", "post": 1})));
+}
+
+#[tokio::test]
+async fn bodies_become_text_by_their_type() {
+    const PAGE: &str = "<html><title>T</title><nav>menu</nav><h1>A</h1><p>b <a href=/c>d</a>";
+    let cases: [(&str, &[u8], bool, &str); 7] = [
+        ("text/html; charset=utf-8", PAGE.as_bytes(), false, "# A\n\nb [d](ORIGIN/c)"),
+        ("text/html", PAGE.as_bytes(), true, PAGE),
+        ("text/html; charset=iso-8859-1", b"<p>\xe9", false, "é"),
+        ("application/json", b"{\"a\": 1}", false, "{\"a\": 1}"),
+        ("text/plain", "ünï".as_bytes(), false, "ünï"),
+        ("application/octet-stream", b"plain after all", false, "plain after all"),
+        ("", b"<!DOCTYPE html><p>untyped", false, "untyped"),
+    ];
+    for (content_type, body, raw, expect) in cases {
+        let server = Server::start(move |_| match content_type {
+            "" => Reply::new("200 OK", "", body),
+            _ => Reply::ok(content_type, body),
+        })
+        .await;
+        let output = run(json!({"url": server.url("/p"), "raw": raw})).await.expect("fetched");
+        assert!(!output.is_error, "{output:?}");
+        assert_eq!(joined_text(&output.content), expect.replace("ORIGIN", &server.url("")), "{content_type}");
+        assert_eq!(
+            (output.extras["status"].as_u64(), output.extras["url"].as_str()),
+            (Some(200), Some(server.url("/p").as_str()))
+        );
+        let sent = server.only();
+        assert_eq!(sent.line, "GET /p HTTP/1.1");
+        assert!(sent.header("user-agent").expect("agent").starts_with("toolwright/"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_text_is_named_and_not_shown() {
+    for (content_type, body) in
+        [("image/png", "\u{1}png"), ("application/octet-stream", "a\0b"), ("text/plain", "a\0b")]
+    {
+        let server = Server::start(move |_| Reply::ok(content_type, body)).await;
+        let output = run(json!({"url": server.url("/")})).await.expect("answered");
+        let text = joined_text(&output.content);
+        assert!(
+            output.is_error && text.contains(content_type) && text.contains(&format!("{} bytes", body.len())),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_says_failure_is_one_and_a_redirect_is_told() {
+    let server = Server::start(|request| match request.line.split(' ').nth(1).expect("path") {
+        "/moved" => Reply::redirect(302, "/gone?x=1"),
+        _ => Reply::new(
+            "404 Not Found",
+            "Content-Type: text/html\r\n",
+            format!("<h1>Gone</h1>{}", "<p>filler".repeat(5000)),
+        ),
+    })
+    .await;
+    let output = run(json!({"url": server.url("/moved")})).await.expect("answered");
+    let text = joined_text(&output.content);
+    assert!(
+        output.is_error && text.starts_with(&format!("HTTP 404 Not Found from {}\n# Gone", server.url("/gone?x=1"))),
+        "{text}"
+    );
+    assert!(text.len() < 5000 && text.contains("toolwright cut"), "{}", text.len());
+    assert_eq!(output.extras["url"], server.url("/gone?x=1"));
+}
+
+#[tokio::test]
+async fn a_cut_is_signed() {
+    let server = Server::start(|_| Reply::ok("text/plain", "0123456789")).await;
+    let output = run(json!({"url": server.url("/"), "max_bytes": 4})).await.expect("fetched");
+    assert_eq!(
+        joined_text(&output.content),
+        "0123\n\n[web__fetch stopped after 4 bytes of 10 bytes; a larger max_bytes reads more]"
+    );
+    assert_eq!(output.extras["cut"], true);
+}
+
+#[tokio::test]
+async fn what_cannot_be_fetched_is_an_error_with_its_remedy() {
+    let server = Server::start(|_| Reply::pieces("text/plain", &["x"]).and_hang()).await;
+    let refused =
+        fetch(&[]).run(json!({"url": server.url("/")}), &Workspace::new().context).await.expect_err("refused");
+    assert!(refused.kind() == ErrorKind::NotPermitted && refused.message().contains("web.allowed_hosts"), "{refused}");
+    assert!(server.received().is_empty());
+    for url in ["not a url", "/relative", "file:///etc/passwd"] {
+        assert_eq!(run(json!({"url": url})).await.expect_err(url).kind(), ErrorKind::InvalidParameters, "{url}");
+    }
+    let mut context = Workspace::new().context;
+    context.deadline = Some(Instant::now() + Duration::from_millis(200));
+    let late = fetch(&["127.0.0.1"]).run(json!({"url": server.url("/")}), &context).await.expect_err("hangs");
+    assert_eq!(late.kind(), ErrorKind::Timeout);
+}

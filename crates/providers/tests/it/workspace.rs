@@ -1,0 +1,137 @@
+//! A workspace folder and what a tool gets from the house, for calls of built-in tools.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+use toolwright_core::catalogue::{CallScope, RegisteredTool};
+use toolwright_core::content::joined_text;
+use toolwright_core::context::{Clock, FileSeen, FileState, PartialSink, Services, ToolContext};
+use toolwright_core::error::Unsupported;
+use toolwright_core::event::Partial;
+use toolwright_core::schema::fill_defaults;
+use toolwright_core::{CallId, Cancel, ErrorKind, Principal, Session, SessionId, Tool, ToolError, ToolOutput};
+use toolwright_providers::builtin::{BuiltinOptions, PathGuard, tools};
+
+struct RealTime;
+
+impl Clock for RealTime {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+#[derive(Default)]
+struct Seen(Mutex<HashMap<(SessionId, PathBuf), FileSeen>>);
+
+impl FileState for Seen {
+    fn saw(&self, session: &SessionId, path: &Path, seen: FileSeen) {
+        self.0.lock().expect("lock").insert((session.clone(), path.to_owned()), seen);
+    }
+    fn seen(&self, session: &SessionId, path: &Path) -> Result<Option<FileSeen>, Unsupported> {
+        Ok(self.0.lock().expect("lock").get(&(session.clone(), path.to_owned())).copied())
+    }
+}
+
+/// Keeps what a tool reports while it runs.
+#[derive(Default)]
+pub(crate) struct Reports(pub(crate) Mutex<Vec<Partial>>);
+
+impl PartialSink for Reports {
+    fn send(&self, partial: Partial) {
+        self.0.lock().expect("lock").push(partial);
+    }
+}
+
+/// A folder with a workspace `ws` in it, so that there is an outside.
+pub(crate) struct Workspace {
+    pub(crate) outer: tempfile::TempDir,
+    pub(crate) context: ToolContext,
+    pub(crate) reports: Arc<Reports>,
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+impl Workspace {
+    pub(crate) fn new() -> Self {
+        Self::with_guard(PathGuard::Block)
+    }
+
+    pub(crate) fn with_guard(path_guard: PathGuard) -> Self {
+        let outer = tempfile::tempdir().expect("folder");
+        let root = outer.path().join("ws");
+        std::fs::create_dir(&root).expect("root");
+        let mut services = Services::none(Arc::new(RealTime));
+        services.files = Arc::new(Seen::default());
+        let reports = Arc::new(Reports::default());
+        let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root, agent: None };
+        let context = ToolContext {
+            call_id: CallId::new("c"),
+            session: Arc::new(session),
+            cancel: Cancel::new(),
+            deadline: None,
+            partials: reports.clone(),
+            traceparent: None,
+            services: Arc::new(services),
+        };
+        let tools = tools(&BuiltinOptions { path_guard, ..BuiltinOptions::default() });
+        Self { outer, context, reports, tools }
+    }
+
+    pub(crate) fn services(&mut self) -> &mut Services {
+        Arc::get_mut(&mut self.context.services).expect("not shared yet")
+    }
+
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.context.session.root.join(relative)
+    }
+
+    pub(crate) fn put(&self, relative: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(relative);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("folders");
+        std::fs::write(path, content).expect("file");
+    }
+
+    pub(crate) fn get(&self, relative: &str) -> String {
+        std::fs::read_to_string(self.path(relative)).expect("file")
+    }
+
+    fn tool(&self, id: &str) -> &Arc<dyn Tool> {
+        self.tools.iter().find(|tool| tool.definition().id.as_str() == format!("{id}@1.0.0")).expect("tool")
+    }
+
+    pub(crate) fn scope(&self, id: &str, arguments: &Value) -> CallScope {
+        self.tool(id).scope(arguments, &self.context.session)
+    }
+
+    /// Fills defaults, validates and runs, as a call through the executor would.
+    pub(crate) async fn call(&self, id: &str, mut arguments: Value) -> Result<ToolOutput, ToolError> {
+        let tool = self.tool(id);
+        let registered = RegisteredTool::own(tool.definition()).expect("registers");
+        fill_defaults(registered.definition().parameters.as_ref().expect("schema"), &mut arguments);
+        let violations = registered.schema().expect("compiles").expect("schema").violations(&arguments);
+        assert_eq!(violations, [], "{id} {arguments}");
+        tokio::time::timeout(Duration::from_secs(30), tool.run(arguments, &self.context)).await.expect("ends")
+    }
+
+    /// The text of a call that succeeds.
+    pub(crate) async fn ok(&self, id: &str, arguments: Value) -> String {
+        let output = self.call(id, arguments).await.expect("succeeds");
+        assert!(!output.is_error, "{output:?}");
+        joined_text(&output.content)
+    }
+
+    /// A call that fails with this kind and a message with these words in it.
+    pub(crate) async fn fails(&self, id: &str, arguments: Value, kind: ErrorKind, words: &[&str]) {
+        let shown = arguments.to_string();
+        let error = self.call(id, arguments).await.expect_err(&shown);
+        assert_eq!(error.kind(), kind, "{shown}: {error}");
+        for word in words {
+            assert!(error.message().contains(word), "{shown}: `{word}` is not in: {error}");
+        }
+    }
+}
