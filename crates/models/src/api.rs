@@ -1,12 +1,9 @@
-//! The model APIs, and one request in the form of each.
+//! The model APIs, and what a request to one of them is.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolwright_core::model::ModelRequest;
-
-use crate::{anthropic, ollama, openai_chat};
 
 /// A model API that Toolwright speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,20 +54,5 @@ impl EncodedRequest {
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         self.body.to_string().into_bytes()
-    }
-}
-
-/// Encodes `request` for `model` (the name without its provider), asking for a stream.
-///
-/// Never fails, and the result is a legal request whatever the history holds: arguments that do not
-/// parse are replayed as `{}`, a call without a result gets one that says so, a result without a call is
-/// left out, ids and names of past calls are made legal and unique. Schemas are shown with an object at
-/// their root, as the APIs demand; the definition's own schema is not touched. Tools keep their order.
-#[must_use]
-pub fn encode(api: Api, request: &ModelRequest, model: &str) -> EncodedRequest {
-    match api {
-        Api::OpenAiChat => openai_chat::encode(request, model),
-        Api::Anthropic => anthropic::encode(request, model),
-        Api::Ollama => ollama::encode(request, model),
     }
 }

@@ -13,8 +13,9 @@ use toolwright_core::model::{
     ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
 };
 
-use crate::api::{Api, EncodedRequest, encode};
+use crate::api::{Api, EncodedRequest};
 use crate::decoder::{Decoder, MAX_ANSWER, decode_whole};
+use crate::encoder::encode;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::failure;
 

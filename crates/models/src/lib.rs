@@ -9,6 +9,7 @@ mod anthropic;
 pub mod api;
 pub mod decoder;
 pub mod discover;
+pub mod encoder;
 pub mod endpoint;
 pub mod failure;
 mod history;
@@ -19,8 +20,9 @@ mod openai_chat;
 mod schema;
 mod sse;
 
-pub use api::{Api, EncodedRequest, encode};
+pub use api::{Api, EncodedRequest};
 pub use decoder::{Decoder, decode_whole};
 pub use discover::{default_model, endpoints_from_env};
+pub use encoder::encode;
 pub use endpoint::{Endpoint, Endpoints, Secret};
 pub use http::{HttpModelClient, Timeouts};

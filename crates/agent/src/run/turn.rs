@@ -12,6 +12,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::name::MAX_WIRE_NAME;
 use toolwright_core::outcome::Outcome;
+use toolwright_core::output::{DEFAULT_MAX_BYTES, head_and_tail};
 use toolwright_core::session::CallId;
 
 use super::{Grant, ToolBatch};
@@ -265,7 +266,8 @@ fn visible_content(outcome: Outcome) -> Vec<ContentBlock> {
         return outcome.content;
     }
     let text = match outcome.structured {
-        Some(structured) => structured.to_string(),
+        // The executor's cap counts text blocks only.
+        Some(structured) => head_and_tail(&structured.to_string(), DEFAULT_MAX_BYTES),
         None => "(no output)".into(),
     };
     vec![ContentBlock::text(text)]

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 use url::{Origin, Url};
 
 use super::address::AddressPolicy;
-use super::error::NetError;
+use super::error::{NetError, without_secrets};
 use super::proxy::ProxySettings;
 use super::resolve::{DialResolver, HostResolver, Reach, SystemResolver, resolve_public};
 use super::response::{Bounds, HttpResponse};
@@ -276,15 +276,4 @@ fn same_origin(a: &Url, b: &Url) -> bool {
 fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or("nowhere");
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
-}
-
-/// A URL that may be shown: no credentials, no query, no fragment.
-pub(super) fn without_secrets(url: &Url) -> String {
-    let mut shown = url.clone();
-    // These fail only for URLs that cannot have credentials.
-    let _ = shown.set_username("");
-    let _ = shown.set_password(None);
-    shown.set_query(None);
-    shown.set_fragment(None);
-    shown.to_string()
 }

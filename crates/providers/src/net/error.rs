@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 
 use toolwright_core::{CancelCause, ErrorKind, ToolError};
+use url::Url;
 
 /// Why there is no response, or not all of it. No variant's text holds a URL's query or credentials.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -101,4 +102,15 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'stat
         let opened = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         opened.map(|inner| inner as &(dyn StdError + 'static)).or_else(move || error.source())
     })
+}
+
+/// A URL that may be shown: no credentials, no query, no fragment.
+pub(super) fn without_secrets(url: &Url) -> String {
+    let mut shown = url.clone();
+    // These fail only for URLs that cannot have credentials.
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.set_query(None);
+    shown.set_fragment(None);
+    shown.to_string()
 }

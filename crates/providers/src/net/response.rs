@@ -8,8 +8,7 @@ use http::{HeaderMap, StatusCode};
 use toolwright_core::{Cancel, ToolContext};
 use url::Url;
 
-use super::client::without_secrets;
-use super::error::NetError;
+use super::error::{NetError, without_secrets};
 use super::media::MediaType;
 
 /// How long a request may take: until it is cancelled or its deadline passes.
