@@ -1,1 +1,36 @@
-//! Toolwright: the library that users depend on, and the command-line program.
+//! Toolwright: the tool system of an LLM agent, everything between a model and the world.
+//!
+//! One crate to depend on. [`House`] puts a configuration together: catalogue, executor, stores. The
+//! parts are there by themselves too: [`core`] (definitions, checks, policy; pure), [`runtime`] (executor,
+//! stores), [`providers`] (built-in tools, MCP servers, REST), [`models`] (model APIs), [`agent`] (the
+//! loop), [`server`] (the MCP gateway).
+//!
+//! ```no_run
+//! use toolwright::{House, config::LoadOptions, core};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let house = House::load(LoadOptions { cwd: std::env::current_dir()?, ..LoadOptions::default() }).await?;
+//! let call = core::ToolCall {
+//!     id: core::CallId::new("1"),
+//!     name: "fs__read".into(),
+//!     arguments: core::RawArguments::Value(serde_json::json!({"path": "README.md"})),
+//! };
+//! let outcome = house.call(call, core::Profile::Owner).await;
+//! println!("{}", outcome.text());
+//! house.shut_down().await;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod config;
+pub mod house;
+pub mod import;
+
+pub use toolwright_agent as agent;
+pub use toolwright_core as core;
+pub use toolwright_models as models;
+pub use toolwright_providers as providers;
+pub use toolwright_runtime as runtime;
+pub use toolwright_server as server;
+
+pub use house::{House, HouseError};

@@ -1,0 +1,193 @@
+//! The visible account of a run: each call as it starts, reports and ends, on standard error; the
+//! model's text, as it comes, on standard output.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{Mutex, oneshot};
+use tokio::task::JoinHandle;
+use toolwright::core::Event;
+use toolwright::core::event::Partial;
+use toolwright::core::session::CallId;
+
+use super::screen::{BAD, DIM, GOOD, WARN, harmless, one_line, say, size, stdout, styled};
+
+/// Characters of arguments and messages on a line.
+const WIDTH: usize = 160;
+
+/// Where the model's text goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// To standard output as it comes.
+    Streamed,
+    /// Nowhere: the caller prints the answer at the end.
+    Held,
+}
+
+impl Text {
+    /// Streamed to a person, held for a program, which wants the answer alone.
+    pub(crate) fn for_output(json: bool) -> Self {
+        if !json && std::io::stdout().is_terminal() { Self::Streamed } else { Self::Held }
+    }
+}
+
+/// A running account.
+pub(crate) struct Account {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Shown>,
+}
+
+/// What was shown of the model's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// All of it.
+    Whole,
+    /// Some is missing: the screen was too slow.
+    Gaps,
+}
+
+impl Account {
+    /// Begins. `screen` is held while a line is written.
+    pub(crate) fn begin(mut events: Receiver<Event>, text: Text, screen: Arc<Mutex<()>>) -> Self {
+        let (stop, mut stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let mut writer = Writer { text, mid_line: false, progress: HashMap::new(), shown: Shown::Whole };
+            loop {
+                let event = tokio::select! {
+                    event = events.recv() => event,
+                    _ = &mut stopped => break,
+                };
+                let _screen = screen.lock().await;
+                match event {
+                    Ok(event) => writer.show(event),
+                    Err(RecvError::Lagged(missed)) => writer.missed(missed),
+                    Err(RecvError::Closed) => break,
+                }
+            }
+            loop {
+                match events.try_recv() {
+                    Ok(event) => writer.show(event),
+                    Err(TryRecvError::Lagged(missed)) => writer.missed(missed),
+                    Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                }
+            }
+            writer.end_line();
+            writer.shown
+        });
+        Self { stop, task }
+    }
+
+    /// Shows what is left, and ends.
+    pub(crate) async fn end(self) -> Shown {
+        let _ = self.stop.send(());
+        self.task.await.unwrap_or(Shown::Gaps)
+    }
+}
+
+struct Writer {
+    text: Text,
+    mid_line: bool,
+    /// What each call last reported, so that equal reports are shown once.
+    progress: HashMap<CallId, String>,
+    shown: Shown,
+}
+
+impl Writer {
+    fn show(&mut self, event: Event) {
+        match event {
+            Event::ModelText { text } => self.model_text(&text),
+            Event::ToolStarted { tool, arguments, .. } => {
+                self.line(format_args!(
+                    "{} {} {}",
+                    styled(DIM, "→"),
+                    tool.without_version(),
+                    styled(DIM, one_line(&arguments.to_string(), WIDTH))
+                ));
+            }
+            Event::ToolWait { tool, queue, .. } => {
+                self.line(styled(DIM, format_args!("  {} waits for {queue}", tool.without_version())))
+            }
+            Event::ToolPartial { call, tool, partial } => {
+                let report = match partial {
+                    Partial::Progress { progress, total, message } => {
+                        let of = total.map(|total| format!("/{total}")).unwrap_or_default();
+                        format!("{progress}{of} {}", message.unwrap_or_default())
+                    }
+                    Partial::Text(text) => text,
+                };
+                let report = one_line(report.trim(), WIDTH);
+                if !report.is_empty() && self.progress.get(&call) != Some(&report) {
+                    self.line(styled(DIM, format_args!("  {}: {report}", tool.without_version())));
+                    self.progress.insert(call, report);
+                }
+            }
+            Event::ToolFinished { call, tool, ok, error, message, latency_ms, characters_out, .. } => {
+                self.progress.remove(&call);
+                let name = tool.as_ref().map_or_else(|| call.to_string(), |tool| tool.without_version().to_owned());
+                if ok {
+                    self.line(format_args!(
+                        "{} {name} {}",
+                        styled(GOOD, "✓"),
+                        styled(DIM, format_args!("{latency_ms} ms, {}", size(characters_out)))
+                    ));
+                } else {
+                    let kind = error.map(|kind| format!("{kind}: ")).unwrap_or_default();
+                    let why = one_line(&message.unwrap_or_default(), WIDTH);
+                    self.line(format_args!(
+                        "{} {name} {} {kind}{why}",
+                        styled(BAD, "✗"),
+                        styled(DIM, format_args!("{latency_ms} ms"))
+                    ));
+                }
+            }
+            Event::ModelFinished { ok: false, message, .. } => {
+                self.line(format_args!(
+                    "{} {}",
+                    styled(BAD, "model:"),
+                    one_line(&message.unwrap_or_default(), 4 * WIDTH)
+                ));
+            }
+            Event::ProviderChanged { provider, error: Some(error), .. } => {
+                self.line(styled(WARN, format_args!("{provider}: {}", one_line(&error, 4 * WIDTH))));
+            }
+            Event::Warning { message, .. } => self.line(styled(WARN, one_line(&message, 4 * WIDTH))),
+            Event::ApprovalRequested { .. }
+            | Event::ApprovalDecided { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::ProviderChanged { .. } => {}
+        }
+    }
+
+    fn model_text(&mut self, text: &str) {
+        if self.text == Text::Held || text.is_empty() {
+            return;
+        }
+        let text = harmless(text);
+        let mut out = stdout();
+        // Whoever read the output has gone: the run goes on, for its effects and its transcript.
+        let _ = write!(out, "{text}");
+        let _ = out.flush();
+        self.mid_line = !text.ends_with('\n');
+    }
+
+    fn line(&mut self, line: impl std::fmt::Display) {
+        self.end_line();
+        say(line);
+    }
+
+    fn end_line(&mut self) {
+        if self.mid_line {
+            let _ = writeln!(stdout());
+            self.mid_line = false;
+        }
+    }
+
+    fn missed(&mut self, missed: u64) {
+        self.shown = Shown::Gaps;
+        self.line(styled(WARN, format_args!("{missed} events were too fast to be shown")));
+    }
+}

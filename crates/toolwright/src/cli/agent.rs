@@ -1,0 +1,115 @@
+//! What `run` and `chat` share: the model, the policy, the options of a run.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use toolwright::House;
+use toolwright::agent::{BASE_PROMPT, Driver, Limits, RunOptions, RunSpec, Transcript};
+use toolwright::core::approval::NoApprover;
+use toolwright::core::{Approver, Cancel, Profile};
+use toolwright::models::default_model;
+
+use super::approver::TerminalApprover;
+use super::args::Agent;
+use super::config::variable;
+use super::console::Console;
+use super::exit::Failure;
+use super::screen::is_interactive;
+use super::transcript::TranscriptFile;
+
+/// A person who can be asked, or the lack of one.
+pub(crate) struct Desk {
+    pub(crate) console: Arc<Console>,
+    /// Held by whoever writes to the screen.
+    pub(crate) screen: Arc<Mutex<()>>,
+}
+
+impl Desk {
+    pub(crate) fn new() -> Self {
+        Self { console: Arc::default(), screen: Arc::default() }
+    }
+
+    fn approver(&self) -> Arc<dyn Approver> {
+        if is_interactive() {
+            return Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen)));
+        }
+        Arc::new(NoApprover {
+            remedy: "policy asks for approval and there is no terminal to ask at; --policy workspace allows writes inside the workspace root, --policy trusted everything, or add an allow rule under policy.rules".into(),
+        })
+    }
+}
+
+/// The profile of an agent's policy: without a terminal it must be chosen.
+pub(crate) fn profile(agent: &Agent, house: &House) -> Result<Option<Profile>, Failure> {
+    let given = agent.policy.map(Profile::from);
+    if given.is_none() && house.config().policy.profile.is_none() && !is_interactive() {
+        return Err(Failure::usage(
+            "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile",
+        ));
+    }
+    Ok(given)
+}
+
+/// The model: given, configured, or found.
+pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failure> {
+    let models = house.models();
+    let chosen = agent.model.clone().or_else(|| house.config().written.models.default.clone());
+    match chosen {
+        Some(model) => {
+            models.endpoints().resolve(&model).map_err(Failure::usage)?;
+            Ok(model)
+        }
+        None => default_model(&variable, models).await.map_err(Failure::usage),
+    }
+}
+
+pub(crate) fn driver(house: &House) -> Driver {
+    Driver::new(
+        Arc::clone(house.executor()),
+        Arc::clone(house.catalogue()),
+        Arc::clone(house.models()) as _,
+        Some(house.runs()),
+    )
+}
+
+/// The options of the run `id`. Its session has the run's name, so that a resumed run finds its
+/// stored outputs.
+pub(crate) fn options(
+    agent: &Agent,
+    house: &House,
+    desk: &Desk,
+    id: &str,
+    profile: Option<Profile>,
+    cancel: Cancel,
+) -> Result<RunOptions, Failure> {
+    let transcript = match &agent.transcript {
+        Some(path) => Some(Arc::new(TranscriptFile::open(path)?) as Arc<dyn Transcript>),
+        None => None,
+    };
+    Ok(RunOptions {
+        run_id: Arc::from(id),
+        session: house.session(id),
+        policy: Arc::new(house.config().policy(profile, Profile::Ask)),
+        approver: desk.approver(),
+        cancel,
+        tools: agent.tools.clone(),
+        window: agent.window,
+        transcript,
+    })
+}
+
+pub(crate) fn spec(agent: &Agent, model: String, driver: &Driver, options: &RunOptions) -> RunSpec {
+    let standard = Limits::default();
+    RunSpec {
+        model,
+        system: driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), options),
+        max_tokens: None,
+        temperature: None,
+        limits: Limits {
+            turns: agent.max_turns.unwrap_or(standard.turns),
+            calls: agent.max_calls,
+            time: agent.max_time,
+            tokens: agent.max_tokens,
+        },
+    }
+}

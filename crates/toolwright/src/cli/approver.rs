@@ -1,0 +1,57 @@
+//! Asking the person at the terminal.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver};
+
+use super::console::Console;
+use super::screen::{BOLD, WARN, harmless, say, styled};
+use super::tools::words;
+
+/// Characters of arguments that are shown; nobody reads more before an answer.
+const MAX_SHOWN: usize = 8000;
+
+/// Asks yes, no or always. One question at a time; while it stands, the account of the run waits.
+pub(crate) struct TerminalApprover {
+    console: Arc<Console>,
+    /// Held by whoever writes to the screen.
+    screen: Arc<Mutex<()>>,
+}
+
+impl TerminalApprover {
+    pub(crate) fn new(console: Arc<Console>, screen: Arc<Mutex<()>>) -> Self {
+        Self { console, screen }
+    }
+}
+
+#[async_trait]
+impl Approver for TerminalApprover {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        let _screen = self.screen.lock().await;
+        let arguments = harmless(&format!("{:#}", request.arguments));
+        let shown: String = arguments.chars().take(MAX_SHOWN).collect();
+        let cut = arguments.chars().count() - shown.chars().count();
+        say(format_args!("\n{} {}", styled(WARN, "May this run?"), styled(BOLD, &request.tool)));
+        say(format_args!("  it {}; asked because {}", words(request.effects), harmless(&request.reason)));
+        for line in shown.lines() {
+            say(format_args!("  {line}"));
+        }
+        if cut > 0 {
+            say(styled(WARN, format_args!("  … {cut} more characters are not shown")));
+        }
+        self.console.forget_typed_ahead().await;
+        loop {
+            let Some(answer) = self.console.ask("[y]es, [n]o, [a]lways in this session: ").await else {
+                return ApprovalDecision::Deny { reason: "the input ended before anybody answered".into() };
+            };
+            match answer.trim().to_lowercase().as_str() {
+                "y" | "yes" => return ApprovalDecision::Approve,
+                "a" | "always" => return ApprovalDecision::Always,
+                "n" | "no" => return ApprovalDecision::Deny { reason: "the user said no".into() },
+                _ => say("please answer y, n or a"),
+            }
+        }
+    }
+}

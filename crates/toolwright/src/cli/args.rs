@@ -1,0 +1,294 @@
+//! The command line: one definition for parser, help and completions.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use toolwright::core::Profile;
+use toolwright::import::Source;
+
+/// What `--help` says about exit codes.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    invalid arguments, a timeout, or the tool or run failed
+  2    bad usage or configuration
+  3    no such tool
+  4    denied or not permitted
+  130  cancelled";
+
+/// The tool system of an LLM agent: many sources, one catalogue, one executor.
+#[derive(Debug, Parser)]
+#[command(name = "toolwright", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Configuration file, nearer than all others.
+    #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Workspace root. Default: the configuration's folder, else the current one.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Where state is kept. Default: $TOOLWRIGHT_STATE_DIR, else $XDG_STATE_HOME/toolwright.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Answers as JSON on standard output.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Says more on standard error; twice, still more. RUST_LOG gives exact control.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Offers the whole catalogue as an MCP server.
+    Serve(Serve),
+    /// Gives a task to an agent that works with the catalogue.
+    Run(Run),
+    /// Talks with an agent, turn by turn.
+    Chat(Chat),
+    /// Calls one tool. It is your own act: only deny rules hold it back.
+    #[command(after_help = EXIT_CODES)]
+    Call(Call),
+    /// Looks at the catalogue.
+    #[command(subcommand)]
+    Tools(Tools),
+    /// Writes a first toolwright.yaml.
+    Init,
+    /// Adds an MCP server to the configuration.
+    #[command(
+        after_help = "Examples:\n  toolwright add git -- uvx mcp-server-git\n  toolwright add tickets --url https://host/mcp --header 'Authorization: Bearer ${TOKEN}'"
+    )]
+    Add(Add),
+    /// Takes an MCP server out of the configuration.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+    /// Adds the MCP servers of another client's configuration.
+    Import(Import),
+    /// Checks the configuration and every provider, and says how to mend what is wrong.
+    Doctor,
+    /// Looks at the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prints a completion script.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Speaks on standard input and output, for clients that start the server.
+    #[arg(long, conflicts_with_all = ["http", "token"])]
+    pub(crate) stdio: bool,
+    /// Listens here. Default: `server.http` of the configuration, 127.0.0.1:7117. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Bearer token that clients must send; needed beyond loopback.
+    #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// What may run where no rule matches. Default: `client`.
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) policy: Option<PolicyName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    /// The model. Default: `models.default`, else what the environment offers.
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Option<String>,
+    /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) policy: Option<PolicyName>,
+    /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) tools: Vec<String>,
+    /// Model answers in one task.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+    /// Tool calls in one task.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_calls: Option<u32>,
+    /// Time for one task, like 10m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) max_time: Option<std::time::Duration>,
+    /// Input and output tokens of one task together.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u64>,
+    /// Tokens the model takes in; older results give way to what is new.
+    #[arg(long, value_name = "N")]
+    pub(crate) window: Option<usize>,
+    /// Replaces the opening of the system prompt.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Writes the whole exchange to this file as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) transcript: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The task; `-` reads it from standard input.
+    #[arg(required_unless_present = "resume")]
+    pub(crate) task: Option<String>,
+    /// Goes on with a run that was interrupted; its id was printed when it began.
+    #[arg(long, value_name = "ID", conflicts_with = "task")]
+    pub(crate) resume: Option<String>,
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Chat {
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// Wire name, id, alias, or a bare name that only one tool has.
+    pub(crate) tool: String,
+    /// Arguments: one JSON object, `-` for JSON on standard input, or key=value pairs.
+    #[arg(value_name = "JSON|-|KEY=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    /// Limit of the call, like 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<std::time::Duration>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tools {
+    /// Lists every tool.
+    Ls(Filter),
+    /// Shows one tool with its schema.
+    Show {
+        /// Wire name, id, alias or bare name.
+        tool: String,
+    },
+    /// Finds tools by words.
+    Search {
+        /// The words.
+        query: String,
+        /// Hits at most.
+        #[arg(long, default_value_t = 10, value_name = "N")]
+        limit: usize,
+        #[command(flatten)]
+        filter: Filter,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Filter {
+    /// Only this namespace.
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
+    /// Only ids that begin so.
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+    /// Only tools with this tag.
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// Name; it becomes the prefix of the server's tools.
+    pub(crate) name: String,
+    /// Address of a server that speaks streamable HTTP.
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) url: Option<String>,
+    /// Header of every request (repeatable).
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    pub(crate) header: Vec<String>,
+    /// Environment of the process (repeatable).
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
+    pub(crate) env: Vec<String>,
+    /// Folder the process runs in.
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    pub(crate) cwd: Option<String>,
+    /// Program and arguments of a server that speaks on its standard streams.
+    #[arg(last = true, required_unless_present = "url")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The client.
+    pub(crate) source: SourceName,
+    /// Its file. Default: where it keeps it.
+    pub(crate) file: Option<PathBuf>,
+    /// Only shows what would be added.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Prints the JSON Schema of toolwright.yaml.
+    Schema,
+    /// Prints the configuration with all layers laid together, secrets masked.
+    Show,
+}
+
+/// A policy profile by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyName {
+    /// Read-only tools run, all others ask.
+    Ask,
+    /// The client has its own approval screen: everything runs that no rule denies or asks for.
+    Client,
+    /// As `ask`, and writes inside the workspace root run.
+    Workspace,
+    /// Everything runs that no rule denies or asks for.
+    Trusted,
+}
+
+impl From<PolicyName> for Profile {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::Ask => Self::Ask,
+            PolicyName::Client => Self::Client,
+            PolicyName::Workspace => Self::Workspace,
+            PolicyName::Trusted => Self::Trusted,
+        }
+    }
+}
+
+/// An import source by its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SourceName(pub(crate) Source);
+
+impl ValueEnum for SourceName {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [SourceName; Source::ALL.len()] = {
+            let mut all = [SourceName(Source::McpJson); Source::ALL.len()];
+            let mut index = 0;
+            while index < all.len() {
+                all[index] = SourceName(Source::ALL[index]);
+                index += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.as_str()))
+    }
+}
+
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    toolwright::core::duration::parse(text).map_err(|error| error.to_string())
+}

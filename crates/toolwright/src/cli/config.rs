@@ -1,0 +1,54 @@
+//! `config schema`, `config show`, and what every command says about its configuration.
+
+use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
+
+use super::args::{ConfigCommand, Global};
+use super::exit::{Done, Exit, Failure};
+use super::screen::{WARN, harmless, print_json, say, styled};
+
+/// Loads the configuration that the options name.
+pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
+    let cwd = std::env::current_dir()
+        .map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))?;
+    let options = LoadOptions {
+        config: global.config.clone(),
+        root: global.root.clone(),
+        state_dir: global.state_dir.clone(),
+        cwd,
+    };
+    Ok(load(&options, &variable))
+}
+
+/// As [`read`], for commands that work with it: problems are said, and one that cannot be used ends
+/// the command.
+pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
+    let config = read(global)?;
+    let (errors, others): (Vec<_>, Vec<_>) =
+        config.problems.iter().partition(|problem| problem.severity == Severity::Error);
+    for problem in others {
+        say(styled(WARN, harmless(&problem.to_string())));
+    }
+    if errors.is_empty() {
+        return Ok(config);
+    }
+    Err(Failure::usage(errors.iter().map(|problem| harmless(&problem.to_string())).collect::<Vec<_>>().join("\n")))
+}
+
+/// A variable of the environment; one that is not Unicode counts as unset.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+pub(crate) fn command(global: &Global, command: &ConfigCommand) -> Done {
+    match command {
+        ConfigCommand::Schema => print_json(&json_schema())?,
+        ConfigCommand::Show => {
+            let config = usable(global)?;
+            for file in &config.files {
+                say(format_args!("read {}", file.display()));
+            }
+            print_json(&config.shown())?;
+        }
+    }
+    Ok(Exit::Ok)
+}

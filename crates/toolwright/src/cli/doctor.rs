@@ -1,0 +1,158 @@
+//! `doctor`: what is wrong, and how to mend it.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use toolwright::House;
+use toolwright::config::{Config, Problem, Severity};
+use toolwright::core::Snapshot;
+
+use super::args::Global;
+use super::exit::{Done, Exit};
+use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, say, styled};
+use super::{config, open};
+
+/// Server and tool name together that some clients still take.
+const CLIENT_LIMIT: usize = 60;
+/// The name under which clients know this server, when they follow the README.
+const SERVER_NAME: &str = "toolwright";
+/// A start that people notice.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// What a probe of one provider found.
+struct Probe {
+    name: String,
+    kind: Value,
+    tools: usize,
+    error: Option<String>,
+    took: Duration,
+}
+
+pub(crate) async fn command(global: &Global) -> Done {
+    let settings = config::read(global)?;
+    let problems = settings.problems.clone();
+    if settings.is_unusable() {
+        return report(global, &settings, &problems, &[], &[]);
+    }
+    let house = open(global, settings).await?;
+    let probes = probe(&house).await;
+    let snapshot = house.catalogue().snapshot();
+    house.shut_down().await;
+    let settings = house.config();
+    let findings = findings(&settings, &snapshot);
+    report(global, &settings, &problems, &probes, &findings)
+}
+
+/// Lists each provider, some at once.
+async fn probe(house: &House) -> Vec<Probe> {
+    let providers = house.catalogue().providers().await;
+    let concurrency = house.config().written.defaults.mcp_init_concurrency;
+    let timed: Vec<(String, Duration)> =
+        futures_util::stream::iter(providers.iter().map(|provider| provider.name().to_owned()))
+            .map(|name| async move {
+                let started = Instant::now();
+                house.catalogue().refresh(&name).await;
+                (name, started.elapsed())
+            })
+            .buffered(concurrency)
+            .collect()
+            .await;
+    let snapshot = house.catalogue().snapshot();
+    let status = |name: &str| snapshot.providers().iter().find(|provider| provider.name == name).cloned();
+    timed
+        .into_iter()
+        .filter_map(|(name, took)| {
+            let status = status(&name)?;
+            Some(Probe { name, kind: json!(status.kind), tools: status.tools, error: status.error, took })
+        })
+        .collect()
+}
+
+/// Faults of the catalogue as a whole: each is a sentence with its remedy.
+fn findings(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
+    let mut all: Vec<String> =
+        snapshot.issues().iter().map(|issue| format!("{}: {}", issue.provider, issue.message)).collect();
+    for entry in snapshot.list() {
+        if let Err(error) = entry.tool.schema() {
+            all.push(format!(
+                "{}: its schema does not compile, so its arguments are not validated: {error}; tell its author",
+                entry.wire_name
+            ));
+        }
+    }
+    let names = snapshot.names_within(settings.written.server.max_tool_name);
+    let dropped: Vec<&str> = (0..snapshot.list().len())
+        .map(|index| names.wire_name(index))
+        .filter(|name| name.len() + SERVER_NAME.len() > CLIENT_LIMIT)
+        .collect();
+    if !dropped.is_empty() {
+        all.push(format!(
+            "clients that take {CLIENT_LIMIT} characters of server and tool name together (Cursor) would drop {}; set server.max_tool_name to {}",
+            dropped.join(", "),
+            CLIENT_LIMIT - SERVER_NAME.len()
+        ));
+    }
+    if let Err(error) = std::net::TcpListener::bind(&settings.written.server.http)
+        && error.kind() == std::io::ErrorKind::AddrInUse
+    {
+        all.push(format!(
+            "{} is taken: `serve` would need --http with another port, unless that is a toolwright that runs",
+            settings.written.server.http
+        ));
+    }
+    all
+}
+
+fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], findings: &[String]) -> Done {
+    let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
+        && probes.iter().all(|probe| probe.error.is_none())
+        && findings.is_empty();
+    let exit = match well {
+        true => Exit::Ok,
+        false => Exit::Failed,
+    };
+    if global.json {
+        let probes: Vec<Value> = probes
+            .iter()
+            .map(|probe| {
+                json!({"name": probe.name, "kind": probe.kind, "tools": probe.tools, "ok": probe.error.is_none(), "error": probe.error, "milliseconds": millis(probe.took)})
+            })
+            .collect();
+        print_json(
+            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "findings": findings}),
+        )?;
+        return Ok(exit);
+    }
+    match &settings.files[..] {
+        [] => say("no configuration file: the built-in tools only (`toolwright init` writes one)"),
+        files => files.iter().for_each(|file| say(format_args!("read {}", file.display()))),
+    }
+    say(format_args!("workspace root {}, state in {}", settings.root.display(), settings.state_dir.display()));
+    for problem in problems {
+        let style = if problem.severity == Severity::Warning { WARN } else { BAD };
+        say(styled(style, harmless(&problem.to_string())));
+    }
+    for probe in probes {
+        let took = styled(DIM, format_args!("{} ms", millis(probe.took)));
+        match &probe.error {
+            Some(error) => say(format_args!("{} {}: {} {took}", styled(BAD, "✗"), probe.name, harmless(error))),
+            None => say(format_args!("{} {}: {} tools {took}", styled(GOOD, "✓"), probe.name, probe.tools)),
+        }
+        if probe.error.is_none() && probe.took > SLOW {
+            say(styled(
+                WARN,
+                "  it starts slowly; install it instead of fetching it at each start (npx, uvx), and its list is shown from the cache meanwhile",
+            ));
+        }
+    }
+    for finding in findings {
+        say(styled(WARN, harmless(finding)));
+    }
+    say(if well { styled(GOOD, "all is well") } else { styled(BAD, "see above for what to mend") });
+    Ok(exit)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

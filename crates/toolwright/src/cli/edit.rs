@@ -1,0 +1,220 @@
+//! `init`, `add`, `remove`, `import`: edits of the configuration file.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use toolwright::config::edit::{EditError, add_servers, remove_server, write_atomically};
+use toolwright::config::{Layer, masked};
+
+use super::args::{Add, Global, Import};
+use super::config::{read, variable};
+use super::exit::{Done, Exit, Failure};
+use super::screen::{WARN, harmless, print_json, say, styled};
+
+/// What `init` writes.
+const STARTER: &str = "\
+# Configuration of Toolwright. Every section may be left out; `toolwright config schema` lists all keys,
+# `toolwright doctor` checks this file and everything it names.
+
+# MCP servers. A block from another client's configuration pastes in here unchanged; `toolwright add`
+# and `toolwright import` write here too. ${VAR} is filled in from the environment.
+mcpServers:
+#  git:
+#    command: uvx
+#    args: [mcp-server-git]
+
+# Which calls may run: the first rule that matches decides; where none does, the profile does.
+policy:
+#  rules:
+#    - effect: deny
+#      tool: \"*:delete_*\"
+";
+
+/// The file that edits go to: the one given, else the project's own.
+fn target(global: &Global) -> Result<PathBuf, Failure> {
+    let cwd = cwd()?;
+    Ok(global.config.as_ref().map_or_else(|| cwd.join("toolwright.yaml"), |file| cwd.join(file)))
+}
+
+fn cwd() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))
+}
+
+fn text_of(path: &Path) -> Result<String, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
+    }
+}
+
+fn at(path: &Path) -> impl Fn(EditError) -> Failure {
+    move |error| Failure::usage(format!("{}: {error}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_atomically(path, text)
+        .map_err(|error| Failure::usage(format!("{}: cannot be written: {error}", path.display())))
+}
+
+fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> Done {
+    if global.json {
+        print_json(&json!({"file": path, verb: names}))?;
+    } else {
+        say(format_args!("{verb} {} in {}", names.join(", "), path.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn init(global: &Global) -> Done {
+    let path = target(global)?;
+    if path.exists() {
+        return Err(Failure::usage(format!("{} is there already and is left as it is", path.display())));
+    }
+    write(&path, STARTER)?;
+    if global.json {
+        print_json(&json!({ "file": path }))?;
+    } else {
+        say(format_args!("wrote {}; next: toolwright add NAME -- COMMAND…, or toolwright serve", path.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn add(global: &Global, add: &Add) -> Done {
+    let path = target(global)?;
+    let entry = entry_of(add)?;
+    let text = add_servers(&text_of(&path)?, &[(add.name.clone(), entry)]).map_err(at(&path))?;
+    write(&path, &text)?;
+    let config = read(global)?;
+    let field = format!("mcp_servers.{}", add.name);
+    for problem in config
+        .problems
+        .iter()
+        .filter(|problem| problem.field == field || problem.field.starts_with(&format!("{field}.")))
+    {
+        say(styled(WARN, harmless(&problem.to_string())));
+    }
+    done(global, &path, "added", &[&add.name])
+}
+
+fn entry_of(add: &Add) -> Result<Value, Failure> {
+    let mut entry = Map::new();
+    if let Some(url) = &add.url {
+        entry.insert("url".into(), json!(url));
+        put_pairs(&mut entry, "headers", &add.header, ':')?;
+        return Ok(entry.into());
+    }
+    let Some((command, args)) = add.command.split_first() else {
+        return Err(Failure::usage("give the server's command after `--`, or its address with --url"));
+    };
+    entry.insert("command".into(), json!(command));
+    if !args.is_empty() {
+        entry.insert("args".into(), json!(args));
+    }
+    put_pairs(&mut entry, "env", &add.env, '=')?;
+    if let Some(cwd) = &add.cwd {
+        entry.insert("cwd".into(), json!(cwd));
+    }
+    Ok(entry.into())
+}
+
+fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &[String], separator: char) -> Result<(), Failure> {
+    let mut map = Map::new();
+    for pair in pairs {
+        let Some((name, value)) = pair.split_once(separator).filter(|(name, _)| !name.trim().is_empty()) else {
+            return Err(Failure::usage(format!("`{}` is not NAME{separator}VALUE", super::screen::one_line(pair, 20))));
+        };
+        map.insert(name.trim().to_owned(), json!(value.trim()));
+    }
+    if !map.is_empty() {
+        entry.insert(key.into(), map.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn remove(global: &Global, name: &str) -> Done {
+    let config = read(global)?;
+    let candidates: Vec<PathBuf> = match &global.config {
+        Some(_) => vec![target(global)?],
+        None => {
+            config.candidates.iter().map(|layer: &Layer| layer.path.clone()).filter(|path| path.is_file()).collect()
+        }
+    };
+    for path in &candidates {
+        match remove_server(&text_of(path)?, name) {
+            Ok(text) => {
+                write(path, &text)?;
+                return done(global, path, "removed", &[name]);
+            }
+            Err(EditError::Missing(_)) => {}
+            Err(error) => return Err(at(path)(error)),
+        }
+    }
+    let looked = candidates.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let places =
+        if looked.is_empty() { "there is no configuration file".to_owned() } else { format!("looked in {looked}") };
+    Err(Failure::usage(format!("there is no server called `{name}`; {places}")))
+}
+
+pub(crate) fn import(global: &Global, import: &Import) -> Done {
+    let (cwd, source) = (cwd()?, import.source.0);
+    let file = match &import.file {
+        Some(file) => cwd.join(file),
+        None => source.find(&cwd, &variable).map_err(Failure::usage)?,
+    };
+    let imported = source.read(&file, &cwd).map_err(Failure::usage)?;
+    let path = target(global)?;
+    let text = text_of(&path)?;
+    let mut notes = imported.notes;
+    let mut fresh = Vec::new();
+    for (name, entry) in imported.servers {
+        match add_servers(&text, &[(name.clone(), entry.clone())]) {
+            Ok(_) => fresh.push((name, entry)),
+            Err(EditError::Exists(_)) => {
+                notes.push(format!("{name}: left out: {} has a server of that name", path.display()))
+            }
+            Err(error) => return Err(at(&path)(error)),
+        }
+    }
+    let shown: Map<String, Value> = fresh.iter().map(|(name, entry)| (name.clone(), masked(entry))).collect();
+    if !import.dry_run && !fresh.is_empty() {
+        write(&path, &add_servers(&text, &fresh).map_err(at(&path))?)?;
+    }
+    if global.json {
+        print_json(
+            &json!({"source": file, "file": path, "written": !import.dry_run, "servers": shown, "notes": notes}),
+        )?;
+        return Ok(Exit::Ok);
+    }
+    let verb = if import.dry_run { "would add" } else { "added" };
+    for (name, entry) in &shown {
+        say(format_args!("{verb} {name}: {entry}"));
+    }
+    for note in &notes {
+        say(styled(WARN, format_args!("note: {}", harmless(note))));
+    }
+    if fresh.is_empty() {
+        say(format_args!("nothing to add from {}", file.display()));
+    } else {
+        say(format_args!("{verb} {} of {} to {}", fresh.len(), file.display(), path.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolwright::config::LayerKind;
+
+    #[test]
+    fn the_starter_is_a_configuration_without_faults() {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("toolwright.yaml");
+        std::fs::write(&file, STARTER).expect("file");
+        let options = toolwright::config::LoadOptions { cwd: folder.path().to_owned(), ..Default::default() };
+        let config = toolwright::config::load(&options, &|_| None);
+        assert!(config.problems.is_empty(), "{:?}", config.problems);
+        assert!(config.candidates.iter().any(|layer| layer.kind == LayerKind::Project));
+        assert!(add_servers(STARTER, &[("git".into(), json!({"command": "x"}))]).is_ok());
+    }
+}

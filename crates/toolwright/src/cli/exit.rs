@@ -1,0 +1,96 @@
+//! How a command ends.
+
+use std::fmt::Display;
+
+use toolwright::core::ErrorKind;
+
+/// The documented exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok,
+    /// Invalid arguments, a timeout, or the tool or run failed.
+    Failed,
+    /// Bad usage or configuration.
+    Usage,
+    /// No such tool.
+    NoTool,
+    /// Denied or not permitted.
+    Denied,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl Exit {
+    /// The number.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NoTool => 3,
+            Self::Denied => 4,
+            Self::Cancelled => 130,
+        }
+    }
+}
+
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::UnknownTool => Self::NoTool,
+            ErrorKind::NotPermitted | ErrorKind::Denied => Self::Denied,
+            ErrorKind::Canceled => Self::Cancelled,
+            ErrorKind::InvalidParameters
+            | ErrorKind::LimitExceeded
+            | ErrorKind::Timeout
+            | ErrorKind::TransportError
+            | ErrorKind::ExecutionError
+            | ErrorKind::InternalError => Self::Failed,
+        }
+    }
+}
+
+/// Why a command failed: the code, and what to print on standard error.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// Bad usage or configuration.
+    pub(crate) fn usage(message: impl Display) -> Self {
+        Self { exit: Exit::Usage, message: message.to_string() }
+    }
+
+    /// Something failed.
+    pub(crate) fn failed(message: impl Display) -> Self {
+        Self { exit: Exit::Failed, message: message.to_string() }
+    }
+}
+
+/// A failed write to standard output.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            // Whoever read the output has seen enough (`| head`): nothing to complain of.
+            std::io::ErrorKind::BrokenPipe => Self { exit: Exit::Ok, message: String::new() },
+            _ => Self::failed(format!("cannot write: {error}")),
+        }
+    }
+}
+
+/// What commands return.
+pub(crate) type Done = Result<Exit, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_code() {
+        let codes: Vec<u8> = ErrorKind::ALL.into_iter().map(|kind| Exit::from(kind).code()).collect();
+        assert_eq!(codes, [3, 4, 1, 1, 4, 130, 1, 1, 1, 1]);
+    }
+}

@@ -1,0 +1,121 @@
+//! The program: one module a command.
+
+mod account;
+mod agent;
+mod approver;
+mod args;
+mod arguments;
+mod call;
+mod chat;
+mod config;
+mod console;
+mod doctor;
+mod edit;
+mod exit;
+mod logging;
+mod paste;
+mod run;
+mod screen;
+mod serve;
+mod signals;
+mod tools;
+mod transcript;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{CommandFactory as _, Parser as _};
+use toolwright::House;
+use toolwright::config::{Config, LoadOptions};
+use toolwright::house::HouseError;
+
+use args::{Cli, Command, Global};
+use exit::{Done, Exit, Failure};
+use screen::{BAD, say, styled};
+
+/// Parses the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logging::start(cli.global.verbose);
+    let done = match &cli.command {
+        Command::Init => edit::init(&cli.global),
+        Command::Add(add) => edit::add(&cli.global, add),
+        Command::Remove { name } => edit::remove(&cli.global, name),
+        Command::Import(import) => edit::import(&cli.global, import),
+        Command::Config(command) => config::command(&cli.global, command),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "toolwright", &mut script);
+            screen::stdout().write_all(&script).map(|()| Exit::Ok).map_err(Failure::from)
+        }
+        _ => in_runtime(&cli),
+    };
+    let exit = done.unwrap_or_else(|failure| {
+        if !failure.message.is_empty() {
+            say(format_args!("{} {}", styled(BAD, "toolwright:"), failure.message));
+        }
+        failure.exit
+    });
+    ExitCode::from(exit.code())
+}
+
+/// The commands that need the house.
+fn in_runtime(cli: &Cli) -> Done {
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 8);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let done = runtime.block_on(async {
+        match &cli.command {
+            Command::Serve(serve) => serve::command(&cli.global, serve).await,
+            Command::Run(run) => run::command(&cli.global, run).await,
+            Command::Chat(chat) => chat::command(&cli.global, chat).await,
+            Command::Call(call) => call::command(&cli.global, call).await,
+            Command::Tools(tools) => tools::command(&cli.global, tools).await,
+            Command::Doctor => doctor::command(&cli.global).await,
+            Command::Init
+            | Command::Add(_)
+            | Command::Remove { .. }
+            | Command::Import(_)
+            | Command::Config(_)
+            | Command::Completions { .. } => Ok(Exit::Ok),
+        }
+    });
+    // What is blocked in a system call, as a read of the terminal, must not hold up the end.
+    runtime.shutdown_background();
+    done
+}
+
+/// Opens the house on a configuration that [`config::usable`] gave.
+async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
+    let cwd = std::env::current_dir()
+        .map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))?;
+    let options = LoadOptions {
+        config: global.config.clone(),
+        root: global.root.clone(),
+        state_dir: global.state_dir.clone(),
+        cwd,
+    };
+    let house = House::open(options, config, Box::new(config::variable)).await.map_err(|error| match error {
+        HouseError::Config(_) | HouseError::Store(_) => Failure::usage(error),
+        HouseError::Builtins(_) => Failure::failed(error),
+    })?;
+    screen::redact_with(house.redactor());
+    Ok(house)
+}
+
+/// Says which providers are down, and why.
+fn say_failures(house: &House) {
+    let snapshot = house.catalogue().snapshot();
+    for provider in snapshot.providers() {
+        if let Some(error) = &provider.error {
+            say(styled(screen::WARN, format_args!("{}: {}", provider.name, screen::harmless(error))));
+        }
+    }
+    for issue in snapshot.issues() {
+        say(styled(screen::WARN, format_args!("{}: {}", issue.provider, screen::harmless(&issue.message))));
+    }
+}

@@ -1,0 +1,113 @@
+//! `run`: one task, from words to an answer.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use toolwright::agent::{RunReport, RunState, Status};
+use toolwright::core::Cancel;
+use toolwright::core::model::Message;
+
+use super::account::{Account, Shown, Text};
+use super::agent::{Desk, driver, model, options, profile, spec};
+use super::args::{Global, Run};
+use super::exit::{Done, Exit, Failure};
+use super::screen::{BAD, DIM, harmless, print_json, print_text, say, styled};
+use super::signals::{First, watch};
+use super::{config, open, say_failures};
+
+/// How long the first request waits for the lists of providers; later ones are shown from the next
+/// turn on.
+const LIST_WAIT: Duration = Duration::from_secs(15);
+/// Bytes of a task on standard input.
+const MAX_TASK: u64 = 4 << 20;
+
+pub(crate) async fn command(global: &Global, run: &Run) -> Done {
+    let task = run.task.as_deref().map(read_task).transpose()?;
+    let house = open(global, config::usable(global)?).await?;
+    let profile = profile(&run.agent, &house)?;
+    let cancel = Cancel::new();
+    watch(cancel.clone(), First::Cancels);
+    let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
+    let desk = Desk::new();
+    let options = options(&run.agent, &house, &desk, &id, profile, cancel.clone())?;
+    let driver = driver(&house);
+    let chosen = if task.is_some() { Some(model(&run.agent, &house).await?) } else { None };
+    tokio::select! {
+        () = house.list_all(LIST_WAIT) => {}
+        _ = cancel.cancelled() => return Ok(Exit::Cancelled),
+    }
+    say_failures(&house);
+    let mut state = match (task, chosen) {
+        (Some(task), Some(model)) => {
+            RunState::new(spec(&run.agent, model, &driver, &options), vec![Message::user(task)])
+        }
+        _ => driver.load(&options).await.map_err(Failure::usage)?,
+    };
+    say(styled(
+        DIM,
+        format_args!("{} with {}; after an interruption: toolwright run --resume {id}", id, state.spec().model),
+    ));
+    let text = Text::for_output(global.json);
+    let account = Account::begin(house.events().subscribe(), text, desk.screen);
+    let report = driver.run(&mut state, &options).await;
+    let shown = account.end().await;
+    house.shut_down().await;
+    let report = report.map_err(Failure::failed)?;
+    print(global, &report, text, shown)?;
+    Ok(exit(report.status))
+}
+
+fn read_task(task: &str) -> Result<String, Failure> {
+    if task != "-" {
+        return Ok(task.to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(MAX_TASK + 1).read_to_string(&mut text);
+    read.map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))?;
+    if text.len() as u64 > MAX_TASK || text.trim().is_empty() {
+        return Err(Failure::usage(format!("standard input must hold a task of at most {MAX_TASK} bytes")));
+    }
+    Ok(text)
+}
+
+fn print(global: &Global, report: &RunReport, text: Text, shown: Shown) -> Result<(), Failure> {
+    if global.json {
+        print_json(&report.to_json())?;
+        return Ok(());
+    }
+    // What was streamed whole is on the screen already.
+    if text == Text::Held || shown == Shown::Gaps || report.status != Status::Success {
+        print_text(&harmless(&report.answer))?;
+    }
+    summary(report);
+    Ok(())
+}
+
+/// One line about a finished task.
+pub(crate) fn summary(report: &RunReport) {
+    let usage = report.usage;
+    let figures = format!(
+        "{}: {} turns, {} calls, {} tokens in, {} out",
+        report.status.as_str(),
+        report.turns,
+        report.calls.len(),
+        usage.input_tokens,
+        usage.output_tokens
+    );
+    match &report.reason {
+        Some(reason) if report.status != Status::Success => {
+            say(styled(BAD, format_args!("{figures}: {}", harmless(reason))))
+        }
+        _ => say(styled(DIM, figures)),
+    }
+}
+
+/// The exit code of a run.
+pub(crate) fn exit(status: Status) -> Exit {
+    match status {
+        Status::Success => Exit::Ok,
+        Status::Failure | Status::Partial => Exit::Failed,
+        Status::Cancelled => Exit::Cancelled,
+        Status::Suspended => Exit::Denied,
+    }
+}

@@ -1,0 +1,174 @@
+//! `serve`: the gateway on standard streams or HTTP.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use toolwright::House;
+use toolwright::config::Config;
+use toolwright::core::approval::NoApprover;
+use toolwright::core::{Cancel, Event, Profile};
+use toolwright::house::{HouseError, Reloaded, watch as watch_files};
+use toolwright::server::{Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio};
+
+use super::args::{Global, Serve};
+use super::exit::{Done, Exit, Failure};
+use super::screen::{BAD, DIM, WARN, harmless, say, styled};
+use super::signals::{First, watch};
+use super::{config, open, paste};
+
+/// How long slow providers are waited for before what is odd about the whole is told.
+const LIST_WAIT: Duration = Duration::from_secs(120);
+
+pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
+    let settings = config::usable(global)?;
+    let house = open(global, settings).await?;
+    let settings = house.config();
+    let given = serve.policy.map(Profile::from);
+    let gateway = gateway(&house, &settings, given);
+    let shutdown = Cancel::new();
+    watch(shutdown.clone(), First::ShutsDown);
+    if serve.stdio {
+        ready(&house, "stdio");
+        background(&house, &gateway, given);
+        serve_stdio(gateway, shutdown)
+            .await
+            .map_err(|error| Failure::failed(format!("the client's streams failed: {error}")))?;
+    } else {
+        let options = http_options(serve, &settings)?;
+        let with_token = options.token.is_some();
+        let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
+        let url = format!("http://{}/mcp", server.addr);
+        ready(&house, &url);
+        for (client, line) in paste::lines(&url, with_token) {
+            say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
+        }
+        background(&house, &gateway, given);
+        server.serving.await.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
+    }
+    house.shut_down().await;
+    Ok(Exit::Ok)
+}
+
+/// The one line that programs wait for.
+fn ready(house: &House, address: &str) {
+    say(format_args!("toolwright: ready {address} {} tools", house.catalogue().snapshot().list().len()));
+}
+
+fn gateway(house: &House, settings: &Config, given: Option<Profile>) -> Arc<Gateway> {
+    let approver = NoApprover {
+        remedy: "policy asks for approval, which clients of this server cannot give yet; start it with --policy client or trusted, or change the rule under policy.rules".into(),
+    };
+    let policy = Arc::new(settings.policy(given, Profile::Client));
+    let parts = GatewayOptions::new(
+        Arc::clone(house.catalogue()),
+        Arc::clone(house.executor()),
+        policy,
+        Arc::new(approver),
+        settings.root.clone(),
+    );
+    Gateway::new(GatewayOptions { max_tool_name: settings.written.server.max_tool_name, ..parts })
+}
+
+fn http_options(serve: &Serve, settings: &Config) -> Result<HttpOptions, Failure> {
+    let section = &settings.written.server;
+    let addr = match serve.http {
+        Some(addr) => addr,
+        None => section.http.parse::<SocketAddr>().map_err(|error| {
+            Failure::usage(format!(
+                "server.http: `{}` is not an address and port: {error}; write it like 127.0.0.1:7117",
+                section.http
+            ))
+        })?,
+    };
+    let token = serve.token.clone().or_else(|| section.token.clone()).filter(|token| !token.is_empty());
+    let mut options = HttpOptions::new(addr);
+    options.token = token.and_then(Token::new);
+    options.allowed_hosts.clone_from(&section.allowed_hosts);
+    options.allowed_origins.clone_from(&section.allowed_origins);
+    Ok(options)
+}
+
+fn refused(error: HttpError) -> Failure {
+    match &error {
+        HttpError::Exposed(_) => Failure::usage(format!("{error} (--token, TOOLWRIGHT_TOKEN or server.token)")),
+        HttpError::Bind { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Failure::usage(format!(
+            "{error}; another program, perhaps another toolwright, listens there: choose another with --http 127.0.0.1:PORT"
+        )),
+        HttpError::Bind { .. } => Failure::usage(error),
+    }
+}
+
+/// Lists fill and configuration changes are followed while clients are served already.
+fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>) {
+    tokio::spawn(tell_providers(house.events().subscribe()));
+    let listing = Arc::clone(house);
+    tokio::spawn(async move {
+        listing.list_all(LIST_WAIT).await;
+        for issue in listing.catalogue().snapshot().issues() {
+            say(styled(WARN, format_args!("{}: {}", issue.provider, harmless(&issue.message))));
+        }
+    });
+    let (watched, gateway) = (Arc::clone(house), Arc::clone(gateway));
+    tokio::spawn(async move {
+        let house = Arc::clone(&watched);
+        let watching = watch_files(watched, move |reloaded| {
+            if reloaded.is_ok() {
+                gateway.set_policy(Arc::new(house.config().policy(given, Profile::Client)));
+            }
+            say_reload(&reloaded);
+        });
+        if let Err(error) = watching.await {
+            say(styled(WARN, format_args!("the configuration is not watched for changes: {error}")));
+        }
+    });
+}
+
+/// Says when a provider fails, and when it is there again.
+async fn tell_providers(mut events: Receiver<Event>) {
+    let mut failed: HashMap<String, String> = HashMap::new();
+    loop {
+        match events.recv().await {
+            Ok(Event::ProviderChanged { provider, error: Some(error), .. }) => {
+                if failed.get(&provider) != Some(&error) {
+                    say(styled(WARN, format_args!("{provider}: {}", harmless(&error))));
+                    failed.insert(provider, error);
+                }
+            }
+            Ok(Event::ProviderChanged { provider, tools, error: None }) => {
+                if failed.remove(&provider).is_some() {
+                    say(format_args!("{provider}: up again, {tools} tools"));
+                }
+            }
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => break,
+        }
+    }
+}
+
+fn say_reload(reloaded: &Result<Reloaded, HouseError>) {
+    match reloaded {
+        Ok(reloaded) => {
+            for problem in &reloaded.problems {
+                say(styled(WARN, harmless(&problem.to_string())));
+            }
+            let names = |verb: &str, names: &[String]| {
+                if names.is_empty() { String::new() } else { format!(" {verb} {};", names.join(", ")) }
+            };
+            let changes = [
+                names("added", &reloaded.added),
+                names("replaced", &reloaded.changed),
+                names("removed", &reloaded.removed),
+            ]
+            .concat();
+            say(format_args!("toolwright: configuration reloaded;{changes}"));
+            if !reloaded.needs_restart.is_empty() {
+                say(styled(WARN, format_args!("a restart is needed for: {}", reloaded.needs_restart.join(", "))));
+            }
+        }
+        Err(error) => say(styled(BAD, format_args!("toolwright: the running configuration is kept: {error}"))),
+    }
+}

@@ -1,0 +1,140 @@
+//! `tools ls | show | search`.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolwright::core::Entry;
+use toolwright::core::names::Resolution;
+use toolwright::core::select::{SearchFilter, search};
+
+use super::args::{Filter, Global, Tools};
+use super::exit::{Done, Exit, Failure};
+use super::screen::{BOLD, DIM, harmless, one_line, print_json, stdout, styled};
+use super::{config, open, say_failures};
+
+/// How long the lists of all providers are waited for.
+const LIST_WAIT: Duration = Duration::from_secs(45);
+
+pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
+    let house = open(global, config::usable(global)?).await?;
+    match command {
+        Tools::Show { tool } => house.list_for(tool, LIST_WAIT).await,
+        Tools::Ls(_) | Tools::Search { .. } => house.list_all(LIST_WAIT).await,
+    }
+    let snapshot = house.catalogue().snapshot();
+    say_failures(&house);
+    house.shut_down().await;
+    match command {
+        Tools::Ls(filter) => {
+            let filter = filter_of(filter);
+            let entries: Vec<&Arc<Entry>> = snapshot.list().iter().filter(|entry| filter.passes(entry)).collect();
+            if global.json {
+                print_json(&entries.iter().map(|entry| listed(entry)).collect::<Value>())?;
+                return Ok(Exit::Ok);
+            }
+            let width = entries.iter().map(|entry| entry.wire_name.len()).max().unwrap_or(0).min(40);
+            for entry in entries {
+                let name = styled(BOLD, format_args!("{:width$}", entry.wire_name));
+                writeln!(stdout(), "{name}  {}", one_line(&entry.definition().description, 90))?;
+            }
+        }
+        Tools::Search { query, limit, filter } => {
+            let hits = search(&snapshot, query, *limit, &filter_of(filter));
+            if global.json {
+                let hits = hits.iter().map(|hit| {
+                    json!({"id": hit.entry.id(), "wire_name": hit.entry.wire_name, "score": hit.score, "reason": hit.reason})
+                });
+                print_json(&hits.collect::<Value>())?;
+                return Ok(Exit::Ok);
+            }
+            for hit in hits {
+                let about = styled(DIM, format_args!("{:3.0} {}", hit.score, hit.reason));
+                writeln!(stdout(), "{}  {about}", styled(BOLD, &hit.entry.wire_name))?;
+                writeln!(stdout(), "    {}", one_line(&hit.entry.definition().description, 100))?;
+            }
+        }
+        Tools::Show { tool } => {
+            let Resolution::Found(index, _) = snapshot.resolve(tool) else {
+                let Resolution::Unknown(near) = snapshot.resolve(tool) else { return Ok(Exit::Ok) };
+                let why = snapshot.why_missing(tool).map(|why| format!(" ({why})")).unwrap_or_default();
+                let hint =
+                    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+                return Err(Failure { exit: Exit::NoTool, message: format!("no tool is called `{tool}`{why}{hint}") });
+            };
+            let entry = &snapshot.list()[index];
+            if global.json {
+                print_json(&shown(entry))?;
+            } else {
+                print_one(entry)?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn filter_of(filter: &Filter) -> SearchFilter {
+    SearchFilter { namespace: filter.namespace.clone(), prefix: filter.prefix.clone(), tag: filter.tag.clone() }
+}
+
+/// One element of `tools ls --json`.
+fn listed(entry: &Entry) -> Value {
+    let definition = entry.definition();
+    json!({
+        "id": definition.id,
+        "wire_name": entry.wire_name,
+        "description": definition.description,
+        "parameters": definition.parameters,
+        "tags": definition.tags,
+        "safe": definition.safe,
+        "effects": definition.effects,
+        "provider": entry.provider.name(),
+    })
+}
+
+/// `tools show --json`: the above and the rest of the definition.
+fn shown(entry: &Entry) -> Value {
+    let mut value = listed(entry);
+    if let Some(object) = value.as_object_mut() {
+        object.insert("raw_name".into(), json!(entry.tool.raw_name()));
+        object.insert("hash".into(), json!(entry.tool.hash().to_string()));
+        object.insert("definition".into(), json!(entry.definition()));
+    }
+    value
+}
+
+fn print_one(entry: &Entry) -> std::io::Result<()> {
+    let definition = entry.definition();
+    let mut out = stdout();
+    writeln!(out, "{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id))?;
+    writeln!(out, "from {} ({})", entry.provider.name(), effects(entry))?;
+    if !definition.tags.is_empty() {
+        writeln!(out, "tags: {}", definition.tags.join(", "))?;
+    }
+    writeln!(out, "\n{}\n", harmless(&definition.description))?;
+    match &definition.parameters {
+        Some(parameters) => writeln!(out, "{parameters:#}"),
+        None => writeln!(out, "It publishes no schema of its arguments."),
+    }
+}
+
+/// The effects in words.
+pub(crate) fn effects(entry: &Entry) -> String {
+    words(entry.definition().effects)
+}
+
+/// Effects in words.
+pub(crate) fn words(effects: toolwright::core::Effects) -> String {
+    let mut words = Vec::new();
+    words.push(match (effects.read_only, effects.destructive) {
+        (true, _) => "only reads",
+        (false, true) => "may destroy or overwrite",
+        (false, false) => "adds or changes",
+    });
+    if effects.idempotent && !effects.read_only {
+        words.push("repeating it changes nothing more");
+    }
+    words.push(if effects.open_world { "reaches beyond this machine" } else { "stays on this machine" });
+    words.join(", ")
+}

@@ -1,0 +1,297 @@
+//! Checks a configuration tree against the schema of the typed structs: the one table of keys, types
+//! and bounds. Normalises camelCase keys on the way.
+
+use serde_json::Value;
+
+use super::node::{Data, Node};
+use super::problem::{At, Problem, Severity};
+
+/// Schema keyword: each member of this mapping stands alone; a broken one is left out.
+pub(crate) const ENTRIES: &str = "x-entries";
+/// Schema keyword: keys that are not known here come from other programs and only warn.
+pub(crate) const FOREIGN_KEYS: &str = "x-foreign-keys";
+/// Schema keyword: this section has nothing behind it in this version.
+pub(crate) const UNSUPPORTED: &str = "x-unsupported";
+/// Schema keyword: numbers and booleans are taken as the text they were written as.
+pub(crate) const TEXT: &str = "x-text";
+
+/// Checks `node`, takes out what cannot be used, and adds what is wrong to `problems`.
+pub(crate) fn check(node: &mut Node, schema: &Value, problems: &mut Vec<Problem>) {
+    Walk { path: Vec::new(), problems }.visit(node, schema);
+}
+
+struct Walk<'a> {
+    path: Vec<String>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, node: &mut Node, schema: &Value) {
+        let schema = branch(node, schema);
+        if schema.get(TEXT).is_some() {
+            match &node.data {
+                Data::Number(_, written) => node.data = Data::Text(written.clone()),
+                Data::Bool(value) => node.data = Data::Text(value.to_string()),
+                _ => {}
+            }
+        }
+        if !accepts(node, schema) {
+            let remedy = match (&node.data, expected(schema).as_str()) {
+                (Data::Number(..) | Data::Bool(_), "text") => "put it in quotes".to_owned(),
+                (Data::Text(_), "a whole number") => "write digits only, without quotes or a unit".to_owned(),
+                (Data::Text(_), "true or false") => "write true or false without quotes".to_owned(),
+                (_, wanted) => format!("write {wanted} here"),
+            };
+            self.report(&node.at, format!("expected {}, found {}", expected(schema), node.kind()), remedy);
+            return;
+        }
+        self.scalar(node, schema);
+        if let Data::List(items) = &mut node.data
+            && let Some(item_schema) = schema.get("items")
+        {
+            for (index, item) in items.iter_mut().enumerate() {
+                self.path.push(index.to_string());
+                self.visit(item, item_schema);
+                self.path.pop();
+            }
+        }
+        self.members(node, schema);
+    }
+
+    fn scalar(&mut self, node: &Node, schema: &Value) {
+        match &node.data {
+            Data::Text(text) => {
+                let choices = choices(schema);
+                if !choices.is_empty() && !choices.contains(&text.as_str()) {
+                    let hint = nearest(text, choices.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+                    let remedy = hint.unwrap_or_else(|| format!("choose one of {}", choices.join(", ")));
+                    self.report(&node.at, format!("`{text}` is not one of {}", choices.join(", ")), remedy);
+                }
+                if schema.get("format").and_then(Value::as_str) == Some("duration")
+                    && let Err(error) = toolwright_core::duration::parse(text)
+                {
+                    self.report(
+                        &node.at,
+                        format!("`{}` is not a duration", error.0),
+                        "write a number with ms, s, m, h, d or w, like 30s",
+                    );
+                }
+            }
+            Data::Number(number, written) => {
+                let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
+                let value = number.as_f64().unwrap_or_default();
+                if bound("minimum").is_some_and(|minimum| value < minimum) {
+                    let minimum = schema["minimum"].as_f64().unwrap_or_default();
+                    self.report(&node.at, format!("{written} is too small"), format!("write {minimum} or more"));
+                } else if bound("maximum").is_some_and(|maximum| value > maximum) {
+                    let maximum = schema["maximum"].as_f64().unwrap_or_default();
+                    self.report(&node.at, format!("{written} is too large"), format!("write {maximum} or less"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn members(&mut self, node: &mut Node, schema: &Value) {
+        let Data::Map(members) = &mut node.data else { return };
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let entries = schema.get(ENTRIES).is_some();
+        let mut seen: Vec<String> = Vec::new();
+        members.retain_mut(|member| {
+            if let Some(properties) = properties
+                && !properties.contains_key(&member.key)
+                && properties.contains_key(&snake_case(&member.key))
+            {
+                member.key = snake_case(&member.key);
+            }
+            self.path.push(member.key.clone());
+            let before = self.problems.len();
+            let known = properties.and_then(|properties| properties.get(&member.key));
+            // A key with nothing after it, as when all below it is commented out, is a key not given.
+            if matches!(member.value.data, Data::Null) && known.is_some_and(|known| !accepts(&member.value, known)) {
+                self.path.pop();
+                return false;
+            }
+            let keep = if seen.contains(&member.key) {
+                self.report(&member.at, "it is given twice, in two spellings".into(), "keep one of them");
+                false
+            } else {
+                seen.push(member.key.clone());
+                self.member(member, known, schema)
+            };
+            self.path.pop();
+            let broken = self.problems[before..].iter().any(|problem| problem.severity == Severity::Error);
+            if entries && broken {
+                for problem in &mut self.problems[before..] {
+                    problem.severity = problem.severity.min(Severity::EntryDisabled);
+                }
+            }
+            keep && !broken
+        });
+        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        for key in required.filter(|key| !members.iter().any(|member| member.key == *key)) {
+            let at = node.at.clone();
+            self.report(&at, format!("`{key}` is missing"), format!("add `{key}:`"));
+        }
+    }
+
+    /// Checks one member; whether it may stay.
+    fn member(&mut self, member: &mut super::node::Member, known: Option<&Value>, schema: &Value) -> bool {
+        // What is wrong with a whole mapping or list is best looked for at its key.
+        if matches!(member.value.data, Data::Map(_) | Data::List(_)) {
+            member.value.at = member.at.clone();
+        }
+        match (known, schema.get("additionalProperties")) {
+            (Some(known), _) if known.get(UNSUPPORTED).is_some() => {
+                self.problems.push(Problem::new(
+                    Severity::Warning,
+                    &member.at,
+                    self.path.join("."),
+                    "not supported by this version: nothing in this section takes effect",
+                    "remove it, or keep it for a later version",
+                ));
+                false
+            }
+            (Some(known), _) => {
+                self.visit(&mut member.value, known);
+                true
+            }
+            (None, Some(Value::Object(each))) => {
+                self.visit(&mut member.value, &Value::Object(each.clone()));
+                true
+            }
+            (None, Some(Value::Bool(false))) => {
+                self.unknown(member, schema);
+                false
+            }
+            (None, _) => {
+                if schema.get(FOREIGN_KEYS).is_some() {
+                    self.unknown(member, schema);
+                    return false;
+                }
+                true
+            }
+        }
+    }
+
+    fn unknown(&mut self, member: &super::node::Member, schema: &Value) {
+        let known = schema.get("properties").and_then(Value::as_object);
+        let names = || known.into_iter().flat_map(|properties| properties.keys().map(String::as_str));
+        let near = nearest(&snake_case(&member.key), names());
+        let severity = if schema.get(FOREIGN_KEYS).is_some() { Severity::Warning } else { Severity::Error };
+        let remedy = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if severity == Severity::Warning => "it is ignored".to_owned(),
+            None => format!("remove it; the keys here are {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        let field = self.path.join(".");
+        self.problems.push(Problem::new(severity, &member.at, field, format!("unknown key `{}`", member.key), remedy));
+    }
+
+    fn report(&mut self, at: &At, message: String, remedy: impl Into<String>) {
+        self.problems.push(Problem::new(Severity::Error, at, self.path.join("."), message, remedy));
+    }
+}
+
+/// The branch of an `anyOf` that the node is meant for: `Option<T>` gives `[T, null]`.
+fn branch<'s>(node: &Node, schema: &'s Value) -> &'s Value {
+    let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
+    branches.iter().find(|branch| accepts(node, branch)).or_else(|| branches.first()).unwrap_or(schema)
+}
+
+fn accepts(node: &Node, schema: &Value) -> bool {
+    let types = types(schema);
+    types.is_empty()
+        || types.iter().any(|kind| match &node.data {
+            Data::Null => *kind == "null",
+            Data::Bool(_) => *kind == "boolean",
+            Data::Number(number, _) => *kind == "number" || (*kind == "integer" && !number.is_f64()),
+            Data::Text(_) => *kind == "string",
+            Data::List(_) => *kind == "array",
+            Data::Map(_) => *kind == "object",
+        })
+}
+
+fn types(schema: &Value) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        // The variants of a documented enum are a `oneOf` of constants.
+        _ => schema.get("oneOf").and_then(Value::as_array).into_iter().flatten().flat_map(types).collect(),
+    }
+}
+
+fn expected(schema: &Value) -> String {
+    if schema.get("format").and_then(Value::as_str) == Some("duration") {
+        return "a duration like 30s".to_owned();
+    }
+    let mut words: Vec<&str> = Vec::new();
+    for kind in types(schema) {
+        let word = match kind {
+            "string" => "text",
+            "integer" => "a whole number",
+            "number" => "a number",
+            "boolean" => "true or false",
+            "array" => "a list",
+            "object" => "a mapping",
+            _ => continue,
+        };
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    words.join(" or ")
+}
+
+fn choices(schema: &Value) -> Vec<&str> {
+    if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+        return values.iter().filter_map(Value::as_str).collect();
+    }
+    let mut all = Vec::new();
+    for variant in schema.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
+        all.extend(variant.get("const").and_then(Value::as_str));
+        all.extend(choices(variant));
+    }
+    all
+}
+
+/// `mcpServers` as `mcp_servers`.
+pub(crate) fn snake_case(key: &str) -> String {
+    let mut out = String::with_capacity(key.len() + 4);
+    for c in key.chars() {
+        if c.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}
+
+/// The candidate that `word` was most likely meant to be.
+pub(crate) fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    let limit = (word.chars().count() / 3).max(1);
+    candidates
+        .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn camel_case_becomes_snake_case_and_near_words_are_found() {
+        for (from, to) in [
+            ("mcpServers", "mcp_servers"),
+            ("url", "url"),
+            ("httpUrl", "http_url"),
+            ("toolResponseMaxBytes", "tool_response_max_bytes"),
+        ] {
+            assert_eq!(snake_case(from), to);
+        }
+        assert_eq!(nearest("comand", ["command", "args"].into_iter()), Some("command"));
+        assert_eq!(nearest("zzz", ["command", "args"].into_iter()), None);
+    }
+}

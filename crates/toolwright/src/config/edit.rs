@@ -1,0 +1,338 @@
+//! Edits of a configuration file as text, so that the user's comments and layout stay. Every edit is
+//! checked by reading the result back: what cannot be edited safely is refused, never mangled.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::check::snake_case;
+use super::node::Node;
+
+/// Why a file was not edited. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// The file as it is cannot be parsed.
+    #[error("{0}")]
+    Broken(String),
+    /// There is an entry of that name already.
+    #[error("`{0}` is there already; remove it first, or choose another name")]
+    Exists(String),
+    /// There is no entry of that name.
+    #[error("there is no server called `{0}` in this file")]
+    Missing(String),
+    /// The layout is one that is only edited by hand.
+    #[error("the `mcpServers` section is written in a way that is not edited automatically; do it by hand:\n\n{0}")]
+    Layout(String),
+    /// The file cannot be read or written.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Text with `entries` added to the `mcpServers` section, which is made if it is missing.
+///
+/// # Errors
+/// [`EditError`]; an existing name is refused.
+pub fn add_servers(text: &str, entries: &[(String, Value)]) -> Result<String, EditError> {
+    let before = parse(text)?;
+    let servers =
+        section_of(&before).and_then(|key| before.get(key)).cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    if let Some((name, _)) = entries.iter().find(|(name, _)| servers.get(name).is_some()) {
+        return Err(EditError::Exists(name.clone()));
+    }
+    let mut wanted = before.clone();
+    let key = section_of(&before).unwrap_or("mcpServers").to_owned();
+    let section = wanted.as_object_mut().map(|map| map.entry(&key).or_insert(Value::Null));
+    if let Some(section) = section {
+        if !section.is_object() {
+            *section = Value::Object(Map::new());
+        }
+        if let Some(map) = section.as_object_mut() {
+            map.extend(entries.iter().cloned());
+        }
+    }
+    let by_hand = || EditError::Layout(yaml_section(entries));
+    if is_json(text) {
+        return edited_json(text, &wanted).ok_or_else(by_hand);
+    }
+    let edited = insert(text, entries).ok_or_else(by_hand)?;
+    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+}
+
+/// Text without the server `name`.
+///
+/// # Errors
+/// [`EditError`]; a missing name is refused.
+pub fn remove_server(text: &str, name: &str) -> Result<String, EditError> {
+    let before = parse(text)?;
+    let mut wanted = before.clone();
+    let key = section_of(&before).unwrap_or("mcpServers").to_owned();
+    let removed = wanted.get_mut(&key).and_then(Value::as_object_mut).and_then(|servers| servers.shift_remove(name));
+    if removed.is_none() {
+        return Err(EditError::Missing(name.to_owned()));
+    }
+    let by_hand = || EditError::Layout(format!("delete the entry `{name}`"));
+    if is_json(text) {
+        return edited_json(text, &wanted).ok_or_else(by_hand);
+    }
+    let edited = cut(text, name).ok_or_else(by_hand)?;
+    // A section that lost its last entry reads back as nothing.
+    if wanted.get(&key).and_then(Value::as_object).is_some_and(Map::is_empty) {
+        wanted[&key] = Value::Null;
+    }
+    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+}
+
+/// Replaces a file in one step: a reader sees the old text or the new one. Permissions are kept.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
+    // Through a symbolic link the file it points to is replaced, not the link.
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    if let Ok(metadata) = std::fs::metadata(&path) {
+        file.as_file().set_permissions(metadata.permissions())?;
+    }
+    file.as_file().sync_all()?;
+    file.persist(&path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn parse(text: &str) -> Result<Value, EditError> {
+    let file: Arc<Path> = Arc::from(Path::new(""));
+    let value = Node::parse(text, &file).map_err(|problem| EditError::Broken(problem.message))?.to_value();
+    if value.is_object() { Ok(value) } else { Err(EditError::Broken("the file is not a mapping".into())) }
+}
+
+fn section_of(value: &Value) -> Option<&str> {
+    value.as_object()?.keys().map(String::as_str).find(|key| snake_case(key) == "mcp_servers")
+}
+
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
+/// JSON has no comments to lose: written anew, in the indentation it had.
+fn edited_json(text: &str, wanted: &Value) -> Option<String> {
+    serde_json::from_str::<Value>(text).ok()?;
+    let indent = text
+        .lines()
+        .skip(1)
+        .map(|line| &line[..line.len() - line.trim_start().len()])
+        .find(|indent| !indent.is_empty())
+        .unwrap_or("  ");
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
+    let mut out = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
+    serde::Serialize::serialize(wanted, &mut serializer).ok()?;
+    out.push(b'\n');
+    String::from_utf8(out).ok()
+}
+
+/// The lines of the section: its key line, and the line after its last.
+struct Section {
+    key: usize,
+    end: usize,
+    /// Indentation of its entries; `None` while it has none.
+    indent: Option<usize>,
+}
+
+fn find_section(lines: &[&str]) -> Option<Section> {
+    let key = lines.iter().position(|line| {
+        let name = line.split(':').next().unwrap_or_default().trim_matches(['"', '\'']);
+        line.contains(':') && snake_case(name) == "mcp_servers"
+    })?;
+    let mut end = key + 1;
+    let mut indent = None;
+    for (index, line) in lines.iter().enumerate().skip(key + 1) {
+        let depth = line.len() - line.trim_start().len();
+        if line.trim().is_empty() {
+            continue;
+        }
+        if depth == 0 {
+            break;
+        }
+        if indent.is_none() && !line.trim_start().starts_with('#') {
+            indent = Some(depth);
+        }
+        end = index + 1;
+    }
+    Some(Section { key, end, indent })
+}
+
+fn insert(text: &str, entries: &[(String, Value)]) -> Option<String> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let Some(section) = find_section(&lines) else {
+        let gap = if text.trim().is_empty() || text.ends_with("\n\n") {
+            ""
+        } else if text.ends_with('\n') {
+            "\n"
+        } else {
+            "\n\n"
+        };
+        return Some(format!("{text}{gap}{}", yaml_section(entries)));
+    };
+    let block =
+        entries.iter().map(|(name, entry)| yaml_entry(name, entry, section.indent.unwrap_or(2))).collect::<String>();
+    let (head, rest) = lines[section.key].split_once(':')?;
+    // `mcpServers: {}` makes way; a comment after the colon stays.
+    let opened = format!("{head}:{}", rest.strip_prefix(" {}").unwrap_or(rest));
+    let after_key = opened[head.len() + 1..].trim();
+    if !after_key.is_empty() && !after_key.starts_with('#') {
+        return None;
+    }
+    lines[section.key] = &opened;
+    lines.insert(section.end, block.trim_end());
+    Some(lines.join("\n") + "\n")
+}
+
+fn cut(text: &str, name: &str) -> Option<String> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let section = find_section(&lines)?;
+    let indent = section.indent?;
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let is_entry = |line: &str| depth(line) == indent && !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let start = (section.key + 1..section.end).find(|&index| {
+        is_entry(lines[index])
+            && lines[index].trim().split(':').next().is_some_and(|key| key.trim().trim_matches(['"', '\'']) == name)
+    })?;
+    let mut end = start + 1;
+    // What follows at the entry's own depth, comments included, belongs to its neighbours.
+    for (index, line) in lines.iter().enumerate().take(section.end).skip(start + 1) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        if depth(line) <= indent {
+            break;
+        }
+        end = index + 1;
+    }
+    lines.drain(start..end);
+    Some(lines.join("\n") + "\n")
+}
+
+fn yaml_section(entries: &[(String, Value)]) -> String {
+    let block = entries.iter().map(|(name, entry)| yaml_entry(name, entry, 2)).collect::<String>();
+    format!("mcpServers:\n{block}")
+}
+
+fn yaml_entry(name: &str, entry: &Value, indent: usize) -> String {
+    let mut out = format!("{:indent$}{}:\n", "", scalar(name));
+    yaml_members(entry, indent * 2, &mut out);
+    out
+}
+
+fn yaml_members(value: &Value, indent: usize, out: &mut String) {
+    for (key, item) in value.as_object().into_iter().flatten() {
+        out.push_str(&" ".repeat(indent));
+        out.push_str(&scalar(key));
+        out.push(':');
+        match item {
+            Value::Object(map) if !map.is_empty() => {
+                out.push('\n');
+                yaml_members(item, indent + 2, out);
+                continue;
+            }
+            Value::Array(items) => {
+                let items: Vec<String> =
+                    items.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), quoted)).collect();
+                out.push_str(&format!(" [{}]", items.join(", ")));
+            }
+            Value::String(text) => {
+                out.push(' ');
+                out.push_str(&scalar(text));
+            }
+            other => out.push_str(&format!(" {other}")),
+        }
+        out.push('\n');
+    }
+}
+
+/// Text as a YAML scalar: plain where nothing else can be meant, else in JSON's quotes.
+fn scalar(text: &str) -> String {
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-@+:".contains(c))
+        && !text.ends_with(':')
+        && !["true", "false", "null", "yes", "no", "on", "off"].contains(&text.to_ascii_lowercase().as_str());
+    if plain { text.to_owned() } else { quoted(text) }
+}
+
+fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn git() -> Vec<(String, Value)> {
+        vec![("git".into(), json!({"command": "uvx", "args": ["mcp-server-git"], "env": {"N": "1"}}))]
+    }
+
+    fn check_add(before: &str, expect: &str) {
+        assert_eq!(add_servers(before, &git()).expect("edit"), expect);
+    }
+
+    const GIT: &str = "  git:\n    command: uvx\n    args: [\"mcp-server-git\"]\n    env:\n      \"N\": \"1\"\n";
+
+    #[test]
+    fn additions_keep_everything_else() {
+        let git = GIT.replace("\"N\"", "N");
+        check_add("", &format!("mcpServers:\n{git}"));
+        check_add("# mine\ndefaults: {}\n", &format!("# mine\ndefaults: {{}}\n\nmcpServers:\n{git}"));
+        check_add("mcp_servers: # here\nqueues: {}\n", &format!("mcp_servers: # here\n{git}queues: {{}}\n"));
+        check_add("mcpServers: {}\n", &format!("mcpServers:\n{git}"));
+        check_add(
+            "mcpServers:\n  # one\n  a:\n    command: x # run\n    # env: later\n\n# end\nweb: {}\n",
+            &format!("mcpServers:\n  # one\n  a:\n    command: x # run\n    # env: later\n{git}\n# end\nweb: {{}}\n"),
+        );
+        let four = git
+            .replace("      N", "            N")
+            .replace("    command", "        command")
+            .replace("    args", "        args")
+            .replace("    env", "        env");
+        let four = four.replacen("  git", "    git", 1).replace("            N", "          N");
+        check_add(
+            "mcpServers:\n    a:\n        command: x\n",
+            &format!("mcpServers:\n    a:\n        command: x\n{four}"),
+        );
+        check_add(
+            "{\n    \"mcpServers\": {}\n}\n",
+            "{\n    \"mcpServers\": {\n        \"git\": {\n            \"command\": \"uvx\",\n            \"args\": [\n                \"mcp-server-git\"\n            ],\n            \"env\": {\n                \"N\": \"1\"\n            }\n        }\n    }\n}\n",
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_edited_is_refused() {
+        assert!(matches!(add_servers("mcpServers: {a: {command: x}}\n", &git()), Err(EditError::Layout(_))));
+        assert!(matches!(add_servers("mcpServers:\n  git:\n    command: x\n", &git()), Err(EditError::Exists(_))));
+        assert!(matches!(add_servers("a: [\n", &git()), Err(EditError::Broken(_))));
+        assert!(matches!(remove_server("mcpServers:\n  git:\n    command: x\n", "other"), Err(EditError::Missing(_))));
+        assert!(matches!(remove_server("mcpServers: {a: {command: x}}\n", "a"), Err(EditError::Layout(_))));
+    }
+
+    #[test]
+    fn removal_undoes_addition() {
+        for text in
+            ["# top\nmcpServers:\n  # one\n  a:\n    command: x\n\n# end\nweb: {}\n", "{\n  \"mcpServers\": {}\n}\n"]
+        {
+            let added = add_servers(text, &git()).expect("add");
+            assert_eq!(remove_server(&added, "git").expect("remove"), text);
+        }
+        let last = remove_server("mcpServers:\n  a:\n    command: x\n  # note\nweb: {}\n", "a").expect("last");
+        assert_eq!(last, "mcpServers:\n  # note\nweb: {}\n");
+    }
+
+    #[test]
+    fn awkward_texts_survive() {
+        let entry = json!({"command": "a b", "args": ["-y", "#x", "a: b", "1.10", "true", ""], "env": {"K": "${V:-x}", "L": "yes"}});
+        let text = add_servers("", &[("Time Server".into(), entry.clone())]).expect("edit");
+        assert_eq!(parse(&text).expect("yaml")["mcpServers"]["Time Server"], entry);
+    }
+}

@@ -1,0 +1,153 @@
+//! Which files make up a configuration, and how they are laid over each other.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::check::check;
+use super::expand::Variables;
+use super::node::{Data, Node};
+use super::problem::{Problem, Severity};
+use super::schema;
+
+/// Largest configuration file that is read.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+
+/// One place where a configuration may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The file.
+    pub path: PathBuf,
+    /// What kind of file.
+    pub kind: LayerKind,
+}
+
+/// What a layer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerKind {
+    /// A file given with `--config`; it must exist.
+    Given,
+    /// A project's `toolwright.yaml`.
+    Project,
+    /// A project's `.mcp.json`, shared with other clients: unknown keys only warn.
+    Foreign,
+    /// The user's or the system's `toolwright.yaml`.
+    Standing,
+}
+
+/// The candidates, nearest first: `--config`, project, home, system.
+#[must_use]
+pub(crate) fn candidates(given: Option<&Path>, cwd: &Path, variables: Variables<'_>) -> Vec<Layer> {
+    let mut layers: Vec<Layer> = Vec::new();
+    let mut add = |path: PathBuf, kind| {
+        if !layers.iter().any(|layer| layer.path == path) {
+            layers.push(Layer { path, kind });
+        }
+    };
+    if let Some(given) = given {
+        add(cwd.join(given), LayerKind::Given);
+    }
+    add(cwd.join("toolwright.yaml"), LayerKind::Project);
+    add(cwd.join(".mcp.json"), LayerKind::Foreign);
+    if let Some(home) = config_home(variables) {
+        add(home.join("toolwright/toolwright.yaml"), LayerKind::Standing);
+    }
+    add(PathBuf::from("/etc/toolwright/toolwright.yaml"), LayerKind::Standing);
+    layers
+}
+
+fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    variables("XDG_CONFIG_HOME")
+        .and_then(|path| absolute(path.into()))
+        .or_else(|| variables("HOME").and_then(|home| absolute(home.into())).map(|home| home.join(".config")))
+}
+
+/// Reads and checks one file. `None` when there is none.
+pub(crate) fn read(layer: &Layer, problems: &mut Vec<Problem>) -> Option<Node> {
+    let file: Arc<Path> = Arc::from(layer.path.as_path());
+    let text = match read_text(&layer.path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && layer.kind != LayerKind::Given => return None,
+        Err(error) => {
+            problems.push(Problem::with_file(
+                Severity::Error,
+                &layer.path,
+                format!("cannot be read: {error}"),
+                "give the path of a readable file",
+            ));
+            return None;
+        }
+    };
+    let mut node = match Node::parse(&text, &file) {
+        Ok(node) => node,
+        Err(mut problem) => {
+            // Another program's broken file must not stop ours.
+            if layer.kind == LayerKind::Foreign {
+                problem.severity = Severity::EntryDisabled;
+            }
+            problems.push(problem);
+            return None;
+        }
+    };
+    if layer.kind == LayerKind::Foreign {
+        keep_servers(&mut node, problems);
+    }
+    check(&mut node, schema::checked(), problems);
+    Some(node)
+}
+
+/// Reads a configuration file, within its bound.
+pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
+    let size = std::fs::metadata(path)?.len();
+    if size > MAX_FILE {
+        return Err(std::io::Error::other(format!("it has {size} bytes, over the limit of {MAX_FILE}")));
+    }
+    std::fs::read_to_string(path)
+}
+
+fn keep_servers(node: &mut Node, problems: &mut Vec<Problem>) {
+    if let Data::Map(members) = &mut node.data {
+        members.retain(|member| {
+            let ours = matches!(member.key.as_str(), "mcpServers" | "mcp_servers");
+            if !ours {
+                let message = "only `mcpServers` is read from this file";
+                problems.push(Problem::new(
+                    Severity::Warning,
+                    &member.at,
+                    &member.key,
+                    message,
+                    "move other settings to toolwright.yaml",
+                ));
+            }
+            ours
+        });
+    }
+}
+
+/// Lays `node` under what nearer files said: mappings key by key, entries whole, policy rules after
+/// the nearer ones.
+pub(crate) fn lay_under(merged: &mut Node, node: Node) {
+    let Data::Map(sections) = node.data else { return };
+    for section in sections {
+        let Data::Map(have) = &mut merged.data else { return };
+        match have.iter_mut().find(|member| member.key == section.key) {
+            None => have.push(section),
+            Some(nearer) => lay_section_under(&mut nearer.value, section.value),
+        }
+    }
+}
+
+fn lay_section_under(nearer: &mut Node, farther: Node) {
+    let (Data::Map(nearer), Data::Map(farther)) = (&mut nearer.data, farther.data) else { return };
+    for member in farther {
+        match nearer.iter_mut().find(|have| have.key == member.key) {
+            None => nearer.push(member),
+            Some(have) if have.key == "rules" => {
+                if let (Data::List(rules), Data::List(more)) = (&mut have.value.data, member.value.data) {
+                    rules.extend(more);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Loading: from files to a resolved configuration. Total: whatever is wrong becomes a problem.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toolwright_runtime::QueueSpec;
+
+use super::expand::{Variables, expand};
+use super::layers::{LayerKind, candidates, lay_under, read};
+use super::node::{Data, Member, Node};
+use super::problem::{At, Problem, Severity};
+use super::resolved::{Config, Server};
+use super::servers::{self, Holds, Scope, note_secrets};
+use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
+use super::{models, rest};
+
+/// What to load.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// `--root`.
+    pub root: Option<PathBuf>,
+    /// `--state-dir`.
+    pub state_dir: Option<PathBuf>,
+    /// The current folder, absolute.
+    pub cwd: PathBuf,
+}
+
+/// Loads the configuration. Never fails: see [`Config::problems`] and [`Config::is_unusable`].
+#[must_use]
+pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
+    let layers = candidates(options.config.as_deref(), &options.cwd, variables);
+    let mut problems = Vec::new();
+    let mut files = Vec::new();
+    let mut root = None;
+    let nowhere = At { file: Arc::from(options.cwd.as_path()), line: 0 };
+    let mut merged = Node { at: nowhere, data: Data::Map(Vec::new()) };
+    for layer in &layers {
+        let Some(node) = read(layer, &mut problems) else { continue };
+        if root.is_none() && layer.kind != LayerKind::Standing {
+            root = layer.path.parent().map(Path::to_path_buf);
+        }
+        files.push(layer.path.clone());
+        lay_under(&mut merged, node);
+    }
+    let root = options.root.as_ref().map(|root| options.cwd.join(root)).or(root).unwrap_or_else(|| options.cwd.clone());
+    let root = std::fs::canonicalize(&root).unwrap_or_else(|error| {
+        let message = format!("the workspace root cannot be used: {error}");
+        problems.push(Problem::with_file(Severity::Error, &root, message, "give an existing folder with --root"));
+        root
+    });
+    let mut config = Config {
+        files,
+        candidates: layers,
+        root,
+        state_dir: state_dir(options, variables),
+        written: ConfigFile::default(),
+        servers: Vec::new(),
+        rest_tools: Vec::new(),
+        model_endpoints: Vec::new(),
+        queues: BTreeMap::new(),
+        policy: Default::default(),
+        secrets: Vec::new(),
+        problems,
+    };
+    resolve(&mut config, merged, variables);
+    config
+}
+
+fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
+    let set = |name: &str| variables(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let chosen = options.state_dir.clone().or_else(|| set("TOOLWRIGHT_STATE_DIR")).unwrap_or_else(|| {
+        set("XDG_STATE_HOME")
+            .filter(|path| path.is_absolute())
+            .or_else(|| set("HOME").map(|home| home.join(".local/state")))
+            .unwrap_or_else(|| std::env::temp_dir().join("toolwright-state"))
+            .join("toolwright")
+    });
+    options.cwd.join(chosen)
+}
+
+fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
+    let servers = take_entries(&mut merged, "mcp_servers");
+    let rest_tools = take_entries(&mut merged, "rest_tools");
+    let queues = take_entries(&mut merged, "queues");
+    let endpoints = match &mut merged.data {
+        Data::Map(sections) => sections.iter_mut().find(|section| section.key == "models"),
+        _ => None,
+    }
+    .map(|models| take_entries(&mut models.value, "endpoints"))
+    .unwrap_or_default();
+    let mut written: ConfigFile = match serde_json::from_value(merged.to_value()) {
+        Ok(written) => written,
+        Err(error) => {
+            config.problems.push(Problem {
+                severity: Severity::Error,
+                file: config.files.first().cloned(),
+                line: None,
+                field: String::new(),
+                message: error.to_string(),
+                remedy: "compare it with `toolwright config schema`".into(),
+            });
+            ConfigFile::default()
+        }
+    };
+    expand_token(config, &mut written, &merged, variables);
+    if let Err(error) = written.server.http.parse::<SocketAddr>() {
+        let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
+        config.problems.push(Problem::new(
+            Severity::Error,
+            place(&merged, "server", "http"),
+            "server.http",
+            format!("it is not an address and port: {error}"),
+            remedy,
+        ));
+    }
+    for member in queues {
+        if let Some(queue) = typed::<Queue>("queues", &member, &mut config.problems) {
+            config.queues.insert(member.key.clone(), queue_spec(&queue));
+            written.queues.insert(member.key, queue);
+        }
+    }
+    let names: Vec<String> = config.queues.keys().cloned().collect();
+    let root = config.root.clone();
+    let with_workspace = |name: &str| {
+        if name == "workspaceFolder" { Some(root.to_string_lossy().into_owned()) } else { variables(name) }
+    };
+    let mut scope = Scope {
+        variables: &with_workspace,
+        queues: &names,
+        root: &root,
+        secrets: &mut config.secrets,
+        problems: &mut config.problems,
+    };
+    let mut resolved: Vec<Server> = Vec::new();
+    for member in servers {
+        let Some(entry) = typed("mcp_servers", &member, scope.problems) else { continue };
+        let taken: Vec<String> = resolved.iter().map(|server| server.namespace.clone()).collect();
+        resolved.extend(servers::resolve(&member.key, &member.at, &entry, &taken, &mut scope));
+        written.mcp_servers.insert(member.key, entry);
+    }
+    config.servers = resolved;
+    for member in rest_tools {
+        let Some(tool) = typed::<RestTool>("rest_tools", &member, scope.problems) else { continue };
+        if tool.enabled != Some(false) {
+            config.rest_tools.extend(rest::resolve(&member, &tool, &mut scope));
+        }
+        written.rest_tools.insert(member.key, tool);
+    }
+    for member in endpoints {
+        let Some(endpoint) = typed::<ModelEndpoint>("models.endpoints", &member, scope.problems) else { continue };
+        config.model_endpoints.extend(models::resolve(&member, &endpoint, &mut scope));
+        written.models.endpoints.insert(member.key, endpoint);
+    }
+    config.policy = written.policy.clone();
+    config.written = written;
+}
+
+fn place<'n>(merged: &'n Node, section: &str, key: &str) -> &'n At {
+    merged.get(section).and_then(|section| section.value.get(key)).map_or(&merged.at, |member| &member.at)
+}
+
+fn take_entries(merged: &mut Node, section: &str) -> Vec<Member> {
+    match merged.take(section) {
+        Some(Member { value: Node { data: Data::Map(members), .. }, .. }) => members,
+        _ => Vec::new(),
+    }
+}
+
+fn typed<T: serde::de::DeserializeOwned>(section: &str, member: &Member, problems: &mut Vec<Problem>) -> Option<T> {
+    match serde_json::from_value(member.value.to_value()) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let field = format!("{section}.{}", member.key);
+            let remedy = "compare it with `toolwright config schema`";
+            problems.push(Problem::new(Severity::EntryDisabled, &member.at, field, error.to_string(), remedy));
+            None
+        }
+    }
+}
+
+fn expand_token(config: &mut Config, written: &mut ConfigFile, merged: &Node, variables: Variables<'_>) {
+    let Some(token) = &mut written.server.token else { return };
+    let at = place(merged, "server", "token");
+    match expand(token, variables) {
+        Ok(expanded) => {
+            note_secrets(&expanded, token, Holds::Pair("token"), &mut config.secrets);
+            *token = expanded.text;
+        }
+        Err(error) => {
+            config.problems.push(Problem::new(Severity::Error, at, "server.token", error.to_string(), error.remedy()))
+        }
+    }
+}
+
+fn queue_spec(queue: &Queue) -> QueueSpec {
+    let default = QueueSpec::default();
+    QueueSpec {
+        concurrent: queue.concurrent,
+        max_waiting: queue.max_waiting.unwrap_or(default.max_waiting),
+        wait_timeout: queue.wait_timeout.map_or(default.wait_timeout, |span| span.0),
+    }
+}

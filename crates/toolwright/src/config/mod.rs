@@ -1,0 +1,38 @@
+//! Configuration: `toolwright.yaml` and what is laid under it. Two types: as [`typed`] in a file, and
+//! as resolved ([`Config`]).
+
+mod check;
+pub mod edit;
+mod expand;
+mod layers;
+mod load;
+mod models;
+mod node;
+mod problem;
+mod resolved;
+mod rest;
+mod schema;
+mod servers;
+pub mod typed;
+
+pub use expand::Variables;
+pub use layers::{Layer, LayerKind};
+pub use load::{LoadOptions, load};
+pub use problem::{At, Problem, Severity};
+pub use resolved::{Config, NamedRestTool, Server, ServerLink, ServerSettings, profile_of};
+pub use schema::published as json_schema;
+
+pub(crate) use check::snake_case;
+
+/// A document as a plain value, for files that are not ours.
+pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {
+    node::Node::parse(text, file).map(|node| node.to_value())
+}
+
+/// The value with literal secrets masked, for showing it.
+#[must_use]
+pub fn masked(value: &serde_json::Value) -> serde_json::Value {
+    let mut value = value.clone();
+    resolved::mask(&mut value);
+    value
+}

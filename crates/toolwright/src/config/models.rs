@@ -1,0 +1,48 @@
+//! From a written model endpoint to one that can be asked.
+
+use toolwright_models::{Api, Endpoint, Secret};
+
+use super::node::Member;
+use super::servers::{Holds, Scope};
+use super::typed::{ModelApi, ModelEndpoint, Written};
+
+/// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
+pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scope<'_>) -> Option<Endpoint> {
+    let (at, entry) = (&member.at, format!("models.endpoints.{}", member.key));
+    let before = scope.problems.len();
+    if member.key.is_empty() || member.key.contains('/') {
+        scope.leave_out(at, &entry, "a provider's name may not be empty or contain `/`".into(), "rename it");
+    }
+    let mut filled = written.clone();
+    scope.fill(at, &format!("{entry}.base_url"), &mut filled.base_url, Holds::Setting);
+    if let Some(key) = &mut filled.api_key {
+        scope.fill(at, &format!("{entry}.api_key"), key, Holds::Pair("api_key"));
+    }
+    for (name, Written(value)) in &mut filled.headers {
+        scope.fill(at, &format!("{entry}.headers.{name}"), value, Holds::Pair(name));
+    }
+    if let Err(error) = url::Url::parse(&filled.base_url) {
+        scope.leave_out(
+            at,
+            &format!("{entry}.base_url"),
+            format!("it is not an address: {error}"),
+            "write it like https://host/v1",
+        );
+    }
+    if scope.problems.len() > before {
+        return None;
+    }
+    let api = match filled.api {
+        ModelApi::OpenaiChat => Api::OpenAiChat,
+        ModelApi::Anthropic => Api::Anthropic,
+        ModelApi::Ollama => Api::Ollama,
+    };
+    let headers = filled.headers.into_iter().map(|(name, value)| (name, value.0)).collect();
+    Some(Endpoint {
+        provider: member.key.clone(),
+        api,
+        base_url: filled.base_url,
+        key: filled.api_key.map(Secret::new),
+        headers,
+    })
+}

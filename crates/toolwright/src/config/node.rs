@@ -1,0 +1,260 @@
+//! A configuration file as a tree that remembers where everything was written.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::Spanned;
+
+use super::problem::{At, Problem, Severity};
+
+/// One value and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) at: At,
+    pub(crate) data: Data,
+}
+
+/// What it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Data {
+    Null,
+    Bool(bool),
+    /// With its spelling: `1.10` is a version to somebody who expects text.
+    Number(Number, String),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Member>),
+}
+
+/// One member of a mapping.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Member {
+    pub(crate) key: String,
+    pub(crate) at: At,
+    pub(crate) value: Node,
+}
+
+impl Node {
+    /// Parses YAML, and so JSON. An empty text is an empty mapping.
+    pub(crate) fn parse(text: &str, file: &Arc<Path>) -> Result<Self, Problem> {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self { at: At { file: Arc::clone(file), line: 1 }, data: Data::Map(Vec::new()) });
+        }
+        // `yes` and `no` are text: an environment variable may well be called so.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let raw: Spanned<Raw> =
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error, file))?;
+        Ok(located(raw, text, file))
+    }
+
+    /// What it is, in words.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.data {
+            Data::Null => "nothing",
+            Data::Bool(_) => "a boolean",
+            Data::Number(..) => "a number",
+            Data::Text(_) => "text",
+            Data::List(_) => "a list",
+            Data::Map(_) => "a mapping",
+        }
+    }
+
+    /// Its members, if it is a mapping.
+    pub(crate) fn members(&self) -> &[Member] {
+        match &self.data {
+            Data::Map(members) => members,
+            _ => &[],
+        }
+    }
+
+    /// The member of that name.
+    pub(crate) fn get(&self, key: &str) -> Option<&Member> {
+        self.members().iter().find(|member| member.key == key)
+    }
+
+    /// Takes the member of that name out.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Member> {
+        let Data::Map(members) = &mut self.data else { return None };
+        let index = members.iter().position(|member| member.key == key)?;
+        Some(members.remove(index))
+    }
+
+    /// The value without places.
+    pub(crate) fn to_value(&self) -> Value {
+        match &self.data {
+            Data::Null => Value::Null,
+            Data::Bool(value) => Value::Bool(*value),
+            Data::Number(number, _) => Value::Number(number.clone()),
+            Data::Text(text) => Value::String(text.clone()),
+            Data::List(items) => items.iter().map(Self::to_value).collect(),
+            Data::Map(members) => {
+                members.iter().map(|m| (m.key.clone(), m.value.to_value())).collect::<Map<_, _>>().into()
+            }
+        }
+    }
+}
+
+fn syntax(error: &serde_saphyr::Error, file: &Arc<Path>) -> Problem {
+    let line = error.location().map_or(0, |location| u32::try_from(location.line()).unwrap_or(0));
+    let full = error.without_snippet().to_string();
+    let message = full.lines().next().unwrap_or_default().to_owned();
+    let at = At { file: Arc::clone(file), line };
+    Problem::new(
+        Severity::Error,
+        &at,
+        "",
+        format!("this is not valid YAML or JSON: {message}"),
+        "mend the syntax here or just above; text with `: `, `#`, `{` or a leading `*` needs quotes",
+    )
+}
+
+/// What serde gives before files and spellings are added.
+enum Raw {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
+        Ok(Raw::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
+        Ok(Raw::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
+        Ok(Raw::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
+        Ok(Number::from_f64(value).map_or_else(|| Raw::Text(value.to_string()), Raw::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
+        Ok(Raw::Text(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Raw, E> {
+        Ok(Raw::Text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Raw::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Raw::Map(members))
+    }
+}
+
+fn located(raw: Spanned<Raw>, text: &str, file: &Arc<Path>) -> Node {
+    let at = |location: serde_saphyr::Location| At {
+        file: Arc::clone(file),
+        line: u32::try_from(location.line()).unwrap_or(0),
+    };
+    let here = at(raw.referenced);
+    let data = match raw.value {
+        Raw::Null => Data::Null,
+        Raw::Bool(value) => Data::Bool(value),
+        Raw::Number(number) => {
+            let written = spelling(text, raw.defined).map_or_else(|| number.to_string(), str::to_owned);
+            Data::Number(number, written)
+        }
+        Raw::Text(value) => Data::Text(value),
+        Raw::List(items) => Data::List(items.into_iter().map(|item| located(item, text, file)).collect()),
+        Raw::Map(members) => Data::Map(
+            members
+                .into_iter()
+                .map(|(key, value)| Member {
+                    at: at(key.referenced),
+                    key: key.value,
+                    value: located(value, text, file),
+                })
+                .collect(),
+        ),
+    };
+    Node { at: here, data }
+}
+
+fn spelling(text: &str, location: serde_saphyr::Location) -> Option<&str> {
+    let start = usize::try_from(location.span().byte_offset()?).ok()?;
+    let length = usize::try_from(location.span().byte_len()?).ok()?;
+    let written = text.get(start..start.checked_add(length)?)?.trim();
+    (!written.is_empty()).then_some(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parse(text: &str) -> Result<Node, Problem> {
+        Node::parse(text, &Arc::from(Path::new("t.yaml")))
+    }
+
+    #[test]
+    fn places_and_spellings_are_kept() {
+        let node = parse("a: 1\nb:\n  - x\n  - c: 1.10\n    d: yes\n").expect("yaml");
+        assert_eq!(node.to_value(), json!({"a": 1, "b": ["x", {"c": 1.1, "d": "yes"}]}));
+        let b = node.get("b").expect("b");
+        assert_eq!(b.at.line, 2);
+        let Data::List(items) = &b.value.data else { panic!("list") };
+        let c = items[1].get("c").expect("c");
+        assert_eq!(
+            (c.at.line, &c.value.data),
+            (4, &Data::Number(Number::from_f64(1.1).expect("finite"), "1.10".into()))
+        );
+    }
+
+    #[test]
+    fn json_with_tabs_and_empty_files_parse() {
+        assert_eq!(parse("{\n\t\"mcpServers\": {\"a\": {\"command\": \"x\"}}\n}").expect("json").members().len(), 1);
+        assert_eq!(parse("# nothing\n\n").expect("empty").members().len(), 0);
+    }
+
+    #[test]
+    fn a_syntax_error_has_its_line() {
+        let problem = parse("a: 1\nb: [1, 2\nc: 3\n").expect_err("broken");
+        assert!(problem.line.is_some_and(|line| line >= 2), "{problem}");
+        assert!(problem.to_string().contains("not valid YAML"), "{problem}");
+        assert!(parse("a: 1\na: 2\n").expect_err("twice").message.contains("duplicate"));
+    }
+}

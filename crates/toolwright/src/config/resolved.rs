@@ -1,0 +1,189 @@
+//! The configuration as resolved: every layer laid together, variables filled in, names settled.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
+use toolwright_models::Endpoint;
+use toolwright_providers::rest::RestToolSpec;
+use toolwright_runtime::QueueSpec;
+
+use super::layers::Layer;
+use super::problem::{At, Problem, Severity};
+use super::typed::{ConfigFile, PolicyEffect, PolicyProfile, PolicySection};
+
+/// A configuration ready for use.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Files that were read, nearest first.
+    pub files: Vec<PathBuf>,
+    /// Every place that was looked at, nearest first; hot reload watches them.
+    pub candidates: Vec<Layer>,
+    /// Workspace root, absolute.
+    pub root: PathBuf,
+    /// State directory, absolute.
+    pub state_dir: PathBuf,
+    /// The settings, and every entry as it was written: variables not filled in.
+    pub written: ConfigFile,
+    /// MCP servers that can be used, in order.
+    pub servers: Vec<Server>,
+    /// REST tools that can be used, in order; `${VAR}` filled in, `${parameters.x}` kept.
+    pub rest_tools: Vec<NamedRestTool>,
+    /// Places that answer model requests, besides those that the environment names.
+    pub model_endpoints: Vec<Endpoint>,
+    /// Queues.
+    pub queues: BTreeMap<String, QueueSpec>,
+    /// Rules; the profile is the configured one, if any.
+    pub policy: PolicySection,
+    /// Values that must never be printed.
+    pub secrets: Vec<String>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// One MCP server. Two are equal when the same process or connection serves both.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Its name in the configuration.
+    pub entry: String,
+    /// The namespace its tools get.
+    pub namespace: String,
+    /// Where it was written.
+    pub at: At,
+    /// Everything that matters to its provider.
+    pub settings: ServerSettings,
+}
+
+/// What a server's provider is built from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// How it is reached.
+    pub link: ServerLink,
+    /// Tools offered, as globs; empty means all.
+    pub tools_allowed: Vec<String>,
+    /// Tools not offered, as globs.
+    pub tools_denied: Vec<String>,
+    /// Queue of its calls.
+    pub queue: Option<String>,
+    /// Limit of one call.
+    pub request_timeout: Option<Duration>,
+    /// Whether its hints may loosen policy.
+    pub trusted: bool,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerLink {
+    /// A child process.
+    Stdio {
+        /// Program.
+        command: String,
+        /// Arguments.
+        args: Vec<String>,
+        /// Environment added.
+        env: Vec<(String, String)>,
+        /// Folder, absolute.
+        cwd: PathBuf,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// Address.
+        url: String,
+        /// Headers.
+        headers: Vec<(String, String)>,
+    },
+}
+
+impl PartialEq for Server {
+    fn eq(&self, other: &Self) -> bool {
+        self.namespace == other.namespace && self.settings == other.settings
+    }
+}
+
+/// A REST tool and its name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedRestTool {
+    /// Name; the tool is `rest:<name>@1.0.0`.
+    pub name: String,
+    /// The tool.
+    pub spec: RestToolSpec,
+}
+
+impl Config {
+    /// Whether it cannot be used.
+    #[must_use]
+    pub fn is_unusable(&self) -> bool {
+        self.problems.iter().any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// The rules under a profile: the one given, else the configured one, else `default`.
+    #[must_use]
+    pub fn policy(&self, given: Option<Profile>, default: Profile) -> Policy {
+        let profile = given.or(self.policy.profile.map(profile_of)).unwrap_or(default);
+        Policy { profile, rules: self.policy.rules.iter().map(rule_of).collect() }
+    }
+
+    /// The configuration as it was written, secrets masked.
+    #[must_use]
+    pub fn shown(&self) -> Value {
+        let mut value = serde_json::to_value(&self.written).unwrap_or_default();
+        mask(&mut value);
+        value
+    }
+}
+
+/// The core's word for a configured profile.
+#[must_use]
+pub fn profile_of(profile: PolicyProfile) -> Profile {
+    match profile {
+        PolicyProfile::Ask => Profile::Ask,
+        PolicyProfile::Client => Profile::Client,
+        PolicyProfile::Workspace => Profile::Workspace,
+        PolicyProfile::Trusted => Profile::Trusted,
+    }
+}
+
+fn rule_of(rule: &super::typed::PolicyRule) -> Rule {
+    let effects = rule.effects.unwrap_or_default();
+    Rule {
+        effect: match rule.effect {
+            PolicyEffect::Allow => Effect::Allow,
+            PolicyEffect::Deny => Effect::Deny,
+            PolicyEffect::Ask => Effect::Ask,
+        },
+        tool: rule.tool.clone(),
+        namespace: rule.namespace.clone(),
+        tag: rule.tag.clone(),
+        effects: EffectSelector {
+            read_only: effects.read_only,
+            destructive: effects.destructive,
+            idempotent: effects.idempotent,
+            open_world: effects.open_world,
+        },
+        role: rule.role.clone(),
+        reason: rule.reason.clone(),
+    }
+}
+
+/// What stands in the place of a secret.
+pub(crate) const MASK: &str = "[secret]";
+
+/// Masks literal values under keys that name secrets; a `${VAR}` reference is no secret.
+pub(crate) fn mask(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, item) in map {
+                match item {
+                    Value::String(text) if super::expand::looks_secret(key) && !text.contains("${") => {
+                        MASK.clone_into(text)
+                    }
+                    other => mask(other),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        _ => {}
+    }
+}

@@ -1,0 +1,70 @@
+//! From a written REST tool to the specification its provider takes.
+
+use serde_json::Value;
+use toolwright_core::name::ToolId;
+use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolSpec};
+
+use super::node::Member;
+use super::problem::{Problem, Severity};
+use super::resolved::NamedRestTool;
+use super::servers::{Holds, Scope};
+use super::typed::{RestTool, Written};
+
+/// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
+pub(crate) fn resolve(member: &Member, written: &RestTool, scope: &mut Scope<'_>) -> Option<NamedRestTool> {
+    let (at, entry) = (&member.at, format!("rest_tools.{}", member.key));
+    let before = scope.problems.len();
+    if let Err(error) = ToolId::format("rest", &member.key, "1.0.0") {
+        scope.leave_out(at, &entry, error.to_string(), "rename the tool");
+    }
+    if let Some(queue) = &written.queue {
+        scope.check_queue(at, &format!("{entry}.queue"), queue);
+    }
+    let mut tool = RestTool { enabled: None, ..written.clone() };
+    scope.fill(at, &format!("{entry}.url"), &mut tool.url, Holds::Setting);
+    for (name, Written(value)) in &mut tool.headers {
+        scope.fill(at, &format!("{entry}.headers.{name}"), value, Holds::Pair(name));
+    }
+    for (name, value) in &mut tool.query {
+        strings(value, &mut |text| scope.fill(at, &format!("{entry}.query.{name}"), text, Holds::Pair(name)));
+    }
+    if let Some(body) = &mut tool.body {
+        strings(body, &mut |text| scope.fill(at, &format!("{entry}.body"), text, Holds::Argument));
+    }
+    let spec = serde_json::to_value(&tool).and_then(serde_json::from_value::<RestToolSpec>);
+    let spec = match spec {
+        Ok(spec) => RestToolSpec { written: serde_json::to_value(written).ok(), ..spec },
+        Err(error) => {
+            scope.leave_out(at, &entry, error.to_string(), "compare it with `toolwright config schema`");
+            return None;
+        }
+    };
+    if scope.problems.len() > before {
+        return None;
+    }
+    // The provider compiles templates and schema; what it refuses is found here, with file and line.
+    match RestProvider::new(vec![(member.key.clone(), spec.clone())], &RestOptions::default()) {
+        Ok(provider) => {
+            let warn = |text: &String| Problem::new(Severity::Warning, at, &entry, text, "it works, but see to it");
+            scope.problems.extend(provider.warnings().iter().map(warn));
+            Some(NamedRestTool { name: member.key.clone(), spec })
+        }
+        Err(RestError::Field { field, reason, .. }) => {
+            scope.leave_out(at, &format!("{entry}.{field}"), reason, "mend the field");
+            None
+        }
+        Err(error) => {
+            scope.leave_out(at, &entry, error.to_string(), "mend the entry");
+            None
+        }
+    }
+}
+
+fn strings(value: &mut Value, each: &mut dyn FnMut(&mut String)) {
+    match value {
+        Value::String(text) => each(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| strings(item, each)),
+        Value::Object(map) => map.values_mut().for_each(|item| strings(item, each)),
+        _ => {}
+    }
+}

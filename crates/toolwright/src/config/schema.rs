@@ -1,0 +1,62 @@
+//! The JSON Schema of the configuration, made from the typed structs.
+
+use std::sync::OnceLock;
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::typed::ConfigFile;
+
+/// The schema the checker walks: snake_case keys, no references.
+pub(crate) fn checked() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+        settings.into_generator().into_root_schema_for::<ConfigFile>().to_value()
+    })
+}
+
+/// The schema for editors (`toolwright config schema`): every key in both spellings, `mcp_servers` and
+/// `mcpServers`, and sections that may be left empty.
+#[must_use]
+pub fn published() -> Value {
+    let mut schema = checked().clone();
+    as_written(&mut schema);
+    schema
+}
+
+fn as_written(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.values_mut().for_each(as_written);
+            if let Some(Value::Object(properties)) = object.get_mut("properties") {
+                for property in properties.values_mut() {
+                    if let Some(kind) = property.get_mut("type")
+                        && matches!(kind.as_str(), Some("object" | "array"))
+                    {
+                        *kind = json!([kind, "null"]);
+                    }
+                }
+                let camel: Map<String, Value> = properties
+                    .iter()
+                    .filter(|(key, _)| key.contains('_'))
+                    .map(|(key, value)| (camel_case(key), value.clone()))
+                    .collect();
+                properties.extend(camel);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(as_written),
+        _ => {}
+    }
+}
+
+fn camel_case(key: &str) -> String {
+    let mut parts = key.split('_');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut chars = part.chars();
+        out.extend(chars.next().map(|c| c.to_ascii_uppercase()));
+        out.push_str(chars.as_str());
+    }
+    out
+}

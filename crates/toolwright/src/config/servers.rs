@@ -1,0 +1,303 @@
+//! From a written MCP server entry to one that can be connected, or to the reason why it cannot.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+use toolwright_core::name::server_namespace;
+
+use super::expand::{ExpandError, Variables, expand, is_surroundings, looks_secret};
+use super::problem::{At, Problem, Severity};
+use super::resolved::{Server, ServerLink, ServerSettings};
+use super::typed::{McpServer, Transport, Written};
+
+/// What resolving an entry needs to know and to add to.
+pub(crate) struct Scope<'a> {
+    pub(crate) variables: Variables<'a>,
+    pub(crate) queues: &'a [String],
+    /// Where servers run that say nothing else.
+    pub(crate) root: &'a Path,
+    pub(crate) secrets: &'a mut Vec<String>,
+    pub(crate) problems: &'a mut Vec<Problem>,
+}
+
+/// One entry under resolution.
+struct Resolver<'a, 'b> {
+    entry: &'a str,
+    at: &'a At,
+    scope: &'a mut Scope<'b>,
+    /// Set by the first fault that leaves the entry out.
+    broken: bool,
+}
+
+/// Resolves the entry `name`; `None` when it is switched off or cannot be used. `taken` are the
+/// namespaces of the servers before it.
+pub(crate) fn resolve(
+    name: &str,
+    at: &At,
+    written: &McpServer,
+    taken: &[String],
+    scope: &mut Scope<'_>,
+) -> Option<Server> {
+    if written.enabled == Some(false) || written.disabled == Some(true) {
+        return None;
+    }
+    let mut resolver = Resolver { entry: name, at, scope, broken: false };
+    resolver.foreign_keys(written);
+    let link = resolver.link(written);
+    let queue = resolver.queue(written.queue.as_deref());
+    let namespace = server_namespace(name, &|candidate| taken.iter().any(|have| have == candidate));
+    if namespace != name {
+        let message = format!(
+            "the name is reserved, taken or has characters other than a-z, 0-9, _ and -; its tools are called {namespace}__…"
+        );
+        resolver.warn("", &message, "rename the entry to choose another prefix");
+    }
+    let request_timeout =
+        written.request_timeout.map(|span| span.0).or_else(|| resolver.foreign_timeout(written.timeout));
+    if resolver.broken {
+        return None;
+    }
+    Some(Server {
+        entry: name.to_owned(),
+        namespace,
+        at: at.clone(),
+        settings: ServerSettings {
+            link: link?,
+            tools_allowed: written.tools_allowed.clone(),
+            tools_denied: written.tools_denied.clone(),
+            queue,
+            request_timeout,
+            trusted: written.trusted.unwrap_or(false),
+        },
+    })
+}
+
+impl Resolver<'_, '_> {
+    fn problem(&mut self, severity: Severity, key: &str, message: &str, remedy: &str) {
+        let dot = if key.is_empty() { "" } else { "." };
+        let field = format!("mcp_servers.{}{dot}{key}", self.entry);
+        self.scope.problems.push(Problem::new(severity, self.at, field, message, remedy));
+    }
+
+    fn warn(&mut self, key: &str, message: &str, remedy: &str) {
+        self.problem(Severity::Warning, key, message, remedy);
+    }
+
+    fn fail(&mut self, key: &str, message: &str, remedy: &str) {
+        self.broken = true;
+        self.problem(Severity::EntryDisabled, key, message, remedy);
+    }
+
+    fn foreign_keys(&mut self, written: &McpServer) {
+        for (key, value) in [("always_allow", &written.always_allow), ("auto_approve", &written.auto_approve)] {
+            let listed = match value {
+                None => continue,
+                Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+                Some(other) => other.to_string(),
+            };
+            let remedy = format!("to allow tools, add a rule under `policy.rules` with `namespace: {}`", self.entry);
+            self.warn(
+                key,
+                &format!("another client approves these by itself: {listed}; that is not applied here"),
+                &remedy,
+            );
+        }
+        if written.shared == Some(false) {
+            self.warn(
+                "shared",
+                "connections of their own for each session are not supported by this version: one is shared",
+                "remove it",
+            );
+        }
+    }
+
+    fn foreign_timeout(&mut self, timeout: Option<u64>) -> Option<Duration> {
+        let timeout = timeout?;
+        let read = if timeout < 1000 { Duration::from_secs(timeout) } else { Duration::from_millis(timeout) };
+        let text = toolwright_core::duration::format(read);
+        self.warn(
+            "timeout",
+            &format!("{timeout} is another client's key; it is read as {text}"),
+            &format!("write `request_timeout: {text}`"),
+        );
+        Some(read)
+    }
+
+    fn queue(&mut self, queue: Option<&str>) -> Option<String> {
+        let queue = queue?;
+        let before = self.scope.problems.len();
+        self.scope.check_queue(self.at, &format!("mcp_servers.{}.queue", self.entry), queue);
+        self.broken |= self.scope.problems.len() > before;
+        Some(queue.to_owned())
+    }
+
+    fn link(&mut self, written: &McpServer) -> Option<ServerLink> {
+        let url = written.url.as_deref().or(written.server_url.as_deref()).or(written.http_url.as_deref());
+        let kind = written.kind.or(written.transport);
+        if kind == Some(Transport::Sse) {
+            self.fail(
+                "type",
+                "the older `sse` transport is not supported by this version",
+                "use the server's streamable HTTP address with `type: http`",
+            );
+            return None;
+        }
+        let problem = match (kind, written.command.as_deref(), url) {
+            (None | Some(Transport::Stdio), Some(command), None) => return self.stdio(command, written),
+            (None, None, Some(url)) => return self.http(url, written),
+            (Some(kind), None, Some(url)) if kind != Transport::Stdio => return self.http(url, written),
+            (_, Some(_), Some(_)) => ("", "it has both `command` and `url`", "keep the one that is meant"),
+            (None, None, None) => {
+                ("", "it has neither `command` nor `url`", "add `command` for a program or `url` for an address")
+            }
+            (Some(Transport::Stdio), None, _) => {
+                ("command", "a stdio server needs `command`", "add the program that starts it")
+            }
+            (Some(_), _, _) => ("url", "an http server needs `url`", "add its address"),
+        };
+        self.fail(problem.0, problem.1, problem.2);
+        None
+    }
+
+    fn stdio(&mut self, command: &str, written: &McpServer) -> Option<ServerLink> {
+        if command.trim().is_empty() {
+            self.fail("command", "it is empty", "add the program that starts the server");
+        }
+        let command = self.text("command", command, Holds::Setting);
+        let args = written.args.iter().map(|arg| self.text("args", &arg.0, Holds::Argument)).collect::<Vec<_>>();
+        let env = self.pairs("env", &written.env);
+        let folder = self.at.file.parent().map(Path::to_path_buf).unwrap_or_default();
+        let cwd: Option<PathBuf> = match &written.cwd {
+            None => Some(self.scope.root.to_owned()),
+            Some(cwd) => self.text("cwd", cwd, Holds::Setting).map(|cwd| folder.join(cwd)),
+        };
+        Some(ServerLink::Stdio {
+            command: command?,
+            args: args.into_iter().collect::<Option<_>>()?,
+            env: env?,
+            cwd: cwd?,
+        })
+    }
+
+    fn http(&mut self, url: &str, written: &McpServer) -> Option<ServerLink> {
+        let url = self.text("url", url, Holds::Setting);
+        let headers = self.pairs("headers", &written.headers);
+        let url = url?;
+        match url::Url::parse(&url) {
+            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
+                Some(ServerLink::Http { url, headers: headers? })
+            }
+            Ok(_) => {
+                self.fail(
+                    "url",
+                    "only http:// and https:// addresses are supported",
+                    "use the server's streamable HTTP address",
+                );
+                None
+            }
+            Err(error) => {
+                self.fail("url", &format!("it is not an address: {error}"), "write it like https://host/mcp");
+                None
+            }
+        }
+    }
+
+    fn pairs(&mut self, key: &str, pairs: &IndexMap<String, Written>) -> Option<Vec<(String, String)>> {
+        let mut all = Vec::with_capacity(pairs.len());
+        let mut complete = true;
+        for (name, value) in pairs {
+            match self.text(&format!("{key}.{name}"), &value.0, Holds::Pair(name)) {
+                Some(text) => all.push((name.clone(), text)),
+                None => complete = false,
+            }
+        }
+        complete.then_some(all)
+    }
+
+    fn text(&mut self, key: &str, text: &str, holds: Holds<'_>) -> Option<String> {
+        match expand(text, self.scope.variables) {
+            Ok(expanded) => {
+                note_secrets(&expanded, text, holds, self.scope.secrets);
+                Some(expanded.text)
+            }
+            Err(error) => {
+                self.fail_expansion(key, &error);
+                None
+            }
+        }
+    }
+
+    fn fail_expansion(&mut self, key: &str, error: &ExpandError) {
+        self.fail(key, &error.to_string(), &error.remedy());
+    }
+}
+
+/// What a string is for, which tells whether it may be secret.
+#[derive(Clone, Copy)]
+pub(crate) enum Holds<'a> {
+    /// A plain setting.
+    Setting,
+    /// A command-line argument.
+    Argument,
+    /// The value of this header or environment variable.
+    Pair(&'a str),
+}
+
+impl Scope<'_> {
+    /// Expands a string of an entry in place. A fault leaves the entry out.
+    pub(crate) fn fill(&mut self, at: &At, field: &str, text: &mut String, holds: Holds<'_>) {
+        match expand(text, self.variables) {
+            Ok(expanded) => {
+                note_secrets(&expanded, text, holds, self.secrets);
+                *text = expanded.text;
+            }
+            Err(error) => self.leave_out(at, field, error.to_string(), error.remedy()),
+        }
+    }
+
+    /// Notes a fault that leaves the entry out.
+    pub(crate) fn leave_out(&mut self, at: &At, field: &str, message: String, remedy: impl Into<String>) {
+        self.problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
+    }
+
+    /// Checks that a queue is defined; a fault leaves the entry out.
+    pub(crate) fn check_queue(&mut self, at: &At, field: &str, queue: &str) {
+        if self.queues.iter().any(|known| known == queue) {
+            return;
+        }
+        let near = super::check::nearest(queue, self.queues.iter().map(String::as_str));
+        let remedy = near.map_or_else(|| format!("define `queues.{queue}`"), |near| format!("did you mean `{near}`?"));
+        self.leave_out(at, field, format!("there is no queue called `{queue}`"), remedy);
+    }
+}
+
+/// Collects what must not be printed: what variables brought into headers and environment, and
+/// literal values whose key says that they are secret.
+pub(crate) fn note_secrets(
+    expanded: &super::expand::Expanded,
+    written: &str,
+    holds: Holds<'_>,
+    secrets: &mut Vec<String>,
+) {
+    for (name, value) in &expanded.used {
+        let secret = match holds {
+            Holds::Pair(_) => !is_surroundings(name),
+            Holds::Setting | Holds::Argument => looks_secret(name),
+        };
+        if secret && !value.is_empty() {
+            secrets.push(value.clone());
+        }
+    }
+    if let Holds::Pair(key) = holds
+        && looks_secret(key)
+        && expanded.used.is_empty()
+    {
+        // A scheme is no secret; what follows it is.
+        let value = written.strip_prefix("Bearer ").or_else(|| written.strip_prefix("Basic ")).unwrap_or(written);
+        if !value.is_empty() {
+            secrets.push(value.to_owned());
+        }
+    }
+}

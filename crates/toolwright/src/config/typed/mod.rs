@@ -1,0 +1,65 @@
+//! The configuration as typed: what may stand in a file, with unit and default of each key. These
+//! structs are the one definition table: the checker, the published JSON Schema and `config schema`
+//! all come from them.
+
+mod scalar;
+mod sections;
+mod tools;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use scalar::{TimeSpan, Written};
+pub use sections::{
+    Defaults, EffectFlags, ModelApi, ModelEndpoint, Models, OutputsSection, PathGuardSetting, PolicyEffect,
+    PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
+};
+pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
+
+/// A `toolwright.yaml`. Every section may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "Toolwright configuration")]
+pub struct ConfigFile {
+    /// What holds where nothing nearer says otherwise.
+    pub defaults: Defaults,
+    /// MCP servers by name. A `mcpServers` block of another client pastes in as it is.
+    #[schemars(extend("x-entries" = true))]
+    pub mcp_servers: IndexMap<String, McpServer>,
+    /// HTTP endpoints as tools, by name.
+    #[schemars(extend("x-entries" = true))]
+    pub rest_tools: IndexMap<String, RestTool>,
+    /// Named queues that bound how many calls run at once.
+    #[schemars(extend("x-entries" = true))]
+    pub queues: IndexMap<String, Queue>,
+    /// Which calls may run.
+    pub policy: PolicySection,
+    /// Models for `run` and `chat`.
+    pub models: Models,
+    /// Where and how long large outputs are kept.
+    pub outputs: OutputsSection,
+    /// `toolwright serve`.
+    pub server: ServerSection,
+    /// Which addresses `web__fetch` and REST tools may reach.
+    pub web: WebSection,
+    /// `OpenAPI` documents as tools.
+    #[schemars(extend("x-unsupported" = true))]
+    pub openapi: Option<Value>,
+    /// Model-backed tools.
+    #[schemars(extend("x-unsupported" = true))]
+    pub llm_tools: Option<Value>,
+    /// Agents.
+    #[schemars(extend("x-unsupported" = true))]
+    pub agents: Option<Value>,
+    /// How tools are chosen for a model.
+    #[schemars(extend("x-unsupported" = true))]
+    pub selection: Option<Value>,
+    /// Traces and metrics.
+    #[schemars(extend("x-unsupported" = true))]
+    pub telemetry: Option<Value>,
+    /// Several machines.
+    #[schemars(extend("x-unsupported" = true))]
+    pub cluster: Option<Value>,
+}

@@ -1,0 +1,68 @@
+//! Scalars of the configuration.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// A duration: `250ms`, `30s`, `5m`, `2h`, `1d`, `1w`; a bare number is milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TimeSpan(#[serde(with = "required")] pub Duration);
+
+mod required {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+    use toolwright_core::duration::option;
+
+    pub(super) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        option::serialize(&Some(*value), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        option::deserialize(deserializer)?.ok_or_else(|| serde::de::Error::custom("a duration is missing"))
+    }
+}
+
+impl TimeSpan {
+    /// A duration of whole seconds.
+    #[must_use]
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+impl JsonSchema for TimeSpan {
+    fn schema_name() -> Cow<'static, str> {
+        "TimeSpan".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer"], "format": "duration", "minimum": 0 })
+    }
+}
+
+/// Text that YAML may take for a number or a boolean; it is kept as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Written(pub String);
+
+impl JsonSchema for Written {
+    fn schema_name() -> Cow<'static, str> {
+        "Written".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"], "x-text": true })
+    }
+}

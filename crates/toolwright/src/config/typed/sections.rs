@@ -1,0 +1,283 @@
+//! The sections that hold settings rather than tools.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::scalar::{TimeSpan, Written};
+
+/// `defaults`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Defaults {
+    /// Absolute limit of one call, where neither tool nor server sets one.
+    pub tool_timeout: TimeSpan,
+    /// Cap on the text of a result, in bytes; what is over it goes to the output store.
+    #[schemars(range(min = 256))]
+    pub tool_response_max_bytes: usize,
+    /// Calls that may run in one turn of a model.
+    #[schemars(range(min = 1))]
+    pub calls_per_turn: usize,
+    /// How many MCP servers start at once.
+    #[schemars(range(min = 1, max = 256))]
+    pub mcp_init_concurrency: usize,
+    /// Logs the messages exchanged with MCP servers.
+    #[schemars(extend("x-unsupported" = true))]
+    pub trace_mcp: bool,
+    /// Whether the built-in tools (`fs`, `shell`, `web`) are in the catalogue.
+    pub builtins: bool,
+    /// Built-in tools that are offered, as globs on wire names (`fs__*`); empty means all.
+    pub builtins_allowed: Vec<String>,
+    /// Built-in tools that are not offered, as globs; counts after `builtins_allowed`.
+    pub builtins_denied: Vec<String>,
+    /// What the `fs` tools do about paths outside the workspace root.
+    pub path_guard: PathGuardSetting,
+    /// Environment variables, as globs, that commands of `shell` do not inherit; besides Toolwright's own
+    /// and the keys of model APIs.
+    pub withheld_env: Vec<String>,
+}
+
+/// What happens to a path outside the workspace root.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PathGuardSetting {
+    /// The call is not permitted.
+    #[default]
+    Block,
+    /// The call runs; it is logged and noted in the result.
+    Warn,
+    /// The call runs.
+    Off,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            tool_timeout: TimeSpan::seconds(300),
+            tool_response_max_bytes: toolwright_core::output::DEFAULT_MAX_BYTES,
+            calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
+            mcp_init_concurrency: 8,
+            trace_mcp: false,
+            builtins: true,
+            builtins_allowed: Vec::new(),
+            builtins_denied: Vec::new(),
+            path_guard: PathGuardSetting::Block,
+            withheld_env: Vec::new(),
+        }
+    }
+}
+
+/// One queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Queue {
+    /// Calls that run at once.
+    #[schemars(range(min = 1))]
+    pub concurrent: usize,
+    /// Calls that may wait; more fail at once. Default 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_waiting: Option<usize>,
+    /// How long a call may wait. Default 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_timeout: Option<TimeSpan>,
+    /// Calls that may start in a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unsupported" = true))]
+    pub per_minute: Option<Value>,
+}
+
+/// `policy`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicySection {
+    /// What happens where no rule matches. `--policy` beats it; without either, `run` asks in a
+    /// terminal and `serve` leaves it to the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<PolicyProfile>,
+    /// In order; the first rule that matches decides. Rules of nearer files come first.
+    pub rules: Vec<PolicyRule>,
+}
+
+/// A named default decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyProfile {
+    /// Read-only tools run, all others ask.
+    Ask,
+    /// The client has its own approval screen.
+    Client,
+    /// As `ask`, and writes inside the workspace root run.
+    Workspace,
+    /// Everything runs that no rule denies or asks for.
+    Trusted,
+}
+
+/// What a rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyEffect {
+    /// Run.
+    Allow,
+    /// Refuse.
+    Deny,
+    /// Ask a person.
+    Ask,
+}
+
+/// One rule: every selector that is given must match.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRule {
+    /// What it does.
+    pub effect: PolicyEffect,
+    /// Glob on the tool's id, with or without its version (`fs:write`, `github:*`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Glob on the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// A tag the tool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Effects the tool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects: Option<EffectFlags>,
+    /// A role the caller has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Said when the rule decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What a tool may do, hint by hint. In a rule, one that is not given does not matter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EffectFlags {
+    /// It only reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// It may destroy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destructive: Option<bool>,
+    /// Twice is the same as once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
+    /// It reaches beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_world: Option<bool>,
+}
+
+/// `models`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Models {
+    /// The model of `run` and `chat` where `--model` names none: `provider/model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// Places that answer model requests, by the name before the first `/` of a model id. They are
+    /// added to those that the environment names.
+    #[schemars(extend("x-entries" = true))]
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub endpoints: IndexMap<String, ModelEndpoint>,
+}
+
+/// One place that answers model requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelEndpoint {
+    /// The API it speaks.
+    pub api: ModelApi,
+    /// Base address, like `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// Key, best as `${VAR}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<String>,
+    /// Further headers.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub headers: IndexMap<String, Written>,
+}
+
+/// A model API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelApi {
+    /// `OpenAI` Chat Completions, and whatever is compatible with it.
+    OpenaiChat,
+    /// Anthropic Messages.
+    Anthropic,
+    /// Ollama.
+    Ollama,
+}
+
+/// `outputs`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OutputsSection {
+    /// Folder of stored outputs, relative to the workspace root. Default: `outputs` in the state directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<String>,
+    /// Bytes of all stored outputs together; the oldest go first.
+    pub max_bytes: u64,
+    /// How long an output is kept.
+    pub max_age: TimeSpan,
+}
+
+impl Default for OutputsSection {
+    fn default() -> Self {
+        Self { dir: None, max_bytes: 1 << 30, max_age: TimeSpan::seconds(30 * 24 * 3600) }
+    }
+}
+
+/// `server`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSection {
+    /// Address of `serve --http` where the flag gives none. Changing it needs a restart.
+    pub http: String,
+    /// Bearer token that HTTP clients must send; needed on addresses other than loopback.
+    /// `--token` and `TOOLWRIGHT_TOKEN` beat it. Changing it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
+    #[schemars(range(min = 16, max = 64))]
+    pub max_tool_name: usize,
+    /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
+    pub allowed_hosts: Vec<String>,
+    /// Web origins that may send requests; none by default. Changing it needs a restart.
+    pub allowed_origins: Vec<String>,
+}
+
+impl Default for ServerSection {
+    fn default() -> Self {
+        Self {
+            http: "127.0.0.1:7117".into(),
+            token: None,
+            max_tool_name: 48,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+        }
+    }
+}
+
+/// `web`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebSection {
+    /// Lets requests reach private, loopback and link-local addresses.
+    pub allow_private: bool,
+    /// Hosts that may be reached whatever they resolve to: `host` or `host:port`, with `*` and `?`.
+    pub allowed_hosts: Vec<String>,
+    /// Bytes of a page that `web__fetch` reads unless a call asks for another number.
+    #[schemars(range(min = 1))]
+    pub max_bytes: usize,
+    /// Limit of one `web__fetch`.
+    pub timeout: TimeSpan,
+}
+
+impl Default for WebSection {
+    fn default() -> Self {
+        Self { allow_private: false, allowed_hosts: Vec::new(), max_bytes: 2 << 20, timeout: TimeSpan::seconds(30) }
+    }
+}

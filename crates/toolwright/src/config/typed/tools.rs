@@ -1,0 +1,216 @@
+//! The sections that bring tools.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::scalar::{TimeSpan, Written};
+use super::sections::EffectFlags;
+
+/// One MCP server. Keys of other clients are understood where they mean the same, and warned about
+/// where they are not.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("x-foreign-keys" = "warn"))]
+pub struct McpServer {
+    /// Whether it is used. Default true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// How it is reached. Default: `stdio` with `command`, `http` with `url`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Transport>,
+    /// Program of a `stdio` server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Its arguments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<Written>,
+    /// Environment added for it; `${VAR}` and `${VAR:-default}` are filled in.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub env: IndexMap<String, Written>,
+    /// Folder it runs in, relative to the configuration's own. Default: the workspace root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Address of an `http` server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Headers sent with every request; `${VAR}` is filled in.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub headers: IndexMap<String, Written>,
+    /// Tools that are offered, as globs without regard to case; empty means all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools_allowed: Vec<String>,
+    /// Tools that are not offered, as globs; counts after `tools_allowed`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools_denied: Vec<String>,
+    /// Queue its calls wait in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How long results of its read-only tools may be served again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unsupported" = true))]
+    pub cache: Option<Value>,
+    /// Limit of one call to it. Default: `defaults.tool_timeout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_timeout: Option<TimeSpan>,
+    /// Whether its own word that a tool only reads may loosen policy. Default false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trusted: Option<bool>,
+    /// Whether all sessions share one connection. Only true is supported by this version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
+    /// Other clients' word for `enabled: false`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<bool>,
+    /// Other clients' word for `type`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
+    /// Other clients' word for `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_url: Option<String>,
+    /// Other clients' word for `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_url: Option<String>,
+    /// Other clients' word for `request_timeout`: numbers under 1000 are seconds, others milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
+    /// Tools that another client approves by itself. Shown, never applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub always_allow: Option<Value>,
+    /// Tools that another client approves by itself. Shown, never applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_approve: Option<Value>,
+    /// What it is for. A note, not shown to models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// How an MCP server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Transport {
+    /// A child process.
+    #[serde(rename = "stdio")]
+    Stdio,
+    /// Streamable HTTP.
+    #[serde(rename = "http")]
+    Http,
+    /// Streamable HTTP, as other clients call it.
+    #[serde(rename = "streamable-http")]
+    StreamableHttp,
+    /// Streamable HTTP, as other clients call it.
+    #[serde(rename = "streamableHttp")]
+    StreamableHttpCamel,
+    /// The older HTTP with server-sent events. Not supported by this version.
+    #[serde(rename = "sse")]
+    Sse,
+}
+
+/// One HTTP endpoint as a tool, `rest:<name>@1.0.0`. `${VAR}` is filled in from the environment when the
+/// configuration is read, `${parameters.x}` from the arguments of a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestTool {
+    /// Whether it is used. Default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// What it does, for the model that chooses.
+    pub description: String,
+    /// Human-readable name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// HTTP method.
+    #[serde(default)]
+    pub method: RestMethod,
+    /// Address. Placeholders may stand in path and query, where values are percent-encoded.
+    pub url: String,
+    /// Request headers; one whose placeholder has no value is left out.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub headers: IndexMap<String, Written>,
+    /// Query pairs: a template, a scalar, a list, or `{value, style, explode}` in `OpenAPI`'s sense. One
+    /// whose placeholder has no value is left out.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub query: IndexMap<String, Value>,
+    /// Body: JSON with placeholders in its strings, or a text. A string that is one placeholder keeps
+    /// the argument's type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+    /// JSON Schema of the arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Value>,
+    /// JSON Schema of the result; with it, a JSON response is returned as a structured value too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// How the response is read. Default `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<RestResponse>,
+    /// Limit of one call. Default: `defaults.tool_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<TimeSpan>,
+    /// Bytes of a response that are read. Default 2 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_bytes: Option<usize>,
+    /// What a call may do. Default: GET, HEAD and OPTIONS only read, all else may destroy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects: Option<EffectFlags>,
+    /// Labels for search, filters and policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Other names of the tool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// Roles that may use it; empty means all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_roles: Vec<String>,
+    /// Queue its calls wait in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How long a successful result may be served again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unsupported" = true))]
+    pub cache: Option<Value>,
+    /// Whether private addresses are open to it. Default: `web.allow_private`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_private: Option<bool>,
+    /// Hosts that are open all the same. Default: `web.allowed_hosts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_hosts: Option<Vec<String>>,
+}
+
+/// An HTTP method.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum RestMethod {
+    /// Reads.
+    #[default]
+    Get,
+    /// Reads headers only.
+    Head,
+    /// Asks what is possible.
+    Options,
+    /// Creates or acts.
+    Post,
+    /// Replaces.
+    Put,
+    /// Changes.
+    Patch,
+    /// Removes.
+    Delete,
+}
+
+/// How a response is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RestResponse {
+    /// By its `Content-Type`.
+    Auto,
+    /// As text.
+    Text,
+    /// As JSON.
+    Json,
+    /// As server-sent events, each passed on as it arrives.
+    Events,
+    /// As JSON lines, each passed on as it arrives.
+    JsonLines,
+}

@@ -1,0 +1,152 @@
+//! From settings to parts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
+use toolwright_core::context::Services;
+use toolwright_core::name::wire_candidate;
+use toolwright_core::pattern::allowed_by;
+use toolwright_core::tool::StaticProvider;
+use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
+use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, web};
+use toolwright_providers::mcp::{McpServerSpec, McpTransport};
+use toolwright_providers::net::AddressPolicy;
+use toolwright_providers::rest::{RestOptions, RestProvider};
+use toolwright_runtime::{
+    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
+};
+
+use super::BUILTIN;
+use crate::config::typed::PathGuardSetting;
+use crate::config::{Config, NamedRestTool, Server, ServerLink};
+
+/// Settings that built-in and REST providers are built from.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ProviderSettings {
+    enabled: bool,
+    allowed: Vec<String>,
+    denied: Vec<String>,
+    builtin: BuiltinOptions,
+    web: web::WebOptions,
+}
+
+impl ProviderSettings {
+    pub(super) fn of(config: &Config) -> Self {
+        let defaults = &config.written.defaults;
+        let section = &config.written.web;
+        let mut builtin = BuiltinOptions {
+            path_guard: match defaults.path_guard {
+                PathGuardSetting::Block => PathGuard::Block,
+                PathGuardSetting::Warn => PathGuard::Warn,
+                PathGuardSetting::Off => PathGuard::Off,
+            },
+            ..BuiltinOptions::default()
+        };
+        builtin.withheld_env.extend(defaults.withheld_env.iter().cloned());
+        Self {
+            enabled: defaults.builtins,
+            allowed: defaults.builtins_allowed.clone(),
+            denied: defaults.builtins_denied.clone(),
+            builtin,
+            web: web::WebOptions {
+                allow_private: section.allow_private,
+                allowed_hosts: section.allowed_hosts.clone(),
+                max_bytes: section.max_bytes,
+                timeout: Some(section.timeout.0),
+            },
+        }
+    }
+
+    /// The built-in tools that pass the lists; `None` when they are switched off.
+    pub(super) fn builtins(&self) -> Result<Option<Arc<dyn Provider>>, RegistrationError> {
+        if !self.enabled {
+            return Ok(None);
+        }
+        let mut tools = builtin::tools(&self.builtin);
+        tools.extend(web::tools(&self.web));
+        tools.retain(|tool| {
+            let id = tool.definition().id;
+            allowed_by(&self.allowed, &self.denied, &wire_candidate(id.namespace(), id.name()))
+        });
+        Ok(Some(Arc::new(StaticProvider::new(BUILTIN, ProviderKind::Builtin, tools)?)))
+    }
+
+    /// The REST tools; `None` when there are none.
+    pub(super) fn rest(&self, tools: &[NamedRestTool]) -> Option<Arc<dyn Provider>> {
+        if tools.is_empty() {
+            return None;
+        }
+        let address =
+            AddressPolicy { allow_private: self.web.allow_private, allowed_hosts: self.web.allowed_hosts.clone() };
+        let options = RestOptions { address, ..RestOptions::default() };
+        let named = tools.iter().map(|tool| (tool.name.clone(), tool.spec.clone())).collect();
+        match RestProvider::new(named, &options) {
+            Ok(provider) => Some(Arc::new(provider)),
+            // Each tool was compiled when the configuration was read.
+            Err(error) => {
+                tracing::error!("{error}");
+                None
+            }
+        }
+    }
+}
+
+/// What an MCP provider is built from.
+pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
+    let settings = &server.settings;
+    let transport = match settings.link.clone() {
+        ServerLink::Stdio { command, args, env, cwd } => {
+            McpTransport::Stdio { command, args, env: env.into_iter().collect(), cwd: Some(cwd) }
+        }
+        ServerLink::Http { url, headers } => McpTransport::Http { url, headers: headers.into_iter().collect() },
+    };
+    McpServerSpec {
+        tools_allowed: settings.tools_allowed.clone(),
+        tools_denied: settings.tools_denied.clone(),
+        request_timeout: Some(settings.request_timeout.unwrap_or(config.written.defaults.tool_timeout.0)),
+        queue: settings.queue.clone(),
+        trusted: settings.trusted,
+        // Snapshots explain missing tools by the provider's name, so it is the namespace.
+        ..McpServerSpec::new(server.namespace.clone(), transport)
+    }
+}
+
+/// Places that answer model requests: the environment's, and over them the configuration's.
+pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<String>) -> Endpoints {
+    let mut endpoints = endpoints_from_env(variables);
+    for endpoint in &config.model_endpoints {
+        endpoints.insert(endpoint.clone());
+    }
+    endpoints
+}
+
+pub(super) fn executor(
+    config: &Config,
+    events: &Arc<EventHub>,
+    redactor: &Arc<SecretRedactor>,
+    store: &Arc<SqliteStore>,
+    models: &Arc<HttpModelClient>,
+) -> Arc<Executor> {
+    let outputs = &config.written.outputs;
+    let dir = outputs
+        .dir
+        .as_ref()
+        .map_or_else(|| config.state_dir.join("outputs"), |dir| config.root.join(PathBuf::from(dir)));
+    let services = Services {
+        model: Arc::clone(models) as _,
+        files: Arc::new(SessionFiles::default()),
+        jobs: Arc::clone(store) as _,
+        outputs: OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0),
+        events: Arc::clone(events) as _,
+        redactor: Arc::clone(redactor) as _,
+        ..Services::none(Arc::new(SystemClock))
+    };
+    let defaults = &config.written.defaults;
+    let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(store) as _, Arc::clone(store) as _);
+    options.timeout = defaults.tool_timeout.0;
+    options.max_output = defaults.tool_response_max_bytes;
+    options.calls_per_turn = defaults.calls_per_turn;
+    options.queues = Queues::new(config.queues.clone());
+    Executor::new(options)
+}

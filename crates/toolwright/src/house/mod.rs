@@ -1,0 +1,245 @@
+//! The house: a configuration brought to life. Catalogue, executor and stores, put together once and
+//! used by every command alike.
+
+mod build;
+mod reload;
+mod watch;
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use toolwright_core::approval::NoApprover;
+use toolwright_core::session::{Principal, Session, SessionId};
+use toolwright_core::store::{RunStore, StoreError};
+use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
+use toolwright_models::HttpModelClient;
+use toolwright_providers::mcp::McpDeps;
+use toolwright_runtime::{Catalogue, EventHub, Executor, RunContext, SecretRedactor, SqliteStore};
+
+use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
+
+pub use reload::Reloaded;
+pub use watch::watch;
+
+/// How long a provider may take to list before it counts as failed.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long providers may take to shut down.
+const SHUTDOWN: Duration = Duration::from_secs(4);
+
+/// Name of the provider of built-in tools.
+const BUILTIN: &str = "builtin";
+/// Name of the provider of REST tools.
+const REST: &str = "rest";
+
+/// Where variables of the configuration come from, now and at every reload.
+pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Why a house cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum HouseError {
+    /// The configuration cannot be used.
+    #[error("the configuration cannot be used: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Config(Vec<Problem>),
+    /// The state directory cannot be used.
+    #[error("{0}; choose another with --state-dir or TOOLWRIGHT_STATE_DIR")]
+    Store(#[from] StoreError),
+    /// A fault of Toolwright: a built-in tool that breaks the rules of registration.
+    #[error("the built-in tools cannot be registered: {0}")]
+    Builtins(#[from] toolwright_core::catalogue::RegistrationError),
+}
+
+/// Everything that serves one configuration. Shared by `Arc`.
+pub struct House {
+    options: LoadOptions,
+    variables: VariableSource,
+    config: RwLock<Arc<Config>>,
+    catalogue: Arc<Catalogue>,
+    executor: Arc<Executor>,
+    events: Arc<EventHub>,
+    redactor: Arc<SecretRedactor>,
+    store: Arc<SqliteStore>,
+    models: Arc<HttpModelClient>,
+    mcp: McpDeps,
+    /// What is in the catalogue, as far as it comes from the configuration.
+    running: Mutex<Running>,
+}
+
+/// What the providers in the catalogue were built from.
+#[derive(Default)]
+struct Running {
+    servers: HashMap<String, ServerSettings>,
+    rest: Vec<NamedRestTool>,
+    settings: Option<build::ProviderSettings>,
+}
+
+impl std::fmt::Debug for House {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("House").field("catalogue", &self.catalogue).finish_non_exhaustive()
+    }
+}
+
+impl House {
+    /// Loads the configuration that `options` name, with the environment's variables, and opens it.
+    ///
+    /// # Errors
+    /// [`HouseError`].
+    pub async fn load(options: LoadOptions) -> Result<Arc<Self>, HouseError> {
+        let variables = |name: &str| std::env::var(name).ok();
+        let config = crate::config::load(&options, &variables);
+        Self::open(options, config, Box::new(variables)).await
+    }
+
+    /// Opens a loaded configuration: every provider is in the catalogue, with the built-in tools and
+    /// what is known of the others from their last lists; nothing is connected yet
+    /// (see [`House::list_all`]). `options` and `variables` serve [`House::reload`].
+    ///
+    /// # Errors
+    /// [`HouseError`].
+    pub async fn open(
+        options: LoadOptions,
+        config: Config,
+        variables: VariableSource,
+    ) -> Result<Arc<Self>, HouseError> {
+        if config.is_unusable() {
+            return Err(HouseError::Config(config.problems));
+        }
+        let events = Arc::new(EventHub::default());
+        let redactor = Arc::new(SecretRedactor::default());
+        redactor.add(config.secrets.iter().cloned());
+        let store = SqliteStore::open(&config.state_dir)?;
+        let models = Arc::new(HttpModelClient::new(build::endpoints(&config, &*variables)));
+        redactor.add(
+            models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
+        );
+        let executor = build::executor(&config, &events, &redactor, &store, &models);
+        let catalogue = Catalogue::new(Arc::clone(&events) as _, LIST_TIMEOUT);
+        let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
+        let house = Arc::new(Self {
+            options,
+            variables,
+            config: RwLock::new(Arc::new(config)),
+            catalogue,
+            executor,
+            events,
+            redactor,
+            store,
+            models,
+            mcp,
+            running: Mutex::default(),
+        });
+        house.settle_providers().await?;
+        Ok(house)
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The catalogue.
+    #[must_use]
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    /// The one executor.
+    #[must_use]
+    pub fn executor(&self) -> &Arc<Executor> {
+        &self.executor
+    }
+
+    /// The events.
+    #[must_use]
+    pub fn events(&self) -> &Arc<EventHub> {
+        &self.events
+    }
+
+    /// The redactor: whatever leaves the house goes through it.
+    #[must_use]
+    pub fn redactor(&self) -> &Arc<SecretRedactor> {
+        &self.redactor
+    }
+
+    /// The model client.
+    #[must_use]
+    pub fn models(&self) -> &Arc<HttpModelClient> {
+        &self.models
+    }
+
+    /// The saved runs.
+    #[must_use]
+    pub fn runs(&self) -> Arc<dyn RunStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// A session of the owner on the workspace root.
+    #[must_use]
+    pub fn session(&self, id: impl Into<Arc<str>>) -> Arc<Session> {
+        Arc::new(Session {
+            id: SessionId::new(id),
+            principal: Principal::owner(),
+            root: self.config().root.clone(),
+            agent: None,
+        })
+    }
+
+    /// Runs one call of the owner on the catalogue as it is now, in a session of its own. Where policy
+    /// asks, it is denied: nobody is there to answer.
+    pub async fn call(&self, call: ToolCall, profile: Profile) -> Outcome {
+        let id = call.id.clone();
+        let run = RunContext {
+            session: self.session(format!("call-{}", uuid::Uuid::new_v4())),
+            cancel: Cancel::new(),
+            policy: Arc::new(self.config().policy(Some(profile), profile)),
+            approver: Arc::new(NoApprover {
+                remedy: "policy asks for approval, and nobody is there to give it".into(),
+            }),
+            partials: None,
+            timeout: None,
+            traceparent: None,
+            journal: None,
+        };
+        let snapshot = self.catalogue.snapshot();
+        let outcome = self.executor.run_calls(vec![call], &snapshot, &run).await.pop();
+        outcome.unwrap_or_else(|| {
+            Outcome::failed(id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome"))
+        })
+    }
+
+    /// Connects and lists every provider, as many at once as `mcp_init_concurrency` says, and waits at
+    /// most `wait`. Providers that take longer go on by themselves.
+    pub async fn list_all(self: &Arc<Self>, wait: Duration) {
+        let concurrency = self.config().written.defaults.mcp_init_concurrency;
+        let catalogue = Arc::clone(&self.catalogue);
+        let listing = tokio::spawn(async move { catalogue.refresh_all(concurrency).await });
+        // On a time-out the task is let go, not stopped.
+        let _ = tokio::time::timeout(wait, listing).await;
+    }
+
+    /// Lists the one provider that a tool name points to, or all of them when it does not tell, within
+    /// `wait`.
+    pub async fn list_for(self: &Arc<Self>, tool: &str, wait: Duration) {
+        let snapshot = self.catalogue.snapshot();
+        let namespace = tool.split_once("__").or_else(|| tool.split_once(':')).map(|(namespace, _)| namespace.trim());
+        let known = |name: &str| snapshot.providers().iter().any(|provider| provider.name == name);
+        match namespace {
+            Some(namespace) if known(namespace) => {
+                let _ = tokio::time::timeout(wait, self.catalogue.refresh(namespace)).await;
+            }
+            // Built-in and REST tools are listed when the house opens.
+            _ if matches!(snapshot.resolve(tool), toolwright_core::names::Resolution::Found(..)) => {}
+            _ => self.list_all(wait).await,
+        }
+    }
+
+    /// Shuts every provider down and writes what is not yet written.
+    pub async fn shut_down(&self) {
+        self.catalogue.shut_down(SHUTDOWN).await;
+        if let Err(error) = self.executor.ledger().flush().await {
+            tracing::warn!("the account was not written to its end: {error}");
+        }
+    }
+}

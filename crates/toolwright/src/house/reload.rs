@@ -1,0 +1,142 @@
+//! Putting a configuration into force: at the start, and again whenever its files change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use toolwright_core::catalogue::Provider;
+use toolwright_providers::mcp::McpProvider;
+
+use super::build::{ProviderSettings, server_spec};
+use super::{BUILTIN, House, HouseError, REST};
+use crate::config::{Config, Problem};
+
+/// How often a retired provider is looked at.
+const RETIRE_POLL: Duration = Duration::from_millis(200);
+
+/// What a reload did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Providers that were added.
+    pub added: Vec<String>,
+    /// Providers that were replaced because their settings changed.
+    pub changed: Vec<String>,
+    /// Providers that were taken out.
+    pub removed: Vec<String>,
+    /// Changed settings that only take effect after a restart.
+    pub needs_restart: Vec<&'static str>,
+    /// What is wrong with the new configuration, short of its being unusable.
+    pub problems: Vec<Problem>,
+}
+
+impl House {
+    /// Reads the configuration again and puts it into force. Unchanged servers keep their process,
+    /// running calls finish on what they began with.
+    ///
+    /// # Errors
+    /// [`HouseError::Config`] for a configuration that cannot be used; the running one stays in force.
+    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, HouseError> {
+        let fresh = crate::config::load(&self.options, &*self.variables);
+        if fresh.is_unusable() {
+            return Err(HouseError::Config(fresh.problems));
+        }
+        self.redactor.add(fresh.secrets.iter().cloned());
+        let old = self.config();
+        let needs_restart = needs_restart(&old, &fresh);
+        let problems = fresh.problems.clone();
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+        let reloaded = self.settle_providers().await?;
+        for name in reloaded.added.iter().chain(&reloaded.changed) {
+            let (catalogue, name) = (Arc::clone(&self.catalogue), name.clone());
+            tokio::spawn(async move { catalogue.refresh(&name).await });
+        }
+        Ok(Reloaded { needs_restart, problems, ..reloaded })
+    }
+
+    /// Makes the catalogue's providers those of the configuration in force. Built-in and REST tools are
+    /// listed at once; servers are not connected.
+    pub(super) async fn settle_providers(self: &Arc<Self>) -> Result<Reloaded, HouseError> {
+        let config = self.config();
+        let mut running = self.running.lock().await;
+        let mut done = Reloaded::default();
+        let settings = ProviderSettings::of(&config);
+        if running.settings.as_ref() != Some(&settings) {
+            self.put(BUILTIN, settings.builtins()?, &mut done).await;
+        }
+        if running.settings.as_ref() != Some(&settings) || running.rest != config.rest_tools {
+            self.put(REST, settings.rest(&config.rest_tools), &mut done).await;
+        }
+        running.settings = Some(settings);
+        running.rest.clone_from(&config.rest_tools);
+        let wanted: HashMap<String, _> =
+            config.servers.iter().map(|server| (server.namespace.clone(), server.settings.clone())).collect();
+        let gone: Vec<String> = running.servers.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.put(&name, None, &mut done).await;
+        }
+        for server in &config.servers {
+            if running.servers.get(&server.namespace) != Some(&server.settings) {
+                let provider = McpProvider::new(server_spec(server, &config), self.mcp.clone());
+                self.put(&server.namespace, Some(provider), &mut done).await;
+            }
+        }
+        running.servers = wanted;
+        Ok(done)
+    }
+
+    /// Replaces the provider of that name, or takes it out.
+    async fn put(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
+        let old = self.catalogue.remove_provider(name).await;
+        match (&old, &provider) {
+            (None, None) => return,
+            (None, Some(_)) => done.added.push(name.to_owned()),
+            (Some(_), Some(_)) => done.changed.push(name.to_owned()),
+            (Some(_), None) => done.removed.push(name.to_owned()),
+        }
+        if let Some(old) = old {
+            retire(old, self.config().written.defaults.tool_timeout.0);
+        }
+        if let Some(provider) = provider {
+            let listed_at_once = matches!(name, BUILTIN | REST);
+            if let Err(duplicate) = self.catalogue.add_provider(provider).await {
+                // Only one settling goes on at a time, and the old provider is out.
+                tracing::error!("{duplicate}");
+            } else if listed_at_once {
+                self.catalogue.refresh(name).await;
+            }
+        }
+    }
+}
+
+/// Shuts a provider down once no running call holds it, or when the longest call must be over.
+fn retire(provider: Arc<dyn Provider>, longest_call: Duration) {
+    tokio::spawn(async move {
+        let polls = longest_call.as_millis() / RETIRE_POLL.as_millis();
+        for _ in 0..polls {
+            if Arc::strong_count(&provider) == 1 {
+                break;
+            }
+            tokio::time::sleep(RETIRE_POLL).await;
+        }
+        provider.shut_down().await;
+    });
+}
+
+fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    let (a, b) = (&old.written, &new.written);
+    let mut changed = Vec::new();
+    let mut check = |same: bool, what| {
+        if !same {
+            changed.push(what);
+        }
+    };
+    check(a.defaults.tool_timeout == b.defaults.tool_timeout, "defaults.tool_timeout");
+    check(a.defaults.tool_response_max_bytes == b.defaults.tool_response_max_bytes, "defaults.tool_response_max_bytes");
+    check(a.defaults.calls_per_turn == b.defaults.calls_per_turn, "defaults.calls_per_turn");
+    check(old.queues == new.queues, "queues");
+    check(a.outputs == b.outputs, "outputs");
+    check(a.server == b.server, "server");
+    check(a.models == b.models, "models");
+    check(old.root == new.root, "the workspace root");
+    changed
+}

@@ -1,0 +1,230 @@
+//! MCP servers from other clients' configuration files. Nothing is applied here: the caller shows
+//! what was found and writes it.
+
+mod entry;
+mod jsonc;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::config::Variables;
+
+/// Largest file that is read.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+
+/// A client whose configuration can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Claude Desktop: `claude_desktop_config.json`.
+    ClaudeDesktop,
+    /// Claude Code: `~/.claude.json` with its per-project part.
+    ClaudeCode,
+    /// Cursor: `mcp.json`.
+    Cursor,
+    /// VS Code: `mcp.json`, or the `mcp` part of `settings.json`.
+    Vscode,
+    /// Codex: `config.toml`.
+    Codex,
+    /// Zed: `context_servers` in `settings.json`.
+    Zed,
+    /// A `.mcp.json`.
+    McpJson,
+}
+
+/// What a file held.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Imported {
+    /// Name and entry of each server, in the file's order, in our keys.
+    pub servers: Vec<(String, Value)>,
+    /// What could not be carried over, and what is to be done about it.
+    pub notes: Vec<String>,
+}
+
+/// Why a file cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// None of the places where the client keeps it.
+    #[error(
+        "{source_name} has no configuration here; looked at {places}; give the file: toolwright import {source_name} FILE"
+    )]
+    NotFound {
+        /// The client.
+        source_name: &'static str,
+        /// The places.
+        places: String,
+    },
+    /// It cannot be read.
+    #[error("{}: cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Cause.
+        error: std::io::Error,
+    },
+    /// It cannot be parsed.
+    #[error("{}: {message}", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// It has no servers.
+    #[error("{}: there are no MCP servers in it; {source_name} keeps them under `{section}`", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// The client.
+        source_name: &'static str,
+        /// The key it was looked for under.
+        section: &'static str,
+    },
+}
+
+impl Source {
+    /// Every source.
+    pub const ALL: [Self; 7] =
+        [Self::ClaudeDesktop, Self::ClaudeCode, Self::Cursor, Self::Vscode, Self::Codex, Self::Zed, Self::McpJson];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClaudeDesktop => "claude-desktop",
+            Self::ClaudeCode => "claude-code",
+            Self::Cursor => "cursor",
+            Self::Vscode => "vscode",
+            Self::Codex => "codex",
+            Self::Zed => "zed",
+            Self::McpJson => "mcp-json",
+        }
+    }
+
+    fn section(self) -> &'static str {
+        match self {
+            Self::Vscode => "servers",
+            Self::Codex => "mcp_servers",
+            Self::Zed => "context_servers",
+            _ => "mcpServers",
+        }
+    }
+
+    /// Where the client keeps its configuration on this platform, project first.
+    #[must_use]
+    pub fn places(self, cwd: &Path, variables: Variables<'_>) -> Vec<PathBuf> {
+        let home = variables("HOME").or_else(|| variables("USERPROFILE")).map(PathBuf::from).unwrap_or_default();
+        let app_data = if cfg!(target_os = "macos") {
+            home.join("Library/Application Support")
+        } else if cfg!(windows) {
+            variables("APPDATA").map(PathBuf::from).unwrap_or_default()
+        } else {
+            variables("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from)
+        };
+        match self {
+            Self::ClaudeDesktop => vec![app_data.join("Claude/claude_desktop_config.json")],
+            Self::ClaudeCode => vec![home.join(".claude.json")],
+            Self::Cursor => vec![cwd.join(".cursor/mcp.json"), home.join(".cursor/mcp.json")],
+            Self::Vscode => vec![
+                cwd.join(".vscode/mcp.json"),
+                app_data.join("Code/User/mcp.json"),
+                app_data.join("Code/User/settings.json"),
+            ],
+            Self::Codex => {
+                vec![variables("CODEX_HOME").map_or_else(|| home.join(".codex"), PathBuf::from).join("config.toml")]
+            }
+            // Zed keeps to ~/.config on macOS too.
+            Self::Zed if cfg!(target_os = "macos") => {
+                vec![cwd.join(".zed/settings.json"), home.join(".config/zed/settings.json")]
+            }
+            Self::Zed => vec![cwd.join(".zed/settings.json"), app_data.join("zed/settings.json")],
+            Self::McpJson => vec![cwd.join(".mcp.json")],
+        }
+    }
+
+    /// The first of [`Source::places`] that exists.
+    ///
+    /// # Errors
+    /// [`ImportError::NotFound`] lists them.
+    pub fn find(self, cwd: &Path, variables: Variables<'_>) -> Result<PathBuf, ImportError> {
+        let places = self.places(cwd, variables);
+        places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| ImportError::NotFound {
+            source_name: self.as_str(),
+            places: places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Reads the servers of a file. `cwd` picks the project in files that hold several.
+    ///
+    /// # Errors
+    /// [`ImportError`]; entries that cannot be carried over become notes instead.
+    pub fn read(self, path: &Path, cwd: &Path) -> Result<Imported, ImportError> {
+        let unreadable = |error| ImportError::Unreadable { path: path.to_owned(), error };
+        let size = std::fs::metadata(path).map_err(unreadable)?.len();
+        if size > MAX_FILE {
+            return Err(unreadable(std::io::Error::other(format!(
+                "it has {size} bytes, over the limit of {MAX_FILE}"
+            ))));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let imported =
+            self.parse(&text, cwd).map_err(|message| ImportError::Broken { path: path.to_owned(), message })?;
+        if imported.servers.is_empty() && imported.notes.is_empty() {
+            return Err(ImportError::Empty {
+                path: path.to_owned(),
+                source_name: self.as_str(),
+                section: self.section(),
+            });
+        }
+        Ok(imported)
+    }
+
+    fn parse(self, text: &str, cwd: &Path) -> Result<Imported, String> {
+        let document = match self {
+            Self::Codex => {
+                let table: toml::Table =
+                    text.parse().map_err(|error: toml::de::Error| format!("not valid TOML: {}", error.message()))?;
+                serde_json::to_value(table).map_err(|error| error.to_string())?
+            }
+            _ => json(text)?,
+        };
+        let mut imported = Imported::default();
+        for servers in self.sections(&document, cwd) {
+            for (name, written) in servers {
+                if imported.servers.iter().any(|(have, _)| have == name) {
+                    continue;
+                }
+                match entry::carry_over(self, name, written, &mut imported.notes) {
+                    Some(entry) => imported.servers.push((name.clone(), entry)),
+                    None => imported.notes.push(format!("{name}: left out: it has neither a command nor an address")),
+                }
+            }
+        }
+        Ok(imported)
+    }
+
+    fn sections<'d>(self, document: &'d Value, cwd: &Path) -> Vec<&'d Map<String, Value>> {
+        let at = |path: &[&str]| path.iter().try_fold(document, |value, key| value.get(key)).and_then(Value::as_object);
+        let project = cwd.to_string_lossy();
+        let places: Vec<Option<&Map<String, Value>>> = match self {
+            // The project's own servers shadow the user's.
+            Self::ClaudeCode => vec![at(&["projects", &project, "mcpServers"]), at(&["mcpServers"])],
+            Self::Vscode => vec![at(&["servers"]), at(&["mcp", "servers"])],
+            _ => vec![at(&[self.section()])],
+        };
+        places.into_iter().flatten().collect()
+    }
+}
+
+/// JSON as editors write it: comments and trailing commas are allowed.
+fn json(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).or_else(|_| {
+        let file: Arc<Path> = Arc::from(Path::new(""));
+        let plain = jsonc::without_comments(text);
+        crate::config::parse_value(&plain, &file).map_err(|problem| match problem.line {
+            Some(line) => format!("line {line}: {}", problem.message),
+            None => problem.message,
+        })
+    })
+}

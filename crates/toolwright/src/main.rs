@@ -1,0 +1,7 @@
+//! The command-line program `toolwright`.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,185 @@
+//! `run` against the scripted model server, in each API.
+
+use std::process::{Child, Output, Stdio};
+
+use serde_json::{Value, json};
+use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
+
+use crate::cli::{program, stderr};
+use crate::support::{Place, signal, until};
+
+/// It must never be printed.
+const KEY: &str = "sk-test-0123456789";
+
+/// A model that counts the TODOs of a repository and writes a report.
+fn todo_script() -> Script {
+    vec![
+        Turn::text_and_calls(
+            "Looking.",
+            vec![("fs__grep", json!({"pattern": "TODO"})), ("fs__glob", json!({"pattern": "*.rs"}))],
+        )
+        .expecting("the task is there", |asked| asked.last_user_text().contains("count the TODOs"))
+        .expecting("the tools are shown", |asked| asked.tool_names().iter().any(|name| name == "fs__grep")),
+        Turn::calls(vec![("fs__write", json!({"path": "report.md", "content": "a.rs: 2\nb.rs: 1\n"}))])
+            .expecting("both results are there", |asked| asked.last_results().len() == 2)
+            .expecting("the matches are there", |asked| asked.last_result_text().contains("a.rs")),
+        Turn::text("Three TODOs; see report.md."),
+    ]
+    .into()
+}
+
+async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static str, String); 3]) {
+    let server = ScriptedModel::start(script).await.expect("the scripted model");
+    let url = server.base_url(api);
+    let variables = match api {
+        WireApi::OpenAi => {
+            [("OPENAI_BASE_URL", url), ("OPENAI_MODEL", "m".to_owned()), ("OPENAI_API_KEY", KEY.to_owned())]
+        }
+        WireApi::Anthropic => {
+            [("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_MODEL", "m".to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())]
+        }
+        WireApi::Ollama => [("OLLAMA_HOST", url), ("OLLAMA_MODEL", "m".to_owned()), ("UNUSED", KEY.to_owned())],
+    };
+    (server, variables)
+}
+
+fn start(place: &Place, variables: &[(&str, String)], arguments: &[&str]) -> Child {
+    let mut command = program(place);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
+    command.spawn().expect("the program runs")
+}
+
+async fn ended(child: Child) -> Output {
+    tokio::task::spawn_blocking(|| child.wait_with_output()).await.expect("joins").expect("ends")
+}
+
+fn repository() -> Place {
+    let place = Place::new();
+    place.write("project/a.rs", "// TODO one\n// TODO two\n");
+    place.write("project/b.rs", "// TODO three\n");
+    place
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_task_ends_well_in_all_three_apis() {
+    for api in WireApi::ALL {
+        let place = repository();
+        let (server, variables) = with_model(api, todo_script()).await;
+        let child = start(
+            &place,
+            &variables,
+            &["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"],
+        );
+        let output = ended(child).await;
+        assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
+        let report: Value = serde_json::from_slice(&output.stdout).expect("json");
+        assert_eq!(
+            (&report["status"], &report["answer"]),
+            (&json!("success"), &json!("Three TODOs; see report.md.")),
+            "{api:?}"
+        );
+        assert_eq!((report["turns"].as_u64(), report["calls"].as_array().map(Vec::len)), (Some(3), Some(3)));
+        assert_eq!(report["calls"][2]["tool"], "fs:write@1.0.0");
+        assert!(report["usage"]["input_tokens"].is_u64());
+        assert_eq!(place.read("project/report.md"), "a.rs: 2\nb.rs: 1\n");
+        let transcript = place.read("project/t.jsonl");
+        let types: Vec<Value> =
+            transcript.lines().map(|line| serde_json::from_str::<Value>(line).expect("json")["type"].clone()).collect();
+        assert!(types.contains(&json!("request")) && types.last() == Some(&json!("report")), "{types:?}");
+        let said = stderr(&output);
+        assert!(said.contains("→ fs:grep") && said.contains("✓ fs:write"), "{said}");
+        assert!(!said.contains(KEY) && !transcript.contains(KEY));
+        assert_eq!(server.failures(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_terminal_what_policy_asks_for_is_denied() {
+    let place = repository();
+    let script: Script = vec![
+        Turn::calls(vec![("fs__write", json!({"path": "x", "content": "y"}))]),
+        Turn::text("I could not write.")
+            .expecting("the denial names the flag", |asked| asked.last_result_text().contains("--policy")),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let output = ended(start(&place, &variables, &["run", "write x", "--policy", "ask"])).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "I could not write.\n");
+    assert!(stderr(&output).contains("✗ fs:write") && !place.path("project/x").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_model_fails_the_run_and_a_missing_one_is_bad_usage() {
+    let place = Place::new();
+    let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::error(400, "no such model")].into()).await;
+    let output = ended(start(&place, &variables, &["run", "x", "--policy", "ask"])).await;
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no such model"));
+    let nothing = [("OLLAMA_HOST", "127.0.0.1:1".to_owned())];
+    let output = ended(start(&place, &nothing, &["run", "x", "--policy", "ask"])).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("OPENAI_API_KEY") && stderr(&output).contains("ANTHROPIC_API_KEY"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
+    let place = Place::new();
+    let script: Script = vec![
+        Turn::calls(vec![("shell__bash", json!({"command": "echo once >> count"}))]),
+        Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
+        Turn::text("Done.")
+            .expecting("the broken-off call says so", |asked| asked.last_result_text().contains("effect")),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let mut child = start(&place, &variables, &["run", "x", "--policy", "trusted"]);
+    until("the second call runs", || place.path("project/waiting").exists());
+    child.kill().expect("kill");
+    let said = stderr(&ended(child).await);
+    let id = said.split("--resume ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("the id").to_owned();
+    let output = ended(start(&place, &variables, &["run", "--resume", &id, "--policy", "trusted", "--json"])).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    assert_eq!(place.read("project/count"), "once\n");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("json");
+    assert_eq!(report["answer"], "Done.");
+    let unknown = ended(start(&place, &variables, &["run", "--resume", "run-none", "--policy", "trusted"])).await;
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("run-none"));
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_run_ends_with_130() {
+    let place = Place::new();
+    let script: Script = vec![Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))])].into();
+    let (_server, variables) = with_model(WireApi::OpenAi, script).await;
+    let child = start(&place, &variables, &["run", "x", "--policy", "trusted", "--json"]);
+    until("the call runs", || place.path("project/waiting").exists());
+    signal(child.id(), "INT");
+    let output = ended(child).await;
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("json");
+    assert_eq!(report["status"], "cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chat_keeps_the_conversation() {
+    use std::io::Write as _;
+    let place = Place::new();
+    let (server, variables) = with_model(WireApi::Anthropic, Script::echo()).await;
+    let mut command = program(&place);
+    command.args(["chat", "--policy", "ask"]).envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("spawn");
+    child.stdin.take().expect("stdin").write_all(b"first\nsecond\n/exit\n").expect("write");
+    let output = ended(child).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "first\nsecond\n");
+    assert_eq!(server.requests().len(), 2);
+}

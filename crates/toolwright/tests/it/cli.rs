@@ -1,0 +1,311 @@
+//! The program as it is run: contracts of its output, and exit codes.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::Place;
+
+/// The program in a place of its own.
+pub(crate) fn program(place: &Place) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolwright"));
+    command
+        .current_dir(place.project())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", place.path("home"))
+        .stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn run(place: &Place, arguments: &[&str]) -> Output {
+    program(place).args(arguments).output().expect("the program runs")
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn ok(place: &Place, arguments: &[&str]) -> String {
+    let output = run(place, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {} {}", String::from_utf8_lossy(&output.stdout), stderr(output)))
+}
+
+/// The program must end with this code and say these words on standard error.
+fn fails(place: &Place, arguments: &[&str], code: i32, words: &[&str]) {
+    let output = run(place, arguments);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{arguments:?}: {word:?} is not in: {said}");
+    }
+}
+
+#[test]
+fn tools_ls_has_its_contract() {
+    let place = Place::new();
+    let listed: Value = serde_json::from_str(&ok(&place, &["tools", "ls", "--json"])).expect("json");
+    let tools = listed.as_array().expect("an array");
+    let read = tools.iter().find(|tool| tool["wire_name"] == "fs__read").expect("fs__read");
+    let keys: Vec<&str> = read.as_object().expect("object").keys().map(String::as_str).collect();
+    assert_eq!(keys, ["id", "wire_name", "description", "parameters", "tags", "safe", "effects", "provider"]);
+    assert_eq!((&read["id"], &read["effects"]["read_only"]), (&json!("fs:read@1.0.0"), &json!(true)));
+    for name in ["fs__write", "fs__edit", "fs__glob", "fs__grep", "fs__tree", "shell__bash", "web__fetch"] {
+        assert!(tools.iter().any(|tool| tool["wire_name"] == name), "{name}");
+    }
+    let only: Value =
+        serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "web", "--json"])).expect("json");
+    assert_eq!(only.as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn tools_search_has_its_contract() {
+    let place = Place::new();
+    let found: Value =
+        serde_json::from_str(&ok(&place, &["tools", "search", "fs__read", "--limit", "2", "--json"])).expect("json");
+    assert_eq!(found[0]["wire_name"], "fs__read");
+    assert_eq!(found[0]["score"], json!(100.0));
+    let keys: Vec<&str> = found[0].as_object().expect("object").keys().map(String::as_str).collect();
+    assert_eq!(keys, ["id", "wire_name", "score", "reason"]);
+    assert!(found.as_array().is_some_and(|hits| hits.len() <= 2));
+}
+
+#[test]
+fn tools_show_names_a_tool_or_the_nearest() {
+    let place = Place::new();
+    assert!(ok(&place, &["tools", "show", "fs__read"]).contains("fs:read@1.0.0"));
+    let shown: Value = serde_json::from_str(&ok(&place, &["tools", "show", "fs:read@1.0.0", "--json"])).expect("json");
+    assert_eq!(shown["definition"]["id"], "fs:read@1.0.0");
+    fails(&place, &["tools", "show", "fs__raed"], 3, &["fs__raed", "did you mean fs__read"]);
+}
+
+#[test]
+fn call_has_its_contract_in_all_three_spellings() {
+    let place = Place::new();
+    place.write("project/a.txt", "hello\n");
+    for arguments in [&["{\"path\": \"a.txt\"}"][..], &["path=a.txt"]] {
+        let mut all = vec!["call", "fs__read", "--json"];
+        all.extend(arguments);
+        let output = run(&place, &all);
+        let outcome = json_of(&output);
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(
+            (&outcome["ok"], &outcome["namespace"], &outcome["kind"]),
+            (&json!(true), &json!("fs"), &json!("builtin"))
+        );
+        assert!(outcome["text"].as_str().is_some_and(|text| text.contains("hello")), "{outcome}");
+        assert!(
+            outcome["content"][0]["type"] == "text" && outcome["latency_ms"].is_u64() && outcome["extras"].is_object()
+        );
+    }
+    let mut child = program(&place)
+        .args(["call", "fs__read", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    child.stdin.take().expect("stdin").write_all(b"{\"path\": \"a.txt\"}").expect("write");
+    let output = child.wait_with_output().expect("ends");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("hello"));
+}
+
+#[test]
+fn every_failure_has_its_exit_code() {
+    let place =
+        Place::with("policy:\n  rules:\n    - effect: deny\n      tool: fs:write\n      reason: it is frozen\n");
+    fails(&place, &["call", "fs__read", "{}"], 1, &["invalid_parameters", "path"]);
+    fails(&place, &["call", "fs__read", "{\"path\":"], 1, &["invalid_parameters", "not JSON"]);
+    fails(&place, &["call", "fs__read", "path=missing.txt"], 1, &["execution_error"]);
+    fails(&place, &["call", "shell__bash", "{\"command\": \"sleep 30\"}", "--timeout", "200ms"], 1, &["timeout"]);
+    fails(&place, &["call", "fs__raed", "{}"], 3, &["unknown_tool", "fs__read"]);
+    fails(&place, &["call", "fs__write", "{\"path\": \"x\", \"content\": \"y\"}"], 4, &["denied", "it is frozen"]);
+    fails(&place, &["call", "fs__read", "path=/etc/hostname"], 4, &["not_permitted"]);
+    fails(&place, &["call", "fs__read", "path=a", "path"], 2, &["key=value"]);
+    fails(&place, &["call"], 2, &["Usage"]);
+    fails(&place, &["frobnicate"], 2, &["unrecognized subcommand"]);
+    fails(&place, &["tools", "ls", "--config", "none.yaml"], 2, &["none.yaml"]);
+    fails(&place, &["run", "x"], 2, &["--policy"]);
+    fails(&place, &["serve", "--http", "0.0.0.0:0"], 2, &["token"]);
+    fails(&Place::with("defualts: {}\n"), &["tools", "ls"], 2, &["toolwright.yaml:1", "did you mean `defaults`"]);
+    let rejected = run(&place, &["call", "fs__raed", "--json"]);
+    let outcome = json_of(&rejected);
+    assert_eq!(
+        (&outcome["ok"], &outcome["error"]["kind"], &outcome["namespace"]),
+        (&json!(false), &json!("unknown_tool"), &json!(""))
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_cancelled_call_ends_with_130() {
+    let place = Place::new();
+    let child = program(&place)
+        .args(["call", "shell__bash", "{\"command\": \"touch begun; sleep 60\"}"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    crate::support::until("the call begins", || place.path("project/begun").exists());
+    crate::support::signal(child.id(), "INT");
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+}
+
+#[test]
+fn help_documents_the_exit_codes_and_every_command() {
+    let help = ok(&Place::new(), &["--help"]);
+    for word in [
+        "Exit codes:",
+        "130",
+        "serve",
+        "run",
+        "chat",
+        "call",
+        "tools",
+        "init",
+        "add",
+        "remove",
+        "import",
+        "doctor",
+        "config",
+        "completions",
+    ] {
+        assert!(help.contains(word), "{word}");
+    }
+    assert!(ok(&Place::new(), &["--version"]).starts_with("toolwright "));
+}
+
+#[test]
+fn completions_are_written_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = ok(&Place::new(), &["completions", shell]);
+        assert!(script.contains("toolwright") && script.contains("doctor"), "{shell}");
+    }
+}
+
+#[test]
+fn config_commands_print_json() {
+    let place = Place::with("mcpServers:\n  a:\n    command: x\n    env: {API_KEY: literal-secret}\n");
+    let schema: Value = serde_json::from_str(&ok(&place, &["config", "schema"])).expect("json");
+    assert!(schema["properties"]["mcpServers"].is_object());
+    let shown = ok(&place, &["config", "show"]);
+    assert!(shown.contains("\"command\"") && !shown.contains("literal-secret"), "{shown}");
+}
+
+#[test]
+fn init_add_and_remove_keep_comments() {
+    let place = Place::new();
+    ok(&place, &["init"]);
+    fails(&place, &["init"], 2, &["left as it is"]);
+    let before = place.read("project/toolwright.yaml");
+    ok(&place, &["add", "git", "--env", "A=1", "--", "uvx", "mcp-server-git", "-v"]);
+    ok(&place, &["add", "tickets", "--url", "https://h/mcp", "--header", "Authorization: Bearer ${TICKETS}"]);
+    let text = place.read("project/toolwright.yaml");
+    assert!(text.contains("    args: [\"mcp-server-git\", \"-v\"]") && text.contains("Bearer ${TICKETS}"), "{text}");
+    fails(&place, &["add", "git", "--", "x"], 2, &["there already"]);
+    let shown: Value = serde_json::from_str(&ok(&place, &["config", "show"])).expect("json");
+    assert_eq!(shown["mcp_servers"]["git"]["env"]["A"], "1");
+    ok(&place, &["remove", "git"]);
+    ok(&place, &["remove", "tickets"]);
+    assert_eq!(place.read("project/toolwright.yaml"), before);
+    fails(&place, &["remove", "git"], 2, &["no server called `git`"]);
+}
+
+#[test]
+fn import_previews_and_writes_with_secrets_masked() {
+    let place = Place::with("# mine\nmcpServers:\n  filesystem:\n    command: x\n");
+    let file = crate::support::fixture("claude_desktop_config.json");
+    let file = file.to_str().expect("path");
+    let preview = run(&place, &["import", "claude-desktop", file, "--dry-run"]);
+    let said = stderr(&preview);
+    assert!(
+        said.contains("would add github") && said.contains("filesystem: left out") && !said.contains("ghp_literal"),
+        "{said}"
+    );
+    assert_eq!(place.read("project/toolwright.yaml"), "# mine\nmcpServers:\n  filesystem:\n    command: x\n");
+    let written = json_of(&run(&place, &["import", "claude-desktop", file, "--json"]));
+    assert_eq!(
+        (&written["written"], &written["servers"]["github"]["env"]["GITHUB_TOKEN"]),
+        (&json!(true), &json!("[secret]"))
+    );
+    let text = place.read("project/toolwright.yaml");
+    assert!(text.starts_with("# mine\n") && text.contains("ghp_literal_0123"), "{text}");
+    fails(&place, &["import", "codex"], 2, &["config.toml"]);
+}
+
+#[test]
+fn doctor_tells_well_from_ill() {
+    let place = Place::new();
+    let well = json_of(&run(&place, &["doctor", "--json"]));
+    assert_eq!(well["providers"][0]["name"], "builtin");
+    place.write("project/toolwright.yaml", "mcpServers:\n  gone:\n    command: no-such-program-anywhere\n  unset:\n    command: x\n    env: {A: \"${NOT_SET}\"}\ntelemetry: {a: 1}\n");
+    let output = run(&place, &["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let ill = json_of(&output);
+    let gone = ill["providers"]
+        .as_array()
+        .expect("providers")
+        .iter()
+        .find(|provider| provider["name"] == "gone")
+        .expect("gone");
+    assert!(gone["error"].as_str().is_some_and(|error| error.contains("no-such-program-anywhere")), "{gone}");
+    let problems = ill["problems"].to_string();
+    assert!(problems.contains("NOT_SET") && problems.contains("not supported by this version"), "{problems}");
+}
+
+#[test]
+fn one_bad_server_leaves_the_tools_of_the_rest() {
+    let place = Place::with("mcpServers:\n  gone:\n    command: no-such-program-anywhere\n");
+    let output = run(&place, &["tools", "ls"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("fs__read"));
+    assert!(stderr(&output).contains("gone"), "{}", stderr(&output));
+    fails(&place, &["call", "gone__x", "{}"], 3, &["gone", "down"]);
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let place = Place::with(
+        "mcpServers:\n  leaky:\n    command: sh\n    args: [-c, 'echo \"my token is $T\" >&2; exit 1']\n    env: {T: \"${SECRET_TOKEN}\"}\n",
+    );
+    for arguments in
+        [&["tools", "ls"][..], &["doctor"], &["doctor", "--json"], &["call", "leaky__x"], &["-vvv", "tools", "ls"]]
+    {
+        let output = program(&place).args(arguments).env("SECRET_TOKEN", "tok-123456789").output().expect("runs");
+        let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+        assert!(all.contains("leaky") && !all.contains("tok-123456789"), "{arguments:?}: {all}");
+    }
+    let output = program(&place)
+        .args(["call", "shell__bash", "command=echo $SECRET_TOKEN"])
+        .env("SECRET_TOKEN", "tok-123456789")
+        .output()
+        .expect("runs");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("tok-123456789"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_gets_colours_and_nobody_else_does() {
+    let place = Place::new();
+    let plain = ok(&place, &["tools", "ls"]);
+    assert!(!plain.contains('\u{1b}'));
+    // util-linux gives a command a terminal; without it there is nothing to test with.
+    let command = format!("{} tools ls", env!("CARGO_BIN_EXE_toolwright"));
+    let mut script = Command::new("script");
+    script
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(place.project())
+        .env("HOME", place.path("home"))
+        .env("TERM", "xterm-256color");
+    if let Ok(output) = script.stdin(Stdio::null()).output() {
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(shown.contains("\u{1b}[1mfs__read"), "{shown}");
+    }
+}

@@ -1,0 +1,260 @@
+//! Broken and good configurations.
+
+use std::path::Path;
+
+use toolwright::config::{ServerLink, Severity, json_schema};
+
+use crate::support::Place;
+
+/// The one problem of a configuration must have this line, field and severity, and say these words.
+fn broken(text: &str, line: u32, field: &str, severity: Severity, words: &[&str]) {
+    let place = Place::with(text);
+    let config = place.load();
+    let [problem] = &config.problems[..] else { panic!("{text}\nwants one problem, has {:#?}", config.problems) };
+    assert_eq!(problem.file.as_deref(), Some(place.path("project/toolwright.yaml").as_path()), "{problem}");
+    assert_eq!((problem.line, problem.field.as_str(), problem.severity), (Some(line), field, severity), "{problem}");
+    assert!(!problem.remedy.is_empty(), "{problem}");
+    for word in words {
+        assert!(problem.to_string().contains(word), "{word:?} is not in: {problem}");
+    }
+}
+
+#[test]
+fn every_kind_of_broken_configuration_gets_a_good_message() {
+    use Severity::{EntryDisabled, Error, Warning};
+    broken("defualts:\n  tool_timeout: 3s\n", 1, "defualts", Error, &["unknown key", "did you mean `defaults`"]);
+    broken("defaults:\n  tool_timout: 3s\n", 2, "defaults.tool_timout", Error, &["did you mean `tool_timeout`"]);
+    broken("defaults:\n  toolTimout: 3s\n", 2, "defaults.toolTimout", Error, &["did you mean `tool_timeout`"]);
+    broken("defaults:\n  builtins: 3\n", 2, "defaults.builtins", Error, &["expected true or false, found a number"]);
+    broken(
+        "defaults:\n  mcp_init_concurrency: eight\n",
+        2,
+        "defaults.mcp_init_concurrency",
+        Error,
+        &["expected a whole number, found text"],
+    );
+    broken(
+        "defaults:\n  mcp_init_concurrency: 0\n",
+        2,
+        "defaults.mcp_init_concurrency",
+        Error,
+        &["too small", "1 or more"],
+    );
+    broken(
+        "defaults:\n  tool_timeout: 5 parsecs\n",
+        2,
+        "defaults.tool_timeout",
+        Error,
+        &["not a duration", "like 30s"],
+    );
+    broken("defaults:\n  tool_timeout: 5s\n  toolTimeout: 6s\n", 3, "defaults.tool_timeout", Error, &["given twice"]);
+    broken(
+        "policy:\n  profile: trustd\n",
+        2,
+        "policy.profile",
+        Error,
+        &["ask, client, workspace, trusted", "did you mean `trusted`"],
+    );
+    broken(
+        "policy:\n  rules:\n    - effect: deny\n      tol: x\n",
+        4,
+        "policy.rules.0.tol",
+        Error,
+        &["did you mean `tool`"],
+    );
+    broken("policy:\n  rules:\n    - tool: x\n", 3, "policy.rules.0", Error, &["`effect` is missing"]);
+    broken(
+        "mcpServers:\n  a:\n    command: [x]\n",
+        3,
+        "mcp_servers.a.command",
+        EntryDisabled,
+        &["expected text, found a list"],
+    );
+    broken("mcpServers:\n  a:\n    args: [x]\n", 2, "mcp_servers.a", EntryDisabled, &["neither `command` nor `url`"]);
+    broken("mcpServers:\n  a:\n    command: x\n    url: http://h/mcp\n", 2, "mcp_servers.a", EntryDisabled, &["both"]);
+    broken("mcpServers:\n  a:\n    url: h/mcp\n", 2, "mcp_servers.a.url", EntryDisabled, &["not an address"]);
+    broken(
+        "mcpServers:\n  a:\n    type: sse\n    url: http://h/sse\n",
+        2,
+        "mcp_servers.a.type",
+        EntryDisabled,
+        &["sse", "streamable HTTP"],
+    );
+    broken(
+        "mcpServers:\n  a:\n    type: pipe\n    command: x\n",
+        3,
+        "mcp_servers.a.type",
+        EntryDisabled,
+        &["`pipe` is not one of stdio, http"],
+    );
+    broken("mcpServers:\n  a: x\n", 2, "mcp_servers.a", EntryDisabled, &["expected a mapping, found text"]);
+    broken(
+        "mcpServers:\n  a:\n    command: x\n    env:\n      TOKEN: ${NO_SUCH_VARIABLE}\n",
+        2,
+        "mcp_servers.a.env.TOKEN",
+        EntryDisabled,
+        &["NO_SUCH_VARIABLE is not set", "${NO_SUCH_VARIABLE:-default}"],
+    );
+    broken(
+        "mcpServers:\n  a:\n    command: x\n    queue: slow\n",
+        2,
+        "mcp_servers.a.queue",
+        EntryDisabled,
+        &["no queue called `slow`"],
+    );
+    broken(
+        "mcpServers:\n  a:\n    command: x\n    comand: y\n",
+        4,
+        "mcp_servers.a.comand",
+        Warning,
+        &["did you mean `command`"],
+    );
+    broken(
+        "mcpServers:\n  a:\n    command: x\n    autoApprove: [rm]\n",
+        2,
+        "mcp_servers.a.auto_approve",
+        Warning,
+        &["rm", "not applied"],
+    );
+    broken("mcpServers:\n  memory:\n    command: x\n", 2, "mcp_servers.memory", Warning, &["reserved", "mcp-memory__"]);
+    broken("restTools:\n  a:\n    description: x\n", 2, "rest_tools.a", EntryDisabled, &["`url` is missing"]);
+    broken(
+        "restTools:\n  A B:\n    description: x\n    url: http://h\n",
+        2,
+        "rest_tools.A B",
+        EntryDisabled,
+        &["legal name"],
+    );
+    broken(
+        "restTools:\n  a:\n    description: x\n    url: https://h/${parameters.id}\n    parameters: {type: object, properties: {}}\n",
+        2,
+        "rest_tools.a.url",
+        EntryDisabled,
+        &["`id`", "does not declare"],
+    );
+    broken("telemetry:\n  otlp: x\n", 1, "telemetry", Warning, &["not supported by this version"]);
+    broken("server:\n  token: ${NO_SUCH_VARIABLE}\n", 2, "server.token", Error, &["NO_SUCH_VARIABLE"]);
+    broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
+    broken("server:\n  max_tool_name: 99\n", 2, "server.max_tool_name", Error, &["too large", "64 or less"]);
+    broken("defaults: [\n", 1, "", Error, &["not valid YAML"]);
+    broken("- a\n- b\n", 1, "", Error, &["expected a mapping, found a list"]);
+}
+
+#[test]
+fn one_bad_server_never_stops_the_rest() {
+    let place = Place::with(
+        "mcpServers:\n  bad:\n    command: 7\n  good:\n    command: x\n    args: [-p, 8080, 1.10]\n  off:\n    command: y\n    disabled: true\n  odd:\n    url: ${U}\n",
+    );
+    let config = place.load();
+    assert!(!config.is_unusable());
+    let names: Vec<_> = config.servers.iter().map(|server| server.entry.as_str()).collect();
+    assert_eq!(names, ["good"]);
+    let ServerLink::Stdio { args, .. } = &config.servers[0].settings.link else { panic!("stdio") };
+    assert_eq!(args, &["-p", "8080", "1.10"], "numbers stay as they were written");
+}
+
+#[test]
+fn a_pasted_block_of_another_client_works_as_it_is() {
+    let place = Place::with(
+        "{\n  \"mcpServers\": {\n    \"github\": {\n      \"type\": \"streamable-http\",\n      \"serverUrl\": \"https://h/mcp\",\n      \"headers\": {\"Authorization\": \"Bearer ${GH}\"}\n    },\n    \"time\": {\"command\": \"uvx\", \"args\": [\"mcp-server-time\"], \"transport\": \"stdio\"}\n  }\n}\n",
+    )
+    .set("GH", "ghp_0123456789");
+    let config = place.load();
+    assert!(config.problems.is_empty(), "{:?}", config.problems);
+    assert_eq!(config.servers.len(), 2);
+    assert_eq!(config.secrets, ["ghp_0123456789"]);
+    assert!(!config.shown().to_string().contains("ghp_"));
+}
+
+#[test]
+fn literal_secrets_are_known_and_masked() {
+    let place = Place::with(
+        "mcpServers:\n  a:\n    command: x\n    env: {API_KEY: sk-literal-1, HOME_DIR: /tmp/x, CACHE: \"${HOME}\"}\n",
+    );
+    let config = place.load();
+    assert_eq!(config.secrets, ["sk-literal-1"]);
+    let shown = config.shown().to_string();
+    assert!(!shown.contains("sk-literal-1") && shown.contains("[secret]") && shown.contains("/tmp/x"), "{shown}");
+}
+
+#[test]
+fn nearer_layers_win_entry_by_entry_and_key_by_key() {
+    let place = Place::with(
+        "mcpServers:\n  a:\n    command: near\ndefaults:\n  tool_timeout: 1s\npolicy:\n  rules:\n    - effect: deny\n      tool: x\n",
+    );
+    place.write("project/.mcp.json", "{\"mcpServers\": {\"b\": {\"command\": \"shared\"}}, \"other\": 1}");
+    place.write(
+        "home/.config/toolwright/toolwright.yaml",
+        "mcpServers:\n  a:\n    command: far\n    cwd: /far\n  c:\n    command: far\ndefaults:\n  tool_timeout: 2s\n  calls_per_turn: 3\npolicy:\n  rules:\n    - effect: ask\n",
+    );
+    let given = place.write("given/extra.yaml", "mcpServers:\n  d:\n    command: given\n    cwd: sub\n");
+    let config = place.load_with(|options| options.config = Some(given.clone()));
+    let commands: Vec<(&str, &str)> = config
+        .servers
+        .iter()
+        .map(|server| match &server.settings.link {
+            ServerLink::Stdio { command, .. } => (server.entry.as_str(), command.as_str()),
+            ServerLink::Http { .. } => panic!("stdio"),
+        })
+        .collect();
+    assert_eq!(commands, [("d", "given"), ("a", "near"), ("b", "shared"), ("c", "far")]);
+    assert_eq!(config.written.defaults.tool_timeout.0.as_secs(), 1);
+    assert_eq!(config.written.defaults.calls_per_turn, 3);
+    assert_eq!(config.policy.rules.len(), 2);
+    assert_eq!(config.policy.rules[0].tool.as_deref(), Some("x"), "the nearer rules come first");
+    assert_eq!(config.root, std::fs::canonicalize(place.path("given")).expect("root"));
+    let ServerLink::Stdio { cwd, .. } = &config.servers[0].settings.link else { panic!("stdio") };
+    assert_eq!(cwd, &place.path("given/sub"));
+    let [problem] = &config.problems[..] else { panic!("{:?}", config.problems) };
+    assert!(problem.field == "other" && problem.severity == Severity::Warning, "{problem}");
+}
+
+#[test]
+fn no_configuration_is_no_error() {
+    let place = Place::new();
+    let config = place.load();
+    assert!(config.problems.is_empty() && config.files.is_empty());
+    assert_eq!(config.root, std::fs::canonicalize(place.project()).expect("root"));
+    assert_eq!(config.state_dir, place.path("home/.local/state/toolwright"));
+    let named = place.load_with(|options| options.config = Some("missing.yaml".into()));
+    assert!(named.is_unusable() && named.problems[0].to_string().contains("missing.yaml"), "{:?}", named.problems);
+}
+
+#[test]
+fn empty_sections_are_sections_not_given() {
+    let config = Place::with("mcpServers:\n#  a:\n#    command: x\ndefaults:\npolicy:\n  rules:\n").load();
+    assert!(config.problems.is_empty(), "{:?}", config.problems);
+}
+
+#[test]
+fn queues_bind_and_the_namespace_of_a_clash_is_told_apart() {
+    let place = Place::with(
+        "queues:\n  slow: {concurrent: 1, wait_timeout: 2s}\nmcpServers:\n  mcp-memory: {command: x, queue: slow}\n  memory: {command: y}\n",
+    );
+    let config = place.load();
+    assert_eq!(config.queues["slow"].concurrent, 1);
+    let namespaces: Vec<_> = config.servers.iter().map(|server| server.namespace.as_str()).collect();
+    assert_eq!(namespaces[0], "mcp-memory");
+    assert!(namespaces[1].starts_with("mcp-memory-"), "{namespaces:?}");
+}
+
+#[test]
+fn the_schema_accepts_the_example_and_refuses_what_the_program_refuses() {
+    let schema = json_schema();
+    let validator = jsonschema::validator_for(&schema).expect("the schema compiles");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../toolwright.yaml");
+    let text = std::fs::read_to_string(example).expect("the example");
+    let value: serde_json::Value = serde_saphyr::from_str(&text).expect("yaml");
+    let errors: Vec<String> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    for good in
+        ["{\"mcpServers\": {\"a\": {\"command\": \"x\", \"args\": [1]}}}", "{\"defaults\": {\"toolTimeout\": \"3s\"}}"]
+    {
+        assert!(validator.is_valid(&serde_json::from_str(good).expect("json")), "{good}");
+    }
+    for bad in ["{\"defualts\": {}}", "{\"defaults\": {\"builtins\": 3}}", "{\"policy\": {\"profile\": \"x\"}}"] {
+        assert!(!validator.is_valid(&serde_json::from_str(bad).expect("json")), "{bad}");
+    }
+    let place = Place::with(&text);
+    assert!(place.load().problems.is_empty(), "{:?}", place.load().problems);
+}

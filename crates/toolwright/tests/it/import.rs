@@ -1,0 +1,130 @@
+//! Import from each client's own format.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use toolwright::import::Source;
+
+use crate::support::{Place, fixture};
+
+fn check(source: Source, file: &str, servers: &Value, notes: &[&str]) {
+    let imported = source.read(&fixture(file), Path::new("/work/demo")).expect(file);
+    let got: Value = imported.servers.iter().map(|(name, entry)| json!([name, entry])).collect();
+    assert_eq!(&got, servers, "{file}");
+    assert_eq!(imported.notes.len(), notes.len(), "{:?}", imported.notes);
+    for (note, words) in imported.notes.iter().zip(notes) {
+        assert!(note.contains(words), "{words:?} is not in {note:?}");
+    }
+    // What was imported is a configuration without faults.
+    let text = toolwright::config::edit::add_servers("", &imported.servers).expect("edit");
+    let place = ["KEY", "TOKEN", "PERPLEXITY_KEY", "DOCS_TOKEN", "FIGMA_TOKEN"]
+        .iter()
+        .fold(Place::with(&text), |place, name| place.set(name, "v"));
+    assert!(place.load().problems.is_empty(), "{:?}", place.load().problems);
+}
+
+#[test]
+fn claude_desktop() {
+    check(
+        Source::ClaudeDesktop,
+        "claude_desktop_config.json",
+        &json!([
+            ["filesystem", {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/Desktop"]}],
+            ["github", {
+                "enabled": false,
+                "command": "docker",
+                "args": ["run", "-i", "--rm", "-e", "GITHUB_TOKEN", "ghcr.io/github/github-mcp-server"],
+                "env": {"GITHUB_TOKEN": "ghp_literal_0123"},
+            }],
+        ]),
+        &["github: its list of tools that run without asking is not taken over"],
+    );
+}
+
+#[test]
+fn claude_code_with_the_project_first() {
+    check(
+        Source::ClaudeCode,
+        "claude.json",
+        &json!([["db", {"command": "project-db", "args": ["--ro"]}], ["sentry", {"url": "https://mcp.sentry.dev/mcp"}]]),
+        &[],
+    );
+}
+
+#[test]
+fn cursor() {
+    check(
+        Source::Cursor,
+        "cursor_mcp.json",
+        &json!([
+            ["local", {"command": "python", "args": ["${workspaceFolder}/server.py"], "env": {"KEY": "${env:KEY}"}}],
+            ["remote", {"url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:TOKEN}"}}],
+        ]),
+        &["local: `env_file` is not carried over"],
+    );
+}
+
+#[test]
+fn vscode_with_comments_and_inputs() {
+    check(
+        Source::Vscode,
+        "vscode_mcp.json",
+        &json!([
+            ["perplexity", {"command": "npx", "args": ["-y", "server-perplexity-ask"], "env": {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}}],
+            ["fetch", {"url": "https://h/mcp"}],
+        ]),
+        &["perplexity: it asks for an input; set the variable PERPLEXITY_KEY instead"],
+    );
+}
+
+#[test]
+fn codex() {
+    check(
+        Source::Codex,
+        "codex_config.toml",
+        &json!([
+            ["docs", {
+                "command": "npx",
+                "args": ["-y", "docs-mcp"],
+                "env": {"MODE": "ro", "DOCS_TOKEN": "${DOCS_TOKEN}"},
+                "request_timeout": "45s",
+                "tools_allowed": ["search"],
+                "tools_denied": ["delete"],
+            }],
+            ["figma", {
+                "enabled": false,
+                "url": "https://mcp.figma.com/mcp",
+                "headers": {"Authorization": "Bearer ${FIGMA_TOKEN}", "X-Region": "us"},
+            }],
+        ]),
+        &["docs: `startup_timeout_sec` is not carried over"],
+    );
+}
+
+#[test]
+fn zed() {
+    check(
+        Source::Zed,
+        "zed_settings.json",
+        &json!([["nested", {"command": "node", "args": ["server.js"]}], ["flat", {"command": "uvx", "args": ["mcp-server-git"]}]]),
+        &["extension: `settings` is not carried over", "extension: left out"],
+    );
+}
+
+#[test]
+fn what_is_not_there_or_broken_says_so() {
+    let place = Place::new();
+    let missing = Source::Codex.find(&place.project(), &|name| place.variable(name)).expect_err("nothing there");
+    assert!(missing.to_string().contains(".codex/config.toml"), "{missing}");
+    let broken = place.write("project/.mcp.json", "{\"mcpServers\": [");
+    let error = Source::McpJson.read(&broken, &place.project()).expect_err("broken");
+    assert!(error.to_string().contains("not valid"), "{error}");
+    let empty = place.write("project/empty.json", "{}");
+    let error = Source::McpJson.read(&empty, &place.project()).expect_err("empty");
+    assert!(error.to_string().contains("mcpServers"), "{error}");
+    place.write("home/.cursor/mcp.json", "{\"mcpServers\": {}}");
+    assert_eq!(
+        Source::Cursor.find(&place.project(), &|name| place.variable(name)).expect("home"),
+        place.path("home/.cursor/mcp.json")
+    );
+}

@@ -1,0 +1,10 @@
+//! Tests of the whole: configuration, import, and the program as it is run.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod agent;
+mod cli;
+mod config;
+mod import;
+mod serve;
+mod support;

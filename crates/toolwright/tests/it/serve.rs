@@ -1,0 +1,257 @@
+//! `serve` on both transports, hot reload with a real file, and a clean end.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cli::program;
+use crate::support::{Place, signal, until};
+
+/// A running gateway, what it said so far, and for `--stdio` its streams.
+struct Gateway {
+    child: Child,
+    said: Arc<Mutex<String>>,
+    streams: Option<(ChildStdin, BufReader<ChildStdout>)>,
+    next: u64,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Gateway {
+    fn start(place: &Place, arguments: &[&str]) -> Self {
+        Self::start_with(place, arguments, &[])
+    }
+
+    fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = program(place);
+        command.envs(variables.iter().copied());
+        command.arg("serve").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program runs");
+        let said = Arc::new(Mutex::new(String::new()));
+        let (log, errors) = (Arc::clone(&said), BufReader::new(child.stderr.take().expect("stderr")));
+        std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                let mut log = log.lock().expect("log");
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let streams = Some((child.stdin.take().expect("stdin"), BufReader::new(child.stdout.take().expect("stdout"))));
+        let gateway = Self { child, said, streams, next: 0 };
+        gateway.says("toolwright: ready");
+        gateway
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().expect("log").clone()
+    }
+
+    fn says(&self, words: &str) {
+        until(&format!("it says {words:?}, not only: {}", self.said()), || self.said().contains(words));
+    }
+
+    /// One request over stdio.
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer(id)
+    }
+
+    fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let id = self.next;
+        let (input, _) = self.streams.as_mut().expect("streams");
+        writeln!(input, "{}", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).expect("write");
+        id
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        let (_, output) = self.streams.as_mut().expect("streams");
+        loop {
+            let mut line = String::new();
+            assert!(output.read_line(&mut line).expect("read") > 0, "the gateway closed its output");
+            let message: Value = serde_json::from_str(&line).expect("only JSON lines on standard output");
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    fn handshake(&mut self) {
+        let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+        assert!(self.ask("initialize", client)["result"]["serverInfo"]["name"].is_string());
+        let (input, _) = self.streams.as_mut().expect("streams");
+        writeln!(input, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).expect("write");
+    }
+
+    fn tool_names(&mut self) -> Vec<String> {
+        let listed = self.ask("tools/list", json!({}));
+        let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
+        tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()
+    }
+
+    fn has_tool(&mut self, name: &str, present: bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.tool_names().iter().any(|have| have == name) != present {
+            assert!(Instant::now() < end, "{name} present: wanted {present}; {}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn server(extra: &str) -> String {
+    format!("    command: {}\n{extra}", toolwright_testkit::bin("misbehaving-mcp").display())
+}
+
+#[test]
+fn stdio_lists_and_calls() {
+    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    place.write("project/a.txt", "hello\n");
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    assert!(gateway.said().contains("toolwright: ready stdio "), "{}", gateway.said());
+    gateway.handshake();
+    gateway.has_tool("odd__echo", true);
+    let result = gateway.ask("tools/call", json!({"name": "fs__read", "arguments": {"path": "a.txt"}}));
+    assert!(result["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains("hello")), "{result}");
+    let echo = gateway.ask("tools/call", json!({"name": "odd__echo", "arguments": {"text": "hi"}}));
+    assert!(echo["result"].to_string().contains("hi"), "{echo}");
+}
+
+#[test]
+fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
+    let place = Place::new();
+    let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let said = gateway.said();
+    let ready =
+        said.lines().find(|line| line.starts_with("toolwright: ready http://127.0.0.1:")).expect("the ready line");
+    assert!(ready.ends_with(" tools") && ready.contains("/mcp "), "{ready}");
+    gateway.says("VS Code");
+    assert!(gateway.said().contains("claude mcp add") && gateway.said().contains("Cursor"));
+    let begun = Instant::now();
+    signal(gateway.child.id(), "TERM");
+    let status = gateway.child.wait().expect("ends");
+    assert_eq!(status.code(), Some(0), "{}", gateway.said());
+    // The promise is one second; a loaded test machine gets some more.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+/// One POST of an MCP request: the status and the whole answer, as they came over the wire.
+fn post(address: &str, host: &str, header: &str) -> (u16, String) {
+    let client =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}).to_string();
+    let mut stream = TcpStream::connect(address).expect("connect");
+    write!(
+        stream,
+        "POST /mcp HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{header}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("write");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read");
+    let status = answer.split_whitespace().nth(1).and_then(|code| code.parse().ok()).expect("a status line");
+    (status, answer)
+}
+
+#[test]
+fn http_checks_host_origin_and_token() {
+    let place = Place::with("server:\n  token: ${T}\n");
+    let mut gateway = Gateway::start_with(&place, &["--http", "127.0.0.1:0"], &[("T", "tok-123456789")]);
+    let said = gateway.said();
+    let address =
+        said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next()).expect("address").to_owned();
+    let token = "Authorization: Bearer tok-123456789\r\n";
+    let (status, answer) = post(&address, &address, token);
+    assert!(status == 200 && answer.contains("serverInfo"), "{answer}");
+    assert_eq!(post(&address, &address, "").0, 401);
+    assert_eq!(post(&address, &address, "Authorization: Bearer wrong\r\n").0, 401);
+    assert_eq!(post(&address, "evil.example", token).0, 403);
+    assert_eq!(post(&address, &address, &format!("{token}Origin: https://evil.example\r\n")).0, 403);
+    gateway.says("TOOLWRIGHT_TOKEN");
+    assert!(!gateway.said().contains("tok-123456789"));
+    gateway.child.kill().expect("kill");
+}
+
+#[test]
+fn hot_reload_adds_keeps_and_removes() {
+    let counter = |name: &str, rest: &str| format!("  {name}:\n{}", server(rest));
+    let place = Place::with(&format!("mcpServers:\n{}", counter("kept", "")));
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("kept__echo", true);
+    let process = children(gateway.child.id());
+    place.write("project/toolwright.yaml", &format!("mcpServers:\n{}{}", counter("kept", ""), counter("fresh", "")));
+    gateway.has_tool("fresh__echo", true);
+    gateway.says("added fresh");
+    assert!(
+        process.iter().all(|id| children(gateway.child.id()).contains(id)),
+        "an unchanged server keeps its process"
+    );
+    place.write("project/toolwright.yaml", "mcpServers: [\n");
+    gateway.says("the running configuration is kept");
+    gateway.has_tool("kept__echo", true);
+    place.write(
+        "project/toolwright.yaml",
+        &format!(
+            "mcpServers:\n{}policy:\n  rules:\n    - effect: deny\n      tool: fs:read\n",
+            counter("fresh", "    tools_denied: [echo]\n")
+        ),
+    );
+    gateway.has_tool("kept__echo", false);
+    gateway.has_tool("fresh__echo", false);
+    gateway.says("replaced fresh");
+    until("the removed server's process ends", || process.iter().all(|id| !children(gateway.child.id()).contains(id)));
+    let denied = gateway.ask("tools/call", json!({"name": "fs__read", "arguments": {"path": "x"}}));
+    assert!(denied.to_string().contains("rule 1"), "{denied}");
+}
+
+#[test]
+fn a_running_call_finishes_on_a_server_that_is_taken_out() {
+    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("odd__slow", true);
+    let call = gateway.send("tools/call", json!({"name": "odd__slow", "arguments": {"ms": 1500}}));
+    std::thread::sleep(Duration::from_millis(200));
+    place.write("project/toolwright.yaml", "mcpServers: {}\n");
+    gateway.says("removed odd");
+    let result = gateway.answer(call);
+    assert!(result["result"]["isError"] != json!(true) && result["result"]["content"].is_array(), "{result}");
+    until("its process ends", || children(gateway.child.id()).is_empty());
+}
+
+#[test]
+fn one_failing_server_is_told_and_hides_nothing() {
+    let place = Place::with("mcpServers:\n  gone:\n    command: no-such-program-anywhere\n");
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("fs__read", true);
+    gateway.says("gone: ");
+    gateway.says("no-such-program-anywhere");
+}
+
+/// Process ids of all descendants, from `/proc`; empty elsewhere.
+fn children(of: u32) -> Vec<u32> {
+    let mut all = Vec::new();
+    let mut parents = vec![of];
+    while let Some(parent) = parents.pop() {
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let list = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for child in list.split_whitespace().filter_map(|id| id.parse().ok()) {
+                all.push(child);
+                parents.push(child);
+            }
+        }
+    }
+    all
+}
