@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
+use toolwright_core::Redactor;
 use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
 use toolwright_core::event::{Event, EventSink};
 
@@ -19,6 +20,7 @@ pub struct DuplicateProvider(pub String);
 /// The mutable host of snapshots.
 pub struct Catalogue {
     events: Arc<dyn EventSink>,
+    redactor: Arc<dyn Redactor>,
     list_timeout: Duration,
     current: RwLock<Arc<Snapshot>>,
     generation: watch::Sender<u64>,
@@ -34,6 +36,13 @@ struct Slot {
     finished: u64,
 }
 
+impl Slot {
+    async fn new(provider: &Arc<dyn Provider>) -> Self {
+        let tools = provider.cached().await.unwrap_or_default();
+        Self { provider: Arc::clone(provider), tools, error: None, begun: 0, finished: 0 }
+    }
+}
+
 impl std::fmt::Debug for Catalogue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Catalogue").field("snapshot", &self.snapshot()).finish_non_exhaustive()
@@ -42,10 +51,12 @@ impl std::fmt::Debug for Catalogue {
 
 impl Catalogue {
     /// An empty catalogue; a provider that takes longer than `list_timeout` to list counts as failed.
+    /// Providers' errors are redacted before anybody sees them.
     #[must_use]
-    pub fn new(events: Arc<dyn EventSink>, list_timeout: Duration) -> Arc<Self> {
+    pub fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, list_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             events,
+            redactor,
             list_timeout,
             current: RwLock::new(Arc::new(Snapshot::default())),
             generation: watch::channel(0).0,
@@ -71,24 +82,51 @@ impl Catalogue {
     /// # Errors
     /// [`DuplicateProvider`]; nothing is changed then.
     pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
-        let name = provider.name().to_owned();
-        let tools = provider.cached().await.unwrap_or_default();
+        let slot = Slot::new(&provider).await;
         {
             let mut slots = self.slots.lock().await;
-            if slots.iter().any(|slot| slot.provider.name() == name) {
-                return Err(DuplicateProvider(name));
+            if slots.iter().any(|slot| slot.provider.name() == provider.name()) {
+                return Err(DuplicateProvider(provider.name().to_owned()));
             }
-            slots.push(Slot { provider: Arc::clone(&provider), tools, error: None, begun: 0, finished: 0 });
+            slots.push(slot);
             self.publish(&slots);
         }
+        self.listen_to(&*provider);
+        Ok(())
+    }
+
+    /// As [`Catalogue::add_provider`], in the place of the provider of the same name if there is one,
+    /// which is returned: its position, and so everybody's names, stay as they are. Running calls finish
+    /// on the old one; the caller shuts it down.
+    pub async fn put_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Option<Arc<dyn Provider>> {
+        let slot = Slot::new(&provider).await;
+        let old = {
+            let mut slots = self.slots.lock().await;
+            let place = slots.iter_mut().find(|slot| slot.provider.name() == provider.name());
+            let old = match place {
+                Some(place) => Some(std::mem::replace(place, slot).provider),
+                None => {
+                    slots.push(slot);
+                    None
+                }
+            };
+            self.publish(&slots);
+            old
+        };
+        self.listen_to(&*provider);
+        old
+    }
+
+    /// Lists a provider again whenever it says that it changed.
+    fn listen_to(self: &Arc<Self>, provider: &dyn Provider) {
         let (catalogue, runtime) = (Arc::downgrade(self), tokio::runtime::Handle::current());
+        let name = provider.name().to_owned();
         provider.on_change(Arc::new(move || {
             if let Some(catalogue) = catalogue.upgrade() {
                 let name = name.clone();
                 runtime.spawn(async move { catalogue.refresh(&name).await });
             }
         }));
-        Ok(())
     }
 
     /// Takes a provider and its tools out. Running calls finish on the snapshot they began with; the
@@ -112,7 +150,7 @@ impl Catalogue {
         };
         let listed = match tokio::time::timeout(self.list_timeout, provider.list()).await {
             Ok(Ok(tools)) => Ok(tools),
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => Err(self.redactor.redact(&error.to_string()).into_owned()),
             Err(_) => Err(format!("no tool list within {}", toolwright_core::duration::format(self.list_timeout))),
         };
         let mut slots = self.slots.lock().await;

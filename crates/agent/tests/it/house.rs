@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, RunState};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
+use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason,
@@ -211,7 +212,7 @@ impl House {
         let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
         settings.grace = Duration::from_millis(200);
         let executor = Executor::new(settings);
-        let catalogue = Catalogue::new(events, Duration::from_secs(5));
+        let catalogue = Catalogue::new(events, Arc::new(NoRedaction), Duration::from_secs(5));
         catalogue.add_provider(provider("test", tools)).await.unwrap();
         catalogue.refresh("test").await;
         let model = Arc::new(ScriptedModel {

@@ -7,7 +7,7 @@ use serde_json::json;
 use toolwright_core::catalogue::{
     ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
-use toolwright_core::{ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_core::{Redactor, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_runtime::{Catalogue, EventHub};
 
 /// Lists `tools` tools, fails at zero, hangs at `usize::MAX`.
@@ -61,8 +61,17 @@ fn ids(catalogue: &Catalogue) -> Vec<String> {
     catalogue.snapshot().list().iter().map(|entry| entry.id().without_version().to_owned()).collect()
 }
 
+/// Hides the word "order".
+struct Stars;
+
+impl Redactor for Stars {
+    fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
+        text.replace("order", "***").into()
+    }
+}
+
 fn catalogue() -> Arc<Catalogue> {
-    Catalogue::new(Arc::new(EventHub::default()), Duration::from_millis(50))
+    Catalogue::new(Arc::new(EventHub::default()), Arc::new(Stars), Duration::from_millis(50))
 }
 
 #[tokio::test]
@@ -80,7 +89,7 @@ async fn a_failing_provider_removes_only_its_own_tools_and_says_why() {
     b.tools.store(0, Ordering::SeqCst);
     catalogue.refresh("b").await;
     assert_eq!(ids(&catalogue), ["a:t0"]);
-    assert!(catalogue.snapshot().providers()[1].error.as_deref().expect("error").contains("turn it on"));
+    assert!(catalogue.snapshot().providers()[1].error.as_deref().expect("error").contains("out of ***; turn it on"));
     assert_eq!(kept.list().len(), 3, "a reader keeps the snapshot it holds");
 }
 
@@ -101,4 +110,17 @@ async fn a_change_of_a_provider_swaps_the_snapshot_and_keeps_unchanged_tools() {
     assert!(Arc::ptr_eq(&before, &catalogue.snapshot().list()[0].tool), "its compiled validator is kept");
     catalogue.remove_provider("a").await.expect("removed");
     assert!(ids(&catalogue).is_empty());
+}
+
+#[tokio::test]
+async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
+    let catalogue = catalogue();
+    for name in ["a", "b"] {
+        catalogue.add_provider(Moody::new(name, 1)).await.expect("added");
+    }
+    let old = catalogue.put_provider(Moody::new("a", 2)).await.expect("the old one");
+    assert!(catalogue.put_provider(Moody::new("c", 1)).await.is_none());
+    catalogue.refresh_all(8).await;
+    assert_eq!(ids(&catalogue), ["a:t0", "a:t1", "b:t0", "c:t0"]);
+    assert_eq!(old.name(), "a");
 }

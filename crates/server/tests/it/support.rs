@@ -16,7 +16,7 @@ use toolwright_core::catalogue::{
     ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::content::ContentBlock;
-use toolwright_core::context::{Services, ToolContext};
+use toolwright_core::context::{NoRedaction, Services, ToolContext};
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{NoEvents, Partial};
@@ -178,7 +178,7 @@ impl House {
             .collect();
         let foreign = Arc::new(Foreign::default());
         foreign.set(&["Get.Thing", "other"]);
-        let catalogue = Catalogue::new(Arc::new(NoEvents), LONG);
+        let catalogue = Catalogue::new(Arc::new(NoEvents), Arc::new(NoRedaction), LONG);
         let own = StaticProvider::new("test", ProviderKind::Native, tools).expect("tools");
         catalogue.add_provider(Arc::new(own)).await.expect("added");
         catalogue.add_provider(Arc::clone(&foreign) as Arc<dyn Provider>).await.expect("added");

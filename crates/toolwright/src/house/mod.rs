@@ -114,7 +114,7 @@ impl House {
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
         let executor = build::executor(&config, &events, &redactor, &store, &models);
-        let catalogue = Catalogue::new(Arc::clone(&events) as _, LIST_TIMEOUT);
+        let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
         let house = Arc::new(Self {
             options,

@@ -86,24 +86,22 @@ impl House {
 
     /// Replaces the provider of that name, or takes it out.
     async fn put(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
-        let old = self.catalogue.remove_provider(name).await;
-        match (&old, &provider) {
-            (None, None) => return,
-            (None, Some(_)) => done.added.push(name.to_owned()),
-            (Some(_), Some(_)) => done.changed.push(name.to_owned()),
-            (Some(_), None) => done.removed.push(name.to_owned()),
+        let there = provider.is_some();
+        let old = match provider {
+            Some(provider) => self.catalogue.put_provider(provider).await,
+            None => self.catalogue.remove_provider(name).await,
+        };
+        match (old.is_some(), there) {
+            (false, false) => {}
+            (false, true) => done.added.push(name.to_owned()),
+            (true, true) => done.changed.push(name.to_owned()),
+            (true, false) => done.removed.push(name.to_owned()),
         }
         if let Some(old) = old {
             retire(old, self.config().written.defaults.tool_timeout.0);
         }
-        if let Some(provider) = provider {
-            let listed_at_once = matches!(name, BUILTIN | REST);
-            if let Err(duplicate) = self.catalogue.add_provider(provider).await {
-                // Only one settling goes on at a time, and the old provider is out.
-                tracing::error!("{duplicate}");
-            } else if listed_at_once {
-                self.catalogue.refresh(name).await;
-            }
+        if there && matches!(name, BUILTIN | REST) {
+            self.catalogue.refresh(name).await;
         }
     }
 }
