@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Message, OpaqueData, WrittenCall};
@@ -131,9 +133,16 @@ pub(crate) fn parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
 }
 
 fn is_sendable(mime_type: &str, data: &str) -> bool {
-    matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
-        && !data.is_empty()
-        && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
+    matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp") && is_base64(data.as_bytes())
+}
+
+/// Whether `data` is base64 with padding (RFC 4648 section 4), and not empty. Only the last four
+/// characters can hold padding or stray bits, so only these are decoded.
+fn is_base64(data: &[u8]) -> bool {
+    let Some((head, last)) = data.split_last_chunk::<4>() else { return false };
+    head.len().is_multiple_of(4)
+        && head.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
+        && STANDARD.decode(last).is_ok()
 }
 
 /// The turns of `messages` for `api`, every call answered and every answer called for.
@@ -279,7 +288,12 @@ mod tests {
 
     #[test]
     fn images_that_apis_refuse_become_notes() {
-        let content = [ContentBlock::image("AA==", "image/svg+xml"), ContentBlock::image("not base64", "image/png")];
+        let png = |data: &str| ContentBlock::image(data, "image/png");
+        let mut content = vec![ContentBlock::image("AA==", "image/svg+xml")];
+        content.extend(["", "not base64", "a", "AAAAA", "AA=", "AB==", "AA==AAAA"].map(png));
         assert!(parts(&content).iter().all(|part| matches!(part, Part::Text(text) if text.contains("not shown"))));
+        for data in ["AA==", "AAA=", "AAAA", "a+/0AA=="] {
+            assert!(matches!(parts(&[png(data)])[0], Part::Image(_)), "{data}");
+        }
     }
 }
