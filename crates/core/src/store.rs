@@ -262,9 +262,27 @@ pub struct SavedRun {
     pub calls: Vec<(CallId, Option<Outcome>)>,
 }
 
+/// The answer to [`RunStore::claim`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// This process may drive the run.
+    Held,
+    /// A living process drives it; who, in words.
+    TakenBy(String),
+}
+
 /// Runs that can be resumed. Every method commits before it returns.
 #[async_trait]
 pub trait RunStore: Send + Sync {
+    /// Claims the right to drive a run, which need not exist yet. A claim of this very process or of a
+    /// dead one is taken over; drivers inside one process are not kept apart.
+    async fn claim(&self, _run: &str) -> Result<Claim, StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// Gives this process's claim back.
+    async fn release(&self, _run: &str) -> Result<(), StoreError> {
+        Err(Unsupported("the run store").into())
+    }
     /// Saves the state between two steps and forgets the calls of the step before.
     async fn save_run(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())

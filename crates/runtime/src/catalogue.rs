@@ -104,7 +104,11 @@ impl Catalogue {
             let mut slots = self.slots.lock().await;
             let place = slots.iter_mut().find(|slot| slot.provider.name() == provider.name());
             let old = match place {
-                Some(place) => Some(std::mem::replace(place, slot).provider),
+                Some(place) => {
+                    // Until the first list of the new one, what the old one had: better than nothing.
+                    let tools = if slot.tools.is_empty() { place.tools.clone() } else { slot.tools };
+                    Some(std::mem::replace(place, Slot { tools, ..slot }).provider)
+                }
                 None => {
                     slots.push(slot);
                     None

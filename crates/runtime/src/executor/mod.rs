@@ -2,6 +2,7 @@
 //! configuration passes through.
 
 mod account;
+mod in_flight;
 mod pipeline;
 mod seams;
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 use toolwright_core::approval::Approver;
 use toolwright_core::call::{ToolCall, check};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::Snapshot;
+use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
@@ -97,6 +98,7 @@ pub struct RunContext {
 pub struct Executor {
     options: ExecutorOptions,
     locks: pipeline::RootLocks,
+    in_flight: in_flight::InFlight,
 }
 
 impl std::fmt::Debug for Executor {
@@ -109,7 +111,7 @@ impl Executor {
     /// An executor.
     #[must_use]
     pub fn new(options: ExecutorOptions) -> Arc<Self> {
-        Arc::new(Self { options, locks: pipeline::RootLocks::default() })
+        Arc::new(Self { options, locks: pipeline::RootLocks::default(), in_flight: in_flight::InFlight::default() })
     }
 
     /// What running tools get.
@@ -122,6 +124,12 @@ impl Executor {
     #[must_use]
     pub fn queues(&self) -> &Queues {
         &self.options.queues
+    }
+
+    /// Calls of this very provider that are under way, waiting ones included.
+    #[must_use]
+    pub fn calls_on(&self, provider: &Arc<dyn Provider>) -> usize {
+        self.in_flight.count(provider)
     }
 
     /// The account.

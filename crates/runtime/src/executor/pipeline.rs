@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{CallScope, Entry, ProviderCall};
@@ -34,6 +34,14 @@ pub(super) struct RootLocks {
 /// How long a call waits for an exclusive lock.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
+/// Whether an earlier `always` answers the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Counts,
+    /// A guard asks about this very call.
+    Ignored,
+}
+
 /// How a call ended before it had an output.
 enum Stop {
     /// An error is its result.
@@ -54,6 +62,7 @@ impl Executor {
     pub(super) async fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Outcome {
         let started = self.options.services.clock.now();
         let entry = Arc::clone(&call.entry);
+        let _in_flight = self.in_flight.enter(&entry.provider);
         let id = call.id.clone();
         let validated = Validated(call.unvalidated.is_none());
         let mut account = Account { characters_in: argument_length(&call), decided_by: String::new() };
@@ -88,16 +97,18 @@ impl Executor {
             let message = format!("{} is run by the model's own provider, not here", call.entry.id());
             return Err(ToolError::new(ErrorKind::NotPermitted, message).into());
         }
-        let ask = self.guards(&mut call, run).await?;
+        let guard_asks = self.guards(&mut call, run).await?;
         let mut decision = self.policy(&call, run);
-        if let (Effect::Allow, Some(reason)) = (decision.effect, ask) {
+        let mut standing = Standing::Counts;
+        if let (Effect::Allow, Some(reason)) = (decision.effect, guard_asks) {
             decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
+            standing = Standing::Ignored;
         }
         account.decided_by.clone_from(&decision.rule);
         match decision.effect {
             Effect::Allow => {}
             Effect::Deny => return Err(denied(&call.entry, &decision.reason).into()),
-            Effect::Ask => self.approval(&call, &decision, run).await?,
+            Effect::Ask => self.approval(&call, &decision, standing, run).await?,
         }
         let Some(cache) = &self.options.cache else { return self.in_turn(call, run).await };
         let Some((key, ttl)) = cache_key(&call, run, decision.effect == Effect::Ask) else {
@@ -120,13 +131,14 @@ impl Executor {
         Ok(self.run_tool(call, run).await?)
     }
 
-    /// The reason of a guard that wants a person to decide, if one does.
+    /// Hears every guard. The first denial ends the call; else the first reason to ask is returned.
     async fn guards(&self, call: &mut ValidCall, run: &RunContext) -> Result<Option<String>, ToolError> {
+        let mut ask = None;
         for guard in &self.options.guards {
             match guard.judge(call, run).await {
                 Verdict::Allow => {}
                 Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
-                Verdict::Ask(reason) => return Ok(Some(reason)),
+                Verdict::Ask(reason) => ask = ask.or(Some(reason)),
                 Verdict::Rewrite(arguments) => {
                     if let Ok(Some(schema)) = call.entry.tool.schema()
                         && !schema.is_valid(&arguments)
@@ -139,7 +151,7 @@ impl Executor {
                 }
             }
         }
-        Ok(None)
+        Ok(ask)
     }
 
     fn policy(&self, call: &ValidCall, run: &RunContext) -> Decision {
@@ -154,10 +166,26 @@ impl Executor {
         })
     }
 
-    async fn approval(&self, call: &ValidCall, decision: &Decision, run: &RunContext) -> Result<(), Stop> {
-        let (id, hash, scope) = (call.entry.id(), call.entry.tool.hash(), run.session.id.as_str());
+    async fn approval(
+        &self,
+        call: &ValidCall,
+        decision: &Decision,
+        standing: Standing,
+        run: &RunContext,
+    ) -> Result<(), Stop> {
+        let (id, scope) = (call.entry.id(), run.session.id.as_str());
+        let request = ApprovalRequest {
+            call_id: call.id.clone(),
+            session: run.session.id.clone(),
+            tool: id.clone(),
+            definition: call.entry.tool.hash(),
+            arguments: call.arguments.clone(),
+            effects: call.entry.definition().effects,
+            reason: decision.reason.clone(),
+        };
+        let key = request.standing_key();
         // A store that cannot answer has approved nothing: the person is asked again.
-        if self.options.approvals.is_approved(scope, id, hash).await.unwrap_or(false) {
+        if standing == Standing::Counts && self.options.approvals.is_approved(scope, id, key).await.unwrap_or(false) {
             return Ok(());
         }
         let events = &self.options.services.events;
@@ -166,15 +194,6 @@ impl Executor {
             tool: id.clone(),
             reason: decision.reason.clone(),
         });
-        let request = ApprovalRequest {
-            call_id: call.id.clone(),
-            session: run.session.id.clone(),
-            tool: id.clone(),
-            definition: hash,
-            arguments: call.arguments.clone(),
-            effects: call.entry.definition().effects,
-            reason: decision.reason.clone(),
-        };
         let answer = tokio::select! {
             answer = run.approver.ask(&request) => answer,
             cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause).into()),
@@ -190,7 +209,7 @@ impl Executor {
         match answer {
             ApprovalDecision::Approve => Ok(()),
             ApprovalDecision::Always => {
-                if let Err(error) = self.options.approvals.approve_always(scope, id, hash).await {
+                if let Err(error) = self.options.approvals.approve_always(scope, id, key).await {
                     tracing::warn!(tool = %id, "`always` was not kept: {error}");
                 }
                 Ok(())
@@ -399,7 +418,7 @@ fn denied(entry: &Entry, reason: &str) -> ToolError {
 
 fn timed_out(entry: &Entry, limit: Duration) -> ToolError {
     let limit = toolwright_core::duration::format(limit);
-    ToolError::new(ErrorKind::Timeout, format!("timeout: {} did not finish within {limit}", entry.id()))
+    ToolError::new(ErrorKind::Timeout, format!("{} did not finish within {limit}", entry.id()))
         .with_model_message(format!("timeout after {limit}"))
 }
 
@@ -413,8 +432,7 @@ fn neutral(id: CallId) -> Outcome {
     let mut outcome = Outcome::failed(id, ToolError::new(ErrorKind::Denied, "skipped"));
     outcome.ok = true;
     outcome.error = None;
-    outcome.content =
-        vec![ContentBlock::text("This call was skipped by the user and did not run. Carry on without it.")];
+    outcome.content = vec![ContentBlock::text(SKIPPED_TEXT)];
     outcome
 }
 

@@ -2,6 +2,7 @@
 //! Toolwright processes. SQL is named only in this folder.
 
 mod migrations;
+mod owner;
 mod tables;
 mod thread;
 
@@ -9,18 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
 use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::name::ToolId;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{
-    ApprovalStore, JobRecord, JobState, JobStore, LedgerEntry, LedgerStore, LedgerTotals, ManifestCache, PinStore,
-    RunStore, SavedRun, StoreError,
+    ApprovalStore, Claim, JobRecord, JobState, JobStore, LedgerEntry, LedgerStore, LedgerTotals, ManifestCache,
+    PinStore, RunStore, SavedRun, StoreError,
 };
 
-use self::tables::{from_json, job_from_row, to_json};
+use self::owner::Owner;
+use self::tables::{from_json, job_from_row, now_ms, to_json};
 use self::thread::StoreThread;
 
 /// The file's name in the state directory.
@@ -185,8 +187,11 @@ impl ManifestCache for SqliteStore {
         let (key, manifest) = (key.to_owned(), to_json(manifest)?);
         self.thread
             .run("store a manifest", move |db| {
-                db.execute("INSERT OR REPLACE INTO manifests (key, manifest) VALUES (?1, ?2)", params![key, manifest])
-                    .map(drop)
+                db.execute(
+                    "INSERT OR REPLACE INTO manifests (key, manifest, saved_ms) VALUES (?1, ?2, ?3)",
+                    params![key, manifest, now_ms()],
+                )
+                .map(drop)
             })
             .await
     }
@@ -214,8 +219,8 @@ impl ApprovalStore for SqliteStore {
         self.thread
             .run("store an approval", move |db| {
                 db.execute(
-                    "INSERT OR REPLACE INTO approvals (scope, tool, hash) VALUES (?1, ?2, ?3)",
-                    params![scope, tool, hash],
+                    "INSERT OR REPLACE INTO approvals (scope, tool, hash, saved_ms) VALUES (?1, ?2, ?3, ?4)",
+                    params![scope, tool, hash, now_ms()],
                 )
                 .map(drop)
             })
@@ -225,12 +230,49 @@ impl ApprovalStore for SqliteStore {
 
 #[async_trait]
 impl RunStore for SqliteStore {
+    async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
+        let run = run.to_owned();
+        self.thread
+            .run("claim a run", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let holder = transaction
+                    .query_row("SELECT pid, boot, started FROM run_claims WHERE run = ?1", params![run], |row| {
+                        Ok(Owner { pid: row.get(0)?, boot: row.get(1)?, started: row.get(2)? })
+                    })
+                    .optional()?;
+                let this = Owner::this();
+                if let Some(holder) = holder.filter(|holder| holder != this && holder.is_alive()) {
+                    return Ok(Claim::TakenBy(format!("process {}", holder.pid)));
+                }
+                transaction.execute(
+                    "INSERT OR REPLACE INTO run_claims (run, pid, boot, started) VALUES (?1, ?2, ?3, ?4)",
+                    params![run, this.pid, this.boot, this.started],
+                )?;
+                transaction.commit()?;
+                Ok(Claim::Held)
+            })
+            .await
+    }
+
+    async fn release(&self, run: &str) -> Result<(), StoreError> {
+        let run = run.to_owned();
+        self.thread
+            .run("release a run", move |db| {
+                let pid = Owner::this().pid;
+                db.execute("DELETE FROM run_claims WHERE run = ?1 AND pid = ?2", params![run, pid]).map(drop)
+            })
+            .await
+    }
+
     async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
         let (run, state) = (run.to_owned(), to_json(state)?);
         self.thread
             .run("save a run", move |db| {
                 let transaction = db.transaction()?;
-                transaction.execute("INSERT OR REPLACE INTO runs (id, state) VALUES (?1, ?2)", params![run, state])?;
+                transaction.execute(
+                    "INSERT OR REPLACE INTO runs (id, state, saved_ms) VALUES (?1, ?2, ?3)",
+                    params![run, state, now_ms()],
+                )?;
                 transaction.execute("DELETE FROM run_calls WHERE run = ?1", params![run])?;
                 transaction.commit()
             })
@@ -296,7 +338,7 @@ mod tests {
 
     fn entry(status: &str) -> LedgerEntry {
         LedgerEntry {
-            at_ms: 1,
+            at_ms: now_ms().cast_unsigned(),
             session: SessionId::new("s"),
             principal: "owner".into(),
             kind: "tool".into(),
@@ -321,7 +363,7 @@ mod tests {
             tool: tool(),
             arguments: json!({"a": 1}),
             state: JobState::Running,
-            created_ms: 5,
+            created_ms: now_ms().cast_unsigned(),
             session: SessionId::new("s"),
         };
         {
@@ -360,6 +402,48 @@ mod tests {
         );
         store.save_run("r", &json!({"step": 2})).await.expect("run");
         assert!(store.run("r").await.expect("run").expect("saved").calls.is_empty(), "a new step starts a new journal");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_run_is_driven_by_one_living_process() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        assert_eq!(store.claim("r").await.expect("claim"), Claim::Held);
+        assert_eq!(store.claim("r").await.expect("claim"), Claim::Held, "one process is one owner");
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().expect("spawn");
+        let (pid, started) = (other.id(), owner::start_time(other.id()).expect("running"));
+        let give = move |db: &mut rusqlite::Connection| {
+            db.execute("UPDATE run_claims SET pid = ?1, started = ?2", params![pid, started]).map(drop)
+        };
+        store.thread.run("give it away", give).await.expect("given");
+        assert_eq!(store.claim("r").await.expect("claim"), Claim::TakenBy(format!("process {pid}")));
+        store.release("r").await.expect("not ours");
+        assert_eq!(store.claim("r").await.expect("claim"), Claim::TakenBy(format!("process {pid}")));
+        other.kill().expect("kill");
+        other.wait().expect("wait");
+        assert_eq!(store.claim("r").await.expect("claim"), Claim::Held, "the dead own nothing");
+        store.release("r").await.expect("release");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_touched_for_thirty_days_goes() {
+        let dir = tempfile::tempdir().expect("dir");
+        {
+            let store = SqliteStore::open(dir.path()).expect("open");
+            for run in ["old", "new"] {
+                store.save_run(run, &json!({})).await.expect("run");
+                store.call_dispatched(run, &CallId::new("c")).await.expect("dispatch");
+            }
+            let month_ago = now_ms() - 31 * 24 * 3600 * 1000;
+            let age = move |db: &mut rusqlite::Connection| {
+                db.execute("UPDATE runs SET saved_ms = ?1 WHERE id = 'old'", [month_ago]).map(drop)
+            };
+            store.thread.run("age a run", age).await.expect("aged");
+        }
+        let store = SqliteStore::open(dir.path()).expect("open");
+        assert!(store.run("old").await.expect("read").is_none());
+        assert_eq!(store.run("new").await.expect("read").expect("kept").calls.len(), 1);
     }
 
     #[tokio::test]

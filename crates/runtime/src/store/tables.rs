@@ -1,5 +1,7 @@
 //! Rows to values and back.
 
+use std::time::SystemTime;
+
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
@@ -56,6 +58,12 @@ pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rus
         }
     }
     transaction.commit()
+}
+
+/// Milliseconds since the epoch.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 pub(super) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {

@@ -108,6 +108,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     migrations::migrate(&mut db)?;
+    migrations::expire(&mut db, tables::now_ms())?;
     Ok(db)
 }
 

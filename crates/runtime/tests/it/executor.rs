@@ -211,6 +211,53 @@ async fn the_journal_knows_every_dispatch_and_outcome() {
     assert_eq!(calls, [("a", Some(true)), ("b", Some(false))]);
 }
 
+#[tokio::test]
+async fn always_on_a_shell_does_not_cover_the_next_command() {
+    let mut house = house(|_| ()).await;
+    let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
+    house.run.policy = Arc::new(Policy::of(Profile::Ask));
+    house.run.approver = Arc::clone(&approver) as _;
+    for (n, asked) in [(1, 1), (1, 1), (2, 2)] {
+        assert!(house.one("shell", json!({"n": n})).await.ok);
+        assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_knows_its_calls_under_way() {
+    let house = house(|_| ()).await;
+    let provider = Arc::clone(&house.snapshot.list()[0].provider);
+    assert_eq!(house.executor.calls_on(&provider), 0);
+    let call = house.one("slow", json!({"n": 50}));
+    let look = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        house.executor.calls_on(&provider)
+    };
+    let (outcome, under_way) = tokio::join!(call, look);
+    assert!(outcome.ok);
+    assert_eq!((under_way, house.executor.calls_on(&provider)), (1, 0));
+}
+
+struct Refuses;
+
+#[async_trait]
+impl InputGuard for Refuses {
+    async fn judge(&self, _call: &ValidCall, _run: &RunContext) -> Verdict {
+        Verdict::Deny("never".into())
+    }
+}
+
+#[tokio::test]
+async fn a_later_guard_that_denies_is_heard_after_one_that_asks() {
+    let house = house(|options| {
+        options.guards.push(Arc::new(Guard));
+        options.guards.push(Arc::new(Refuses));
+    })
+    .await;
+    let text = house.one("echo", json!({"n": 4})).await.text();
+    assert!(text.contains("never"), "{text}");
+}
+
 struct Guard;
 
 #[async_trait]

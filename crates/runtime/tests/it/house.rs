@@ -37,7 +37,11 @@ impl Tool for TestTool {
         let id = ToolId::format("t", self.name, "1.0.0").expect("id");
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
         let mut definition = ToolDefinition::new(id, "A test tool.", Some(schema));
-        definition.effects = if self.name == "write" { Effects::WRITE } else { Effects::READ };
+        definition.effects = match self.name {
+            "write" => Effects::WRITE,
+            "shell" => Effects::UNKNOWN,
+            _ => Effects::READ,
+        };
         if self.name == "exclusive" {
             definition.concurrency = Concurrency::Exclusive;
         }
@@ -77,8 +81,8 @@ impl Tool for TestTool {
     }
 }
 
-const NAMES: [&str; 11] =
-    ["echo", "slow", "exclusive", "polite", "deaf", "panic", "big", "progress", "fails", "write", "cached"];
+const NAMES: [&str; 12] =
+    ["shell", "echo", "slow", "exclusive", "polite", "deaf", "panic", "big", "progress", "fails", "write", "cached"];
 
 /// Everything a test needs.
 pub(crate) struct House {
@@ -149,7 +153,7 @@ pub(crate) struct Says(pub(crate) ApprovalDecision, pub(crate) AtomicUsize);
 #[async_trait]
 impl Approver for Says {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        assert_eq!(request.tool.name(), "write");
+        assert!(matches!(request.tool.name(), "write" | "shell"));
         self.1.fetch_add(1, Ordering::SeqCst);
         self.0.clone()
     }

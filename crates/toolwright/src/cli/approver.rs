@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
+use toolwright::core::approval::AlwaysCovers;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver};
 
 use super::console::Console;
@@ -41,9 +42,13 @@ impl Approver for TerminalApprover {
         if cut > 0 {
             say(styled(WARN, format_args!("  … {cut} more characters are not shown")));
         }
+        let question = match request.always_covers() {
+            AlwaysCovers::Tool => "[y]es, [n]o, [a]lways for this tool in this session: ",
+            AlwaysCovers::ThisCall => "[y]es, [n]o, [a]lways for exactly these arguments in this session: ",
+        };
         self.console.forget_typed_ahead().await;
         loop {
-            let Some(answer) = self.console.ask("[y]es, [n]o, [a]lways in this session: ").await else {
+            let Some(answer) = self.console.ask(question).await else {
                 return ApprovalDecision::Deny { reason: "the input ended before anybody answered".into() };
             };
             match answer.trim().to_lowercase().as_str() {

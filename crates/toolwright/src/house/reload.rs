@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use toolwright_core::catalogue::Provider;
 use toolwright_providers::mcp::McpProvider;
+use toolwright_runtime::Executor;
 
 use super::build::{ProviderSettings, server_spec};
 use super::{BUILTIN, House, HouseError, REST};
@@ -13,6 +14,8 @@ use crate::config::{Config, Problem};
 
 /// How often a retired provider is looked at.
 const RETIRE_POLL: Duration = Duration::from_millis(200);
+/// How long a retired provider waits for its calls.
+const RETIRE_BOUND: Duration = Duration::from_secs(3600);
 
 /// What a reload did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,7 +101,7 @@ impl House {
             (true, false) => done.removed.push(name.to_owned()),
         }
         if let Some(old) = old {
-            retire(old, self.config().written.defaults.tool_timeout.0);
+            retire(old, Arc::clone(&self.executor));
         }
         if there && matches!(name, BUILTIN | REST) {
             self.catalogue.refresh(name).await;
@@ -106,15 +109,20 @@ impl House {
     }
 }
 
-/// Shuts a provider down once no running call holds it, or when the longest call must be over.
-fn retire(provider: Arc<dyn Provider>, longest_call: Duration) {
+/// Shuts a provider down once none of its calls is under way, or after the longest a call may take.
+fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
     tokio::spawn(async move {
-        let polls = longest_call.as_millis() / RETIRE_POLL.as_millis();
-        for _ in 0..polls {
-            if Arc::strong_count(&provider) == 1 {
-                break;
+        let calls_end = async {
+            // At least once: a call may have been checked against the old snapshot and not have begun.
+            loop {
+                tokio::time::sleep(RETIRE_POLL).await;
+                if executor.calls_on(&provider) == 0 {
+                    return;
+                }
             }
-            tokio::time::sleep(RETIRE_POLL).await;
+        };
+        if tokio::time::timeout(RETIRE_BOUND, calls_end).await.is_err() {
+            tracing::warn!("provider {} is shut down under running calls", provider.name());
         }
         provider.shut_down().await;
     });
