@@ -118,7 +118,9 @@ async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
     for name in ["a", "b"] {
         catalogue.add_provider(Moody::new(name, 1)).await.expect("added");
     }
+    catalogue.refresh_all(8).await;
     let old = catalogue.put_provider(Moody::new("a", 2)).await.expect("the old one");
+    assert_eq!(ids(&catalogue), ["a:t0", "b:t0"], "until it has listed, what the old one had");
     assert!(catalogue.put_provider(Moody::new("c", 1)).await.is_none());
     catalogue.refresh_all(8).await;
     assert_eq!(ids(&catalogue), ["a:t0", "a:t1", "b:t0", "c:t0"]);
