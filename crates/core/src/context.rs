@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -30,6 +30,8 @@ pub struct ToolContext {
     pub cancel: Cancel,
     /// When the call times out, if it does.
     pub deadline: Option<Instant>,
+    /// The time limit that was set for the call, waits excluded: `deadline` in words, for messages.
+    pub limit: Option<Duration>,
     /// Takes progress and partial results; each one also resets the idle timeout.
     pub partials: Arc<dyn PartialSink>,
     /// W3C trace context (`traceparent`) to pass on.

@@ -197,7 +197,9 @@ impl Policy {
             Profile::Workspace if query.inside_workspace && query.trust == HintTrust::Trusted => {
                 (Effect::Allow, "it writes inside the workspace only")
             }
-            Profile::Workspace => (Effect::Ask, "it may write outside the workspace"),
+            Profile::Workspace => {
+                (Effect::Ask, "it may write outside the workspace, or to files that decide what runs")
+            }
             _ if query.trust == HintTrust::Foreign && effects.read_only => {
                 (Effect::Ask, "it says that it only reads, but its provider is not marked trusted")
             }

@@ -144,6 +144,7 @@ mod tests {
             session: Arc::clone(&session),
             cancel: Cancel::new(),
             deadline: None,
+            limit: None,
             partials: Arc::new(crate::context::NoPartials),
             traceparent: None,
             services: Arc::new(Services::none(Arc::new(Still))),

@@ -3,6 +3,7 @@
 mod grants;
 mod model;
 mod resume;
+mod text;
 mod view;
 
 use std::fmt;
@@ -18,7 +19,7 @@ use toolwright_core::model::ModelClient;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
 use toolwright_core::session::Session;
-use toolwright_core::store::{RunStore, StoreError};
+use toolwright_core::store::{Claim, RunStore, StoreError};
 use toolwright_runtime::{Catalogue, Executor, RunContext};
 
 use crate::prompt::system_prompt;
@@ -83,6 +84,14 @@ pub enum DriverError {
     /// There is no such run.
     #[error("no run `{0}` was saved")]
     NotFound(Arc<str>),
+    /// Another process drives it: two would repeat each other's calls.
+    #[error("run `{run}` is being driven by {driver}: wait for it to end, or stop it")]
+    Taken {
+        /// The run.
+        run: Arc<str>,
+        /// Who drives it, in words.
+        driver: String,
+    },
     /// The saved state cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -134,16 +143,25 @@ impl Driver {
     /// A resumed run that waits for a person asks again; decisions made meanwhile go in beforehand, by
     /// [`RunState::on_approvals`]. For the next message of a conversation, use [`RunState::continue_with`] and run again.
     ///
+    /// While it lasts, no other process can drive the run.
+    ///
     /// # Errors
-    /// [`DriverError`] when the state cannot be saved. Failures of tools and models are no errors: they
-    /// are in the report.
+    /// [`DriverError`] when the state cannot be saved, or another process drives the run. Failures of tools
+    /// and models are no errors: they are in the report.
     pub async fn run(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
+        self.claim(options).await?;
+        let report = self.drive(state, options).await;
+        self.release(options).await;
+        report
+    }
+
+    async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
         let mut view = View::of(options);
         let mut snapshot = view.current(&self.catalogue);
         let changed = resume::changed(state, &snapshot);
         if !changed.is_empty() {
-            state.on_tools(changed)?;
+            self.calls_ended(state, changed, options)?;
         }
         let mut asked = false;
         let mut since = clock.now();
@@ -164,10 +182,8 @@ impl Driver {
                     bounded(left, &cancel, self.ask_model(state, request, &snapshot, options, &cancel)).await?;
                 }
                 Step::CallTools(batch) => {
-                    let turn = state.turns();
                     let outcomes = bounded(left, &cancel, self.run_calls(batch, &snapshot, options, &cancel)).await;
-                    self.record(options, || json!({"type": "outcomes", "turn": turn, "outcomes": outcomes}));
-                    state.on_tools(outcomes)?;
+                    self.calls_ended(state, outcomes, options)?;
                     asked = true;
                 }
                 // Who was asked while the calls ran has said `later`.
@@ -204,6 +220,17 @@ impl Driver {
         self.executor.run_calls(batch.calls, snapshot, &run).await
     }
 
+    /// Tells transcript and state how calls ended.
+    fn calls_ended(
+        &self,
+        state: &mut RunState,
+        outcomes: Vec<Outcome>,
+        options: &RunOptions,
+    ) -> Result<(), TransitionError> {
+        self.record(options, || json!({"type": "outcomes", "turn": state.turns(), "outcomes": outcomes}));
+        state.on_tools(outcomes)
+    }
+
     /// Makes room in the conversation before the model is asked, where its window is known.
     fn make_room(&self, state: &mut RunState, options: &RunOptions, snapshot: &Snapshot) {
         let Some(window) = options.window else { return };
@@ -220,6 +247,21 @@ impl Driver {
             self.executor.services().events.emit(Event::Warning { code: "context_trimmed".into(), message });
         }
         removed
+    }
+
+    async fn claim(&self, options: &RunOptions) -> Result<(), DriverError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        match store.claim(&options.run_id).await? {
+            Claim::Held => Ok(()),
+            Claim::TakenBy(driver) => Err(DriverError::Taken { run: options.run_id.clone(), driver }),
+        }
+    }
+
+    async fn release(&self, options: &RunOptions) {
+        if let Some(store) = &self.store {
+            // A claim that stays keeps only others out, and only until this process ends.
+            let _ = store.release(&options.run_id).await;
+        }
     }
 
     async fn save(&self, state: &RunState, options: &RunOptions) -> Result<(), DriverError> {

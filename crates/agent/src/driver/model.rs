@@ -1,15 +1,13 @@
 //! One request to the model, seen and accounted for.
 
-use std::sync::Arc;
-
 use serde_json::json;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Snapshot;
-use toolwright_core::context::Redactor;
-use toolwright_core::event::{Event, EventSink};
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse};
+use toolwright_core::event::Event;
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::store::LedgerEntry;
 
+use super::text::TextEvents;
 use super::{Driver, DriverError, RunOptions, view};
 use crate::run::RunState;
 
@@ -54,12 +52,13 @@ impl Driver {
         services.events.emit(Event::ModelStarted { session: session.clone(), model: model.to_owned(), turn, shown });
         self.record(options, || json!({"type": "request", "turn": turn, "model": model, "request": request}));
         let started = services.clock.now();
-        let events = TextEvents { events: Arc::clone(&services.events), redactor: Arc::clone(&services.redactor) };
+        let text = TextEvents::new(services.events.clone(), services.redactor.clone());
         let answer = tokio::select! {
             biased;
             cause = cancel.cancelled() => Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe()))),
-            answer = self.model.complete(model, request, &events, cancel) => answer,
+            answer = self.model.complete(model, request, &text, cancel) => answer,
         };
+        text.finish();
         let latency = services.clock.now().saturating_duration_since(started);
         let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
         let (usage, characters_out, status, message) = match &answer {
@@ -99,21 +98,6 @@ impl Driver {
             decided_by: String::new(),
         });
         answer
-    }
-}
-
-/// Passes the model's text on as events. A secret that the stream splits between two pieces is not
-/// recognised in them; the report, made of whole texts, has it redacted.
-struct TextEvents {
-    events: Arc<dyn EventSink>,
-    redactor: Arc<dyn Redactor>,
-}
-
-impl ModelEvents for TextEvents {
-    fn on_event(&self, event: ModelEvent) {
-        if let ModelEvent::Text(text) = event {
-            self.events.emit(Event::ModelText { text: self.redactor.redact(&text).into_owned() });
-        }
     }
 }
 

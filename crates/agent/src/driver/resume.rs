@@ -1,4 +1,4 @@
-//! Going on after a crash: no finished call runs again, and none whose effect is in doubt.
+//! Going on after an interruption: no finished call runs again, and none whose effect is in doubt.
 
 use std::sync::Arc;
 
@@ -30,19 +30,32 @@ impl Driver {
     /// keeps its outcome. One that was dispatched runs again only if its tool reads only or is
     /// idempotent, by hints that are trusted; otherwise its result says that its effect is unknown. One
     /// that was not dispatched is left to run. The catalogue should have its lists by now: a tool that
-    /// is not in it is unknown.
+    /// is not in it is unknown. A run that was cancelled, or whose model could not be asked, is taken up
+    /// again; see [`RunState::reopen`].
+    ///
+    /// From here to the end of [`Driver::run`] no other process can drive the run.
     ///
     /// # Errors
-    /// [`DriverError`] when there is no such run, or it cannot be read.
+    /// [`DriverError`] when there is no such run, it cannot be read, or another process drives it.
     pub async fn load(&self, options: &RunOptions) -> Result<RunState, DriverError> {
+        self.claim(options).await?;
+        let loaded = self.load_claimed(options).await;
+        if loaded.is_err() {
+            self.release(options).await;
+        }
+        loaded
+    }
+
+    async fn load_claimed(&self, options: &RunOptions) -> Result<RunState, DriverError> {
         let not_found = || DriverError::NotFound(options.run_id.clone());
         let store = self.store.as_ref().ok_or_else(not_found)?;
         let saved = store.run(&options.run_id).await?.ok_or_else(not_found)?;
         let mut state = RunState::from_json(saved.state)?;
+        state.reopen();
         let snapshot = view::View::of(options).current(&self.catalogue);
         let settled: Vec<Outcome> = state.to_run().filter_map(|call| settled(call, &saved.calls, &snapshot)).collect();
         if !settled.is_empty() {
-            state.on_tools(settled)?;
+            self.calls_ended(&mut state, settled, options)?;
         }
         Ok(state)
     }

@@ -70,7 +70,23 @@ enum Phase {
     /// The calls of one turn, at least one of them unanswered.
     Calls { calls: Vec<TurnCall> },
     /// The user.
-    Done { result: RunResult },
+    Done {
+        result: RunResult,
+        /// What an interrupted run waited for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        interrupted: Option<Interrupted>,
+    },
+}
+
+/// What a run waited for when it was cancelled, or when the model could not be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Interrupted {
+    Model {
+        last: bool,
+    },
+    /// They are answered by now.
+    Calls,
 }
 
 impl Phase {
@@ -157,7 +173,7 @@ impl RunState {
                     Step::CallTools(batch)
                 }
             }
-            Phase::Done { result } => Step::Done(result.clone()),
+            Phase::Done { result, .. } => Step::Done(result.clone()),
         }
     }
 
@@ -223,13 +239,13 @@ impl RunState {
         }
     }
 
-    /// The model did not answer, and trying again is no use: the run fails.
+    /// The model did not answer, and trying again at once is no use: the run fails, and can be reopened.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
     pub fn on_model_error(&mut self, error: &ModelError) -> Result<(), TransitionError> {
         self.expect_model("on_model_error")?;
-        self.finish(Status::Failure, Some(format!("the model request failed: {error}")));
+        self.interrupt(Status::Failure, format!("the model request failed: {error}"));
         Ok(())
     }
 
@@ -287,9 +303,10 @@ impl RunState {
         }
     }
 
-    /// Ends the run now, its open calls answered as cancelled. A run that is over stays as it is.
+    /// Ends the run now, its open calls answered as cancelled. It can be reopened, unless a limit ended it.
+    /// A run that is over stays as it is.
     pub fn cancel(&mut self, cause: CancelCause) {
-        if matches!(self.phase, Phase::Done { .. }) {
+        if self.is_over() {
             return;
         }
         if let Phase::Calls { calls } = &mut self.phase {
@@ -300,8 +317,27 @@ impl RunState {
         if cause == CancelCause::RunLimit {
             self.stop(Status::Partial, self.spec.limits.why_time());
         } else {
-            self.stop(Status::Cancelled, format!("cancelled {}", cause.describe()));
+            self.interrupt(Status::Cancelled, format!("cancelled {}", cause.describe()));
         }
+    }
+
+    /// Takes up a run that was cancelled, or that failed because the model could not be asked: it waits
+    /// for the model as if it had not ended, and what its task used up stays counted. Any other run
+    /// stays as it is. Returns whether it was taken up.
+    pub fn reopen(&mut self) -> bool {
+        let Phase::Done { interrupted: Some(waited), .. } = self.phase else { return false };
+        match waited {
+            // What there is to say before this turn has been said.
+            Interrupted::Model { last } => self.phase = Phase::Model { last },
+            Interrupted::Calls => self.ask_model(),
+        }
+        true
+    }
+
+    /// Whether the run has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done { .. })
     }
 
     /// The user's next message: the conversation goes on, counters and limits begin anew.
@@ -309,7 +345,7 @@ impl RunState {
     /// # Errors
     /// [`TransitionError`] unless the run is over.
     pub fn continue_with(&mut self, content: Vec<ContentBlock>) -> Result<(), TransitionError> {
-        if !matches!(self.phase, Phase::Done { .. }) {
+        if !self.is_over() {
             return Err(TransitionError::Illegal { transition: "continue_with", phase: self.phase.describe() });
         }
         self.messages.push(Message::User { content });
@@ -337,7 +373,7 @@ impl RunState {
     #[must_use]
     pub fn report(&self) -> RunReport {
         let (status, answer, reason, pending) = match &self.phase {
-            Phase::Done { result } => (result.status, result.answer.clone(), result.reason.clone(), Vec::new()),
+            Phase::Done { result, .. } => (result.status, result.answer.clone(), result.reason.clone(), Vec::new()),
             Phase::Calls { calls } => {
                 (Status::Suspended, String::new(), Some("a person must decide first".into()), turn::questions(calls))
             }
@@ -414,6 +450,16 @@ impl RunState {
         self.finish(status, Some(reason));
     }
 
+    /// Commits what is open and ends the run so that it can be reopened.
+    fn interrupt(&mut self, status: Status, reason: String) {
+        let waited = match self.phase {
+            Phase::Model { last } => Interrupted::Model { last },
+            _ => Interrupted::Calls,
+        };
+        self.commit();
+        self.phase = Phase::Done { result: self.result(status, Some(reason)), interrupted: Some(waited) };
+    }
+
     fn ask_model(&mut self) {
         let limits = &self.spec.limits;
         if let Some(reason) = limits.exhausted(self.task.turns, &self.task.usage) {
@@ -429,6 +475,10 @@ impl RunState {
     }
 
     fn finish(&mut self, status: Status, reason: Option<String>) {
+        self.phase = Phase::Done { result: self.result(status, reason), interrupted: None };
+    }
+
+    fn result(&self, status: Status, reason: Option<String>) -> RunResult {
         let answer = if self.task.said.is_empty() && status != Status::Success {
             let failed = self.task.calls.iter().filter(|call| !call.ok).count();
             let reason = reason.as_deref().unwrap_or(status.as_str());
@@ -436,6 +486,6 @@ impl RunState {
         } else {
             self.task.said.clone()
         };
-        self.phase = Phase::Done { result: RunResult { status, answer, reason } };
+        RunResult { status, answer, reason }
     }
 }

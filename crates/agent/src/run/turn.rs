@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::ContentBlock;
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -131,9 +131,7 @@ impl TurnCall {
             ApprovalDecision::Skip => Outcome {
                 ok: true,
                 error: None,
-                content: vec![ContentBlock::text(
-                    "This call was skipped by the user and did not run. Carry on without it.",
-                )],
+                content: vec![ContentBlock::text(SKIPPED_TEXT)],
                 ..Outcome::failed(self.id.clone(), ToolError::new(ErrorKind::Denied, "skipped"))
             },
         };

@@ -1,14 +1,15 @@
-//! Going on after a crash: the same requests, and no call twice.
+//! Going on after an interruption: the same requests, and no call twice.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{DriverError, Limits, Status};
+use toolwright_agent::{DriverError, Limits, RunOptions, Status};
 use toolwright_core::approval::ApprovalDecision;
-use toolwright_core::store::{RunStore, SavedRun, StoreError};
-use toolwright_core::{CallId, Effects, Outcome, Tool};
+use toolwright_core::model::ModelErrorKind;
+use toolwright_core::store::{Claim, RunStore, SavedRun, StoreError};
+use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
 use toolwright_runtime::SqliteStore;
 
 use crate::house::{Counter, Desk, House, Reply, asking, begin, options, provider, until};
@@ -23,6 +24,12 @@ struct Fragile {
 
 #[async_trait]
 impl RunStore for Fragile {
+    async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
+        self.store.claim(run).await
+    }
+    async fn release(&self, run: &str) -> Result<(), StoreError> {
+        self.store.release(run).await
+    }
     async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
         let breaks = self.saves.fetch_add(1, Ordering::SeqCst) + 1 == self.breaks_at;
         if !breaks || self.written {
@@ -124,7 +131,8 @@ async fn a_crash_in_the_middle_of_a_turn_repeats_nothing_that_is_in_doubt() {
 
     let house = House::new(dir.path(), script, tools).await;
     // A call that is wrongly run again would hang, at the desk or in the tool.
-    let options = asking(Desk::new(&[approve("t__waiting")]));
+    let (records, transcript) = transcript();
+    let options = RunOptions { transcript: Some(transcript), ..asking(Desk::new(&[approve("t__waiting")])) };
     let resumed = tokio::time::timeout(std::time::Duration::from_secs(20), house.driver.resume(&options)).await;
     let report = resumed.unwrap().unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "went on"));
@@ -132,6 +140,111 @@ async fn a_crash_in_the_middle_of_a_turn_repeats_nothing_that_is_in_doubt() {
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, true, true]);
     let message = &report.calls[1].error.as_ref().unwrap().message;
     assert!(message.starts_with("unknown: ") && message.contains("may or may not"), "{message}");
+    let mut recorded: Vec<(u64, String)> = Vec::new();
+    for record in records.lock().unwrap().iter().filter(|record| record["type"] == "outcomes") {
+        let outcomes = record["outcomes"].as_array().unwrap().iter();
+        recorded
+            .extend(outcomes.map(|o| (record["turn"].as_u64().unwrap(), o["call_id"].as_str().unwrap().to_owned())));
+    }
+    recorded.sort_unstable();
+    let expect = ["t__doubtful", "t__finished", "t__harmless", "t__waiting"].map(|id| (1, id.to_owned()));
+    assert_eq!(recorded, expect, "what was settled on resume is in the transcript, once");
+}
+
+/// A transcript and what is recorded in it.
+fn transcript() -> (Arc<Mutex<Vec<Value>>>, Arc<dyn toolwright_agent::Transcript>) {
+    let records: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let sink = Arc::clone(&records);
+    (records, Arc::new(move |record: Value| sink.lock().unwrap().push(record)))
+}
+
+#[tokio::test]
+async fn a_cancelled_run_goes_on_when_it_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN).hang(1);
+    let script = vec![Reply::Calls(vec![("1", "t__add", json!({}))]), Reply::Text("went on")];
+    let house = House::new(dir.path(), script, vec![tool.clone()]).await;
+    let options_before = options();
+    let stop = async {
+        until(|| tool.count() == 1).await;
+        options_before.cancel.cancel(CancelCause::User);
+    };
+    let mut state = begin(Limits::default());
+    let (report, ()) = tokio::join!(house.driver.run(&mut state, &options_before), stop);
+    assert_eq!(report.unwrap().status, Status::Cancelled);
+    let report = house.driver.resume(&options()).await.unwrap();
+    assert_eq!((report.status, report.answer.as_str(), report.turns), (Status::Success, "went on", 2));
+    assert_eq!((tool.count(), report.calls[0].ok), (1, false));
+    assert!(house.requests()[1].contains("canceled: by the user"));
+    let asked = house.requests().len();
+    assert_eq!(house.driver.resume(&options()).await.unwrap(), report, "what is over stays over");
+    assert_eq!(house.requests().len(), asked);
+}
+
+#[tokio::test]
+async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
+    let call = Reply::Calls(vec![("1", "t__add", json!({}))]);
+    let down = vec![call.clone(), Reply::Fail(ModelErrorKind::Unavailable)];
+    let house = House::new(dir.path(), down, vec![tool.clone()]).await;
+    let report = house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
+    assert_eq!(report.status, Status::Failure);
+    let failed = house.requests().pop();
+    let house = House::new(dir.path(), vec![call, Reply::Text("went on")], vec![tool.clone()]).await;
+    let report = house.driver.resume(&options()).await.unwrap();
+    assert_eq!((report.status, report.answer.as_str(), tool.count()), (Status::Success, "went on", 1));
+    assert_eq!(house.requests().pop(), failed, "the same request");
+}
+
+/// Lets another process drive the run for a while.
+struct Elsewhere {
+    store: Arc<SqliteStore>,
+    taken: AtomicBool,
+}
+
+#[async_trait]
+impl RunStore for Elsewhere {
+    async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
+        if self.taken.load(Ordering::SeqCst) {
+            return Ok(Claim::TakenBy("process 7".into()));
+        }
+        self.store.claim(run).await
+    }
+    async fn release(&self, run: &str) -> Result<(), StoreError> {
+        self.store.release(run).await
+    }
+    async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
+        assert!(!self.taken.load(Ordering::SeqCst), "the other one's state would be lost");
+        self.store.save_run(run, state).await
+    }
+    async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
+        self.store.run(run).await
+    }
+    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
+        self.store.call_dispatched(run, call).await
+    }
+    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
+        self.store.call_finished(run, outcome).await
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_another_process_drives_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut handle = None;
+    let elsewhere = |store| {
+        let store = Arc::new(Elsewhere { store, taken: AtomicBool::new(true) });
+        handle = Some(Arc::clone(&store));
+        store
+    };
+    let house = House::with_store(dir.path(), vec![Reply::Text("x")], vec![], elsewhere).await;
+    let refused = house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap_err();
+    assert_eq!(refused.to_string(), "run `run-1` is being driven by process 7: wait for it to end, or stop it");
+    assert!(matches!(house.driver.resume(&options()).await, Err(DriverError::Taken { .. })));
+    assert!(house.requests().is_empty());
+    handle.unwrap().taken.store(false, Ordering::SeqCst);
+    assert_eq!(house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap().answer, "x");
 }
 
 #[tokio::test]

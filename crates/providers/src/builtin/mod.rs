@@ -9,6 +9,7 @@ mod output;
 mod shell;
 pub mod web;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -19,6 +20,8 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::tool::{StaticProvider, Tool};
 
+use crate::process::withheld_by_default;
+
 pub use fs::PathGuard;
 
 /// Settings of the built-in tools.
@@ -26,23 +29,25 @@ pub use fs::PathGuard;
 pub struct BuiltinOptions {
     /// What the `fs` tools do about paths outside the workspace root.
     pub path_guard: PathGuard,
+    /// Files and folders, absolute, that decide what runs: the configuration's, those that do not exist
+    /// yet included. Writing them counts as reaching outside the workspace, wherever they are; so does
+    /// writing what other programs run commands from, like `.git`, without being named here.
+    pub protected: Vec<PathBuf>,
     /// Environment variables that commands do not inherit, as `*` and `?` patterns.
     pub withheld_env: Vec<String>,
 }
 
 impl Default for BuiltinOptions {
-    /// Paths outside are blocked; commands get the environment without Toolwright's own variables and the
-    /// keys of model APIs, which are ours to spend and not a command's.
+    /// Paths outside are blocked; commands get the environment but for [`withheld_by_default`].
     fn default() -> Self {
-        let withheld = ["TOOLWRIGHT_*", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"];
-        Self { path_guard: PathGuard::default(), withheld_env: withheld.map(str::to_owned).to_vec() }
+        Self { path_guard: PathGuard::default(), protected: Vec::new(), withheld_env: withheld_by_default() }
     }
 }
 
 /// The tools of `fs`, `shell` and `output`, in a fixed order.
 #[must_use]
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
-    let mut tools = fs::tools(options.path_guard);
+    let mut tools = fs::tools(options.path_guard, &options.protected);
     tools.push(Arc::new(shell::Bash::new(options.withheld_env.clone())));
     tools.push(Arc::new(output::Read));
     tools

@@ -15,7 +15,6 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::output::head_and_tail;
-use toolwright_core::pattern::glob_match;
 use toolwright_core::tool::Tool;
 
 use super::capture::Capture;
@@ -53,12 +52,8 @@ impl Bash {
 
     fn start(&self, arguments: &Arguments, context: &ToolContext) -> Result<SupervisedChild, ToolError> {
         let directory = context.resolve_path(arguments.cwd.as_deref().unwrap_or(""));
-        let withheld = std::env::vars_os().map(|(name, _)| name).filter(|name| {
-            let name = name.to_string_lossy();
-            self.withheld_env.iter().any(|pattern| glob_match(pattern, &name))
-        });
-        withheld
-            .fold(SupervisedCommand::new("bash"), SupervisedCommand::env_remove)
+        SupervisedCommand::new("bash")
+            .withhold(&self.withheld_env)
             .args(["-c", &arguments.command])
             .current_dir(directory)
             .output(Output::Merged)
@@ -100,12 +95,10 @@ impl Tool for Bash {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let started = Instant::now();
-        let wanted = started + Duration::from_millis(arguments.timeout_ms);
-        let limit = context.deadline.map_or(wanted, |deadline| wanted.min(deadline.into()));
+        let limit = Limit::of(&arguments, context);
         let mut child = self.start(&arguments, context)?;
         let mut printed = Printed::new(child.stdout.take(), context);
-        match printed.follow(&mut child, limit).await {
+        match printed.follow(&mut child, limit.end).await {
             Ok(exit) => {
                 printed.drain().await;
                 Ok(result(exit, printed.capture))
@@ -114,8 +107,26 @@ impl Tool for Bash {
                 // Its result does not matter: dropping the child kills what is left.
                 let _ = child.terminate(TERM_GRACE).await;
                 printed.drain().await;
-                Err(stop.into_error(limit - started, printed.capture))
+                Err(stop.into_error(limit.set, printed.capture))
             }
+        }
+    }
+}
+
+/// How long a command may run: what its caller asked for, or what the call has, whichever ends first.
+struct Limit {
+    end: Instant,
+    /// As it was set. By the time a command starts, less of the call's own limit is left.
+    set: Duration,
+}
+
+impl Limit {
+    fn of(arguments: &Arguments, context: &ToolContext) -> Self {
+        let started = Instant::now();
+        let wanted = Duration::from_millis(arguments.timeout_ms);
+        match context.deadline.map(Instant::from) {
+            Some(end) if end < started + wanted => Self { end, set: context.limit.unwrap_or(end - started) },
+            _ => Self { end: started + wanted, set: wanted },
         }
     }
 }
@@ -176,7 +187,7 @@ impl<'a> Printed<'a> {
     }
 
     /// Collects until the command has ended or must be stopped.
-    async fn follow(&mut self, child: &mut SupervisedChild, limit: Instant) -> Result<Exit, Stop> {
+    async fn follow(&mut self, child: &mut SupervisedChild, end: Instant) -> Result<Exit, Stop> {
         let mut report = interval_at(Instant::now() + REPORT_EVERY, REPORT_EVERY);
         report.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let context = self.context;
@@ -184,8 +195,12 @@ impl<'a> Printed<'a> {
             tokio::select! {
                 () = self.read_some(), if self.pipe.is_some() => {}
                 exit = child.wait() => return exit.map_err(Stop::Lost),
-                cause = context.cancel.cancelled() => return Err(Stop::Canceled(cause)),
-                () = sleep_until(limit) => return Err(Stop::TimedOut),
+                cause = context.cancel.cancelled() => return Err(match cause {
+                    // The executor's clock was first.
+                    CancelCause::Deadline => Stop::TimedOut,
+                    cause => Stop::Canceled(cause),
+                }),
+                () = sleep_until(end) => return Err(Stop::TimedOut),
                 _ = report.tick(), if !self.unreported.is_empty() => self.report(),
             }
         }

@@ -16,7 +16,8 @@ use super::explain::Failure;
 use super::handler::Handler;
 use super::http::{HttpPeer, header_map};
 use super::inbox::Inbox;
-use super::process::Process;
+use super::nesting::{self, DEPTH_VARIABLE};
+use super::process::{Process, with_last_words};
 use super::spec::{McpServerSpec, McpTransport};
 use super::stdio::{Noise, StdioTransport};
 use crate::net::{AddressPolicy, HttpClient, HttpOptions};
@@ -55,8 +56,14 @@ impl Connector {
     pub(super) async fn connect(&self, known: Option<Generation>) -> Result<Arc<Connection>, String> {
         match &self.spec.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
+                let depth = nesting::depth_of(command, args, env, cwd.as_deref())?;
                 let supervised = || {
-                    let supervised = SupervisedCommand::new(command).args(args).envs(env).stdin(Stdin::Piped);
+                    let supervised = SupervisedCommand::new(command)
+                        .args(args)
+                        .withhold(&self.spec.withheld_env)
+                        .envs(env)
+                        .envs([(DEPTH_VARIABLE, depth.to_string())])
+                        .stdin(Stdin::Piped);
                     cwd.iter().fold(supervised, SupervisedCommand::current_dir)
                 };
                 self.connect_process(supervised, known).await
@@ -96,7 +103,7 @@ impl Connector {
                 }
                 Failure::Silent(message) => match process.last_lines() {
                     lines if lines.is_empty() => message,
-                    lines => format!("{message}; its last words on standard error:\n{lines}"),
+                    lines => with_last_words(&message, &lines),
                 },
                 Failure::Broken(message) => {
                     drop(transport);

@@ -27,10 +27,12 @@ mod http;
 mod inbox;
 mod link;
 mod listing;
+mod nesting;
 mod process;
 mod provider;
 mod spec;
 mod stdio;
 
+pub use nesting::DEPTH_VARIABLE;
 pub use provider::McpProvider;
 pub use spec::{McpDeps, McpServerSpec, McpTransport};

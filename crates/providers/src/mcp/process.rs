@@ -68,7 +68,7 @@ impl Process {
         };
         match self.lines.text() {
             lines if lines.is_empty() => how,
-            lines => format!("{how}; its last words on standard error:\n{lines}"),
+            lines => with_last_words(&how, &lines),
         }
     }
 
@@ -89,6 +89,12 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// What happened, and on lines of their own what the server said before. The first line stands by itself:
+/// models get no more than that.
+pub(super) fn with_last_words(what: &str, lines: &str) -> String {
+    format!("{what}\nits last words on standard error:\n{lines}")
 }
 
 /// The last lines of a stream that is always drained.

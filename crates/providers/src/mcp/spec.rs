@@ -11,6 +11,8 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
+use crate::process::withheld_by_default;
+
 /// Bound on connecting, the start of the process included: `npx` may have to download first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bound on one message of a server.
@@ -29,6 +31,9 @@ pub struct McpServerSpec {
     pub tools_allowed: Vec<String>,
     /// Patterns over raw names, applied after `tools_allowed`.
     pub tools_denied: Vec<String>,
+    /// Environment variables that its process does not inherit, as `*` and `?` patterns; the transport's
+    /// `env` gives back what it is to have.
+    pub withheld_env: Vec<String>,
     /// Limit of each call, where the caller sets none; also of each page of a list, which otherwise has
     /// 30 seconds.
     pub request_timeout: Option<Duration>,
@@ -54,6 +59,7 @@ impl McpServerSpec {
             transport,
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),
+            withheld_env: withheld_by_default(),
             request_timeout: None,
             connect_timeout: CONNECT_TIMEOUT,
             queue: None,
@@ -84,7 +90,9 @@ pub enum McpTransport {
         command: String,
         /// Arguments.
         args: Vec<String>,
-        /// Variables set over the inherited ones; values may be secret.
+        /// Variables set over the inherited ones; values may be secret. [`DEPTH_VARIABLE`] cannot be set.
+        ///
+        /// [`DEPTH_VARIABLE`]: super::DEPTH_VARIABLE
         env: BTreeMap<String, String>,
         /// Working directory; `None` inherits ours.
         cwd: Option<PathBuf>,

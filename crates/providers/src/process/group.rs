@@ -31,6 +31,9 @@ impl Drop for Lifeline {
     }
 }
 
+/// There is no switch for this that all these systems have.
+pub(super) fn harden() {}
+
 /// Starts `command` as the leader of a process group.
 pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Lifeline)> {
     command.process_group(0);

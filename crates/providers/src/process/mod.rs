@@ -4,6 +4,7 @@
 //! leaves in the background ends when the command does), when the [`SupervisedChild`] is dropped, and, on
 //! Linux, when this process dies, even by SIGKILL; processes that called setsid(2) included.
 
+mod env;
 mod error;
 #[cfg(not(target_os = "linux"))]
 mod group;
@@ -22,14 +23,25 @@ use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 #[cfg(not(target_os = "linux"))]
-use group::{Lifeline, spawn as spawn_below};
+use group::{Lifeline, harden, spawn as spawn_below};
 #[cfg(target_os = "linux")]
-use watcher::{Lifeline, spawn as spawn_below};
+use watcher::{Lifeline, harden, spawn as spawn_below};
 
+pub use env::withheld_by_default;
 pub use error::SpawnError;
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.
 const KILL_BOUND: Duration = Duration::from_secs(8);
+
+/// Keeps other processes of the same user from reading this one's memory and environment, where keys and
+/// tokens are: without it `cat /proc/$PPID/environ` shows them to every command that a tool runs.
+///
+/// Holds for this process and its forks, not for the programs they execute; call it before the first
+/// child is started. It costs core dumps and debuggers: neither is possible any more, except for root,
+/// whom nothing is kept from. On systems other than Linux nothing happens.
+pub fn harden_self() {
+    harden();
+}
 
 /// What the command reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,6 +91,16 @@ impl SupervisedCommand {
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.command.args(args);
+        self
+    }
+
+    /// Takes the inherited variables away whose names match one of the patterns (see
+    /// [`withheld_by_default`]). Variables set after this stay.
+    #[must_use]
+    pub fn withhold(mut self, patterns: &[String]) -> Self {
+        env::matching(patterns).for_each(|name| {
+            self.command.env_remove(name);
+        });
         self
     }
 

@@ -44,6 +44,13 @@ impl Lifeline {
     }
 }
 
+/// Makes this process unreadable for others of its user (PR_SET_DUMPABLE): the kernel gives its files in
+/// `/proc` to root. What it reads there about itself stays readable to it.
+pub(super) fn harden() {
+    // SAFETY: a plain system call that sets one flag of this process.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+}
+
 /// Starts `command` below a watcher. The child's pid and exit status are the watcher's, which ends as the
 /// command did and after everything the command has started.
 pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Lifeline)> {
@@ -68,6 +75,9 @@ fn split(lifeline: RawFd) -> io::Result<()> {
         // No controlling terminal: a command must not prompt on the user's screen or get its Ctrl-C.
         libc::setsid();
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        // The watcher keeps a copy of the gateway's memory, keys included: the command must not read it,
+        // and it must not end up in a core dump. exec lifts this for the command itself.
+        harden();
 
         let (mut all, mut child_only, mut inherited) = (empty_set(), empty_set(), empty_set());
         libc::sigfillset(&mut all);
@@ -202,8 +212,6 @@ unsafe fn end_like(ended: Option<c_int>) -> ! {
         let signal = libc::WTERMSIG(status);
         let mut set = empty_set();
         libc::sigaddset(&mut set, signal);
-        // The command has dumped its core; this copy of the gateway must not.
-        libc::prctl(libc::PR_SET_DUMPABLE, 0);
         libc::signal(signal, libc::SIG_DFL);
         libc::kill(libc::getpid(), signal);
         libc::sigprocmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());

@@ -5,6 +5,7 @@ mod fs;
 mod mcp;
 mod net;
 mod process;
+mod protected;
 mod rest;
 mod shell;
 mod web;

@@ -192,6 +192,7 @@ const GATEWAY: &str = "TOOLWRIGHT_TEST_GATEWAY";
 #[tokio::test]
 async fn stand_in_for_a_gateway() {
     let Ok(seconds) = std::env::var(GATEWAY) else { return };
+    toolwright_providers::process::harden_self();
     let _child = start(&tree(&seconds));
     let _other = start(&format!("sleep {seconds}"));
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -210,6 +211,46 @@ async fn kill_dash_nine_of_the_gateway_leaves_nothing() {
     wait_for_count(&seconds, 3).await;
     gateway.kill().await.expect("killed with SIGKILL");
     wait_for_count(&seconds, 0).await;
+}
+
+#[tokio::test]
+async fn a_command_cannot_read_its_watcher() {
+    // Root may read everything: the gateway has to be somebody else.
+    let own = std::env::current_exe().expect("test binary");
+    let folder = tempfile::tempdir().expect("folder");
+    let mut gateway = if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("proc")) == 0 {
+        let copy = folder.path().join("gateway");
+        std::fs::copy(own, &copy).expect("copied");
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
+        let mut command = tokio::process::Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(copy);
+        command
+    } else {
+        tokio::process::Command::new(own)
+    };
+    let output = gateway
+        .args(["--exact", "process::gateway_with_a_secret", "--nocapture"])
+        .env(GATEWAY, "secret")
+        .current_dir("/")
+        .output()
+        .await
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn gateway_with_a_secret() {
+    if std::env::var(GATEWAY).as_deref() != Ok("secret") {
+        return;
+    }
+    let seconds = unique_sleep();
+    let script = format!("setsid sleep {seconds} & cat /proc/$PPID/environ || echo unreadable; cat /proc/$$/environ");
+    let mut child = bash(&script).env_remove(GATEWAY).spawn().expect("starts");
+    let text = read_all(&mut child).await;
+    assert!(text.starts_with("unreadable") && !text.contains(GATEWAY), "{text}");
+    assert!(text.contains("PATH="), "a command is as readable as any: {text}");
+    assert_eq!(child.wait().await.expect("waited").code, Some(0));
+    assert!(pids_with(&seconds).is_empty(), "the watcher still finds its children");
 }
 
 #[tokio::test]

@@ -62,6 +62,11 @@ impl Workspace {
     }
 
     pub(crate) fn with_guard(path_guard: PathGuard) -> Self {
+        Self::with(|_| BuiltinOptions { path_guard, ..BuiltinOptions::default() })
+    }
+
+    /// Options may name paths in the workspace, whose root they are given.
+    pub(crate) fn with(options: impl FnOnce(&Path) -> BuiltinOptions) -> Self {
         let outer = tempfile::tempdir().expect("folder");
         let root = outer.path().join("ws");
         std::fs::create_dir(&root).expect("root");
@@ -74,11 +79,12 @@ impl Workspace {
             session: Arc::new(session),
             cancel: Cancel::new(),
             deadline: None,
+            limit: None,
             partials: reports.clone(),
             traceparent: None,
             services: Arc::new(services),
         };
-        let tools = tools(&BuiltinOptions { path_guard, ..BuiltinOptions::default() });
+        let tools = tools(&options(&context.session.root));
         Self { outer, context, reports, tools }
     }
 

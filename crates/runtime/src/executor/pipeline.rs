@@ -313,6 +313,7 @@ impl Executor {
             session: Arc::clone(&run.session),
             cancel: cancel.clone(),
             deadline: Instant::now().checked_add(limit),
+            limit: Some(limit),
             partials,
             traceparent: run.traceparent.clone(),
             services: Arc::clone(&self.options.services),

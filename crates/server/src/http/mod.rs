@@ -1,7 +1,7 @@
 //! The HTTP listener: address, guards and limits around what is served.
 
+mod connections;
 mod guard;
-mod listener;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub use guard::Token;
 
 use crate::Gateway;
 use crate::mcp::http::{Endpoint, provider, whole};
+use connections::Bounds;
 use guard::Guard;
-use listener::BoundedListener;
 
 /// How often idle sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -42,11 +42,16 @@ pub struct HttpOptions {
     pub allowed_hosts: Vec<String>,
     /// Origins (`https://host[:port]`) of web pages that may call, besides the server's own.
     pub allowed_origins: Vec<String>,
-    /// Connections at once; more wait.
+    /// Connections at once. A further one closes the longest idle; where none is idle it is answered 503.
     pub max_connections: usize,
+    /// A connection that has not sent its first request within this time is closed.
+    pub first_request: Duration,
+    /// A connection that has been idle between two requests for this time is closed.
+    pub connection_idle: Duration,
     /// Requests at once; more are answered 503.
     pub max_requests: usize,
-    /// Sessions at once, and streams that wait for changes; more are answered 503.
+    /// Sessions at once, and streams that wait for changes. A further session ends the longest idle; where
+    /// none is idle, and for a further stream, the answer is 503.
     pub max_sessions: usize,
     /// Sessions unused for so long are ended.
     pub session_idle: Duration,
@@ -64,7 +69,9 @@ impl HttpOptions {
             principal: Principal::owner(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
-            max_connections: 1024,
+            max_connections: 512,
+            first_request: Duration::from_secs(10),
+            connection_idle: Duration::from_secs(120),
             max_requests: 512,
             max_sessions: 1024,
             session_idle: Duration::from_secs(3600),
@@ -120,7 +127,8 @@ pub async fn serve_http(
     let listener = TcpListener::bind(options.addr).await.map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
     let guard = Arc::new(Guard::new(&options, addr));
-    let listener = BoundedListener::new(listener, options.max_connections);
+    let bounds =
+        Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(whole))
@@ -128,10 +136,7 @@ pub async fn serve_http(
         .with_state(Arc::clone(&endpoint))
         .route("/health", get(|| async { "ok" }))
         .layer(from_fn_with_state(guard, guard::check));
-    let stopping = shutdown.clone();
-    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
-        stopping.cancelled().await;
-    });
+    let server = connections::serve(listener, app, bounds, shutdown.clone());
     let serving = async move {
         let drained = async {
             shutdown.cancelled().await;
@@ -145,13 +150,11 @@ pub async fn serve_http(
             }
         };
         tokio::select! {
-            ended = server => {
-                gateway.drain().await;
-                ended
-            }
-            () = drained => Ok(()),
-            () = sweep => Ok(()),
+            () = server => gateway.drain().await,
+            () = drained => {}
+            () = sweep => {}
         }
+        Ok(())
     };
     Ok(HttpServer { addr, serving: serving.boxed() })
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod connections;
 mod guards;
 mod http;
 mod legacy;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use toolwright::core::Event;
 use toolwright::core::event::Partial;
 use toolwright::core::session::CallId;
 
-use super::screen::{BAD, DIM, GOOD, WARN, harmless, one_line, say, size, stdout, styled};
+use super::screen::{BAD, DIM, GOOD, Screen, WARN, one_line, prose, say, size, stdout, styled};
 
 /// Characters of arguments and messages on a line.
 const WIDTH: usize = 160;
@@ -51,16 +51,22 @@ pub(crate) enum Shown {
 
 impl Account {
     /// Begins. `screen` is held while a line is written.
-    pub(crate) fn begin(mut events: Receiver<Event>, text: Text, screen: Arc<Mutex<()>>) -> Self {
+    pub(crate) fn begin(mut events: Receiver<Event>, text: Text, screen: Arc<Screen>) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
-            let mut writer = Writer { text, mid_line: false, progress: HashMap::new(), shown: Shown::Whole };
+            let mut writer = Writer {
+                text,
+                screen: Arc::clone(&screen),
+                mid_line: false,
+                progress: HashMap::new(),
+                shown: Shown::Whole,
+            };
             loop {
                 let event = tokio::select! {
                     event = events.recv() => event,
                     _ = &mut stopped => break,
                 };
-                let _screen = screen.lock().await;
+                let _screen = screen.hold().await;
                 match event {
                     Ok(event) => writer.show(event),
                     Err(RecvError::Lagged(missed)) => writer.missed(missed),
@@ -89,6 +95,7 @@ impl Account {
 
 struct Writer {
     text: Text,
+    screen: Arc<Screen>,
     mid_line: bool,
     /// What each call last reported, so that equal reports are shown once.
     progress: HashMap<CallId, String>,
@@ -100,15 +107,16 @@ impl Writer {
         match event {
             Event::ModelText { text } => self.model_text(&text),
             Event::ToolStarted { tool, arguments, .. } => {
+                let name = self.screen.name(&tool);
                 self.line(format_args!(
-                    "{} {} {}",
+                    "{} {name} {}",
                     styled(DIM, "→"),
-                    tool.without_version(),
                     styled(DIM, one_line(&arguments.to_string(), WIDTH))
                 ));
             }
             Event::ToolWait { tool, queue, .. } => {
-                self.line(styled(DIM, format_args!("  {} waits for {queue}", tool.without_version())))
+                let name = self.screen.name(&tool);
+                self.line(styled(DIM, format_args!("  {name} waits for {queue}")))
             }
             Event::ToolPartial { call, tool, partial } => {
                 let report = match partial {
@@ -120,13 +128,14 @@ impl Writer {
                 };
                 let report = one_line(report.trim(), WIDTH);
                 if !report.is_empty() && self.progress.get(&call) != Some(&report) {
-                    self.line(styled(DIM, format_args!("  {}: {report}", tool.without_version())));
+                    let name = self.screen.name(&tool);
+                    self.line(styled(DIM, format_args!("  {name}: {report}")));
                     self.progress.insert(call, report);
                 }
             }
             Event::ToolFinished { call, tool, ok, error, message, latency_ms, characters_out, .. } => {
                 self.progress.remove(&call);
-                let name = tool.as_ref().map_or_else(|| call.to_string(), |tool| tool.without_version().to_owned());
+                let name = tool.as_ref().map_or_else(|| call.to_string(), |tool| self.screen.name(tool));
                 if ok {
                     self.line(format_args!(
                         "{} {name} {}",
@@ -166,7 +175,7 @@ impl Writer {
         if self.text == Text::Held || text.is_empty() {
             return;
         }
-        let text = harmless(text);
+        let text = prose(text);
         let mut out = stdout();
         // Whoever read the output has gone: the run goes on, for its effects and its transcript.
         let _ = write!(out, "{text}");

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
 use toolwright::House;
 use toolwright::agent::{BASE_PROMPT, Driver, Limits, RunOptions, RunSpec, Transcript};
 use toolwright::core::approval::NoApprover;
@@ -14,19 +13,18 @@ use super::args::Agent;
 use super::config::variable;
 use super::console::Console;
 use super::exit::Failure;
-use super::screen::is_interactive;
+use super::screen::{Screen, is_interactive};
 use super::transcript::TranscriptFile;
 
 /// A person who can be asked, or the lack of one.
 pub(crate) struct Desk {
     pub(crate) console: Arc<Console>,
-    /// Held by whoever writes to the screen.
-    pub(crate) screen: Arc<Mutex<()>>,
+    pub(crate) screen: Arc<Screen>,
 }
 
 impl Desk {
-    pub(crate) fn new() -> Self {
-        Self { console: Arc::default(), screen: Arc::default() }
+    pub(crate) fn new(house: &House) -> Self {
+        Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(house.catalogue()))) }
     }
 
     fn approver(&self) -> Arc<dyn Approver> {

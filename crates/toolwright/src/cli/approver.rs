@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::Mutex;
 use toolwright::core::approval::AlwaysCovers;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver};
 
 use super::console::Console;
-use super::screen::{BOLD, WARN, harmless, say, styled};
+use super::screen::{BOLD, Screen, WARN, harmless, say, styled};
 use super::tools::words;
 
 /// Characters of arguments that are shown; nobody reads more before an answer.
@@ -17,12 +16,11 @@ const MAX_SHOWN: usize = 8000;
 /// Asks yes, no or always. One question at a time; while it stands, the account of the run waits.
 pub(crate) struct TerminalApprover {
     console: Arc<Console>,
-    /// Held by whoever writes to the screen.
-    screen: Arc<Mutex<()>>,
+    screen: Arc<Screen>,
 }
 
 impl TerminalApprover {
-    pub(crate) fn new(console: Arc<Console>, screen: Arc<Mutex<()>>) -> Self {
+    pub(crate) fn new(console: Arc<Console>, screen: Arc<Screen>) -> Self {
         Self { console, screen }
     }
 }
@@ -30,11 +28,11 @@ impl TerminalApprover {
 #[async_trait]
 impl Approver for TerminalApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        let _screen = self.screen.lock().await;
+        let _screen = self.screen.hold().await;
         let arguments = harmless(&format!("{:#}", request.arguments));
         let shown: String = arguments.chars().take(MAX_SHOWN).collect();
         let cut = arguments.chars().count() - shown.chars().count();
-        say(format_args!("\n{} {}", styled(WARN, "May this run?"), styled(BOLD, &request.tool)));
+        say(format_args!("\n{} {}", styled(WARN, "May this run?"), styled(BOLD, self.screen.name(&request.tool))));
         say(format_args!("  it {}; asked because {}", words(request.effects), harmless(&request.reason)));
         for line in shown.lines() {
             say(format_args!("  {line}"));

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolwright::core::Profile;
@@ -125,10 +126,10 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_time: Option<std::time::Duration>,
     /// Input and output tokens of one task together.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
     /// Tokens the model takes in; older results give way to what is new.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) window: Option<usize>,
     /// Replaces the opening of the system prompt.
     #[arg(long, value_name = "TEXT")]
@@ -143,8 +144,13 @@ pub(crate) struct Run {
     /// The task; `-` reads it from standard input.
     #[arg(required_unless_present = "resume")]
     pub(crate) task: Option<String>,
-    /// Goes on with a run that was interrupted; its id was printed when it began.
-    #[arg(long, value_name = "ID", conflicts_with = "task")]
+    /// Goes on with a run that was interrupted, with its model, system prompt and limits; its id was
+    /// printed when it began.
+    #[arg(
+        long,
+        value_name = "ID",
+        conflicts_with_all = ["task", "model", "system", "max_turns", "max_calls", "max_time", "max_tokens"]
+    )]
     pub(crate) resume: Option<String>,
     #[command(flatten)]
     pub(crate) agent: Agent,
@@ -182,7 +188,7 @@ pub(crate) enum Tools {
         /// The words.
         query: String,
         /// Hits at most.
-        #[arg(long, default_value_t = 10, value_name = "N")]
+        #[arg(long, default_value_t = 10, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
         limit: usize,
         #[command(flatten)]
         filter: Filter,
@@ -290,5 +296,9 @@ impl ValueEnum for SourceName {
 }
 
 fn duration(text: &str) -> Result<std::time::Duration, String> {
-    toolwright::core::duration::parse(text).map_err(|error| error.to_string())
+    match toolwright::core::duration::parse(text) {
+        Ok(duration) if duration.is_zero() => Err("that leaves no time at all; give more, like 30s".into()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
 }

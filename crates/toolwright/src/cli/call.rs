@@ -1,11 +1,8 @@
 //! `call`: one tool, once.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright::core::approval::NoApprover;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
-use toolwright::runtime::RunContext;
 
 use super::args::{Call, Global};
 use super::exit::{Done, Exit, Failure};
@@ -15,6 +12,8 @@ use super::{arguments, config, open};
 
 /// How long the provider of the tool may take to answer with its list.
 const LIST_WAIT: Duration = Duration::from_secs(60);
+/// Characters by which a message is known again.
+const TELLING: usize = 80;
 
 pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let house = open(global, config::usable(global)?).await?;
@@ -22,24 +21,12 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     watch(cancel.clone(), First::Cancels);
     tokio::select! {
         () = house.list_for(&call.tool, LIST_WAIT) => {}
-        _ = cancel.cancelled() => return Ok(Exit::Cancelled),
+        _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
     let snapshot = house.catalogue().snapshot();
     let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
-    let settings = house.config();
-    let run = RunContext {
-        session: house.session(format!("call-{}", uuid::Uuid::new_v4())),
-        cancel,
-        policy: Arc::new(settings.policy(Some(Profile::Owner), Profile::Owner)),
-        approver: Arc::new(NoApprover { remedy: "nobody is there to approve it".into() }),
-        partials: None,
-        timeout: call.timeout,
-        traceparent: None,
-        journal: None,
-    };
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
-    let outcome = house.executor().run_calls(vec![written], &snapshot, &run).await.pop();
-    let outcome = outcome.ok_or_else(|| Failure::failed("the executor gave no outcome"))?;
+    let outcome = house.call_within(written, Profile::Owner, cancel, call.timeout).await;
     house.shut_down().await;
     if global.json {
         print_json(&outcome.to_json())?;
@@ -55,9 +42,21 @@ fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {
         return print_text(&text);
     };
     // Where the tool itself had something to say, that is its output; else there is only the error.
-    if text != error.for_model() {
+    let spoke = text != error.for_model();
+    if spoke {
         print_text(&text)?;
     }
-    say(format_args!("{} {}", styled(BAD, format_args!("{}:", error.kind())), harmless(error.message())));
+    if spoke && repeats(&text, error.message()) {
+        say(styled(BAD, error.kind()));
+    } else {
+        say(format_args!("{} {}", styled(BAD, format_args!("{}:", error.kind())), harmless(error.message())));
+    }
     Ok(())
+}
+
+/// Whether the message says what the output has said. A long one is cut in the middle, so its beginning
+/// decides.
+fn repeats(output: &str, message: &str) -> bool {
+    let end = message.char_indices().nth(TELLING).map_or(message.len(), |(at, _)| at);
+    output.contains(&message[..end])
 }

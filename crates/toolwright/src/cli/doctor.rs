@@ -1,9 +1,12 @@
 //! `doctor`: what is wrong, and how to mend it.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use toolwright::House;
 use toolwright::config::{Config, Problem, Severity};
 use toolwright::core::Snapshot;
@@ -19,6 +22,10 @@ const CLIENT_LIMIT: usize = 60;
 const SERVER_NAME: &str = "toolwright";
 /// A start that people notice.
 const SLOW: Duration = Duration::from_secs(5);
+/// How long whoever has the port of `serve` may take to say that it is a Toolwright.
+const HEALTH_WAIT: Duration = Duration::from_millis(300);
+/// Bytes of its answer that are read.
+const MAX_HEALTH: u64 = 4096;
 
 /// What a probe of one provider found.
 struct Probe {
@@ -40,7 +47,8 @@ pub(crate) async fn command(global: &Global) -> Done {
     let snapshot = house.catalogue().snapshot();
     house.shut_down().await;
     let settings = house.config();
-    let findings = findings(&settings, &snapshot);
+    let mut findings = findings(&settings, &snapshot);
+    findings.extend(taken_port(&settings.written.server.http).await);
     report(global, &settings, &problems, &probes, &findings)
 }
 
@@ -93,15 +101,35 @@ fn findings(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
             CLIENT_LIMIT - SERVER_NAME.len()
         ));
     }
-    if let Err(error) = std::net::TcpListener::bind(&settings.written.server.http)
-        && error.kind() == std::io::ErrorKind::AddrInUse
-    {
-        all.push(format!(
-            "{} is taken: `serve` would need --http with another port, unless that is a toolwright that runs",
-            settings.written.server.http
-        ));
-    }
     all
+}
+
+/// The finding that another program has the port of `serve`. A Toolwright that runs there is none.
+async fn taken_port(http: &str) -> Option<String> {
+    let error = std::net::TcpListener::bind(http).err()?;
+    if error.kind() != std::io::ErrorKind::AddrInUse || answers_health(http.parse().ok()?).await {
+        return None;
+    }
+    Some(format!("{http} is taken by another program: set server.http, or start `serve` with --http 127.0.0.1:PORT"))
+}
+
+/// Whether a Toolwright listens there.
+async fn answers_health(mut address: SocketAddr) -> bool {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.take(MAX_HEALTH).read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = tokio::time::timeout(HEALTH_WAIT, ask).await;
+    answer.is_ok_and(|answer| {
+        answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"))
+    })
 }
 
 fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], findings: &[String]) -> Done {

@@ -1,15 +1,18 @@
 //! `init`, `add`, `remove`, `import`: edits of the configuration file.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use toolwright::config::edit::{EditError, add_servers, remove_server, write_atomically};
+use toolwright::config::typed::ServerSection;
 use toolwright::config::{Layer, masked};
+use toolwright::import::is_toolwright;
 
 use super::args::{Add, Global, Import};
 use super::config::{read, variable};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{WARN, harmless, print_json, say, styled};
+use super::screen::{WARN, harmless, has_unseen, one_line, print_json, say, styled};
 
 /// What `init` writes.
 const STARTER: &str = "\
@@ -82,6 +85,7 @@ pub(crate) fn init(global: &Global) -> Done {
 
 pub(crate) fn add(global: &Global, add: &Add) -> Done {
     let path = target(global)?;
+    check_name(&add.name)?;
     let entry = entry_of(add)?;
     let text = add_servers(&text_of(&path)?, &[(add.name.clone(), entry)]).map_err(at(&path))?;
     write(&path, &text)?;
@@ -97,14 +101,37 @@ pub(crate) fn add(global: &Global, add: &Add) -> Done {
     done(global, &path, "added", &[&add.name])
 }
 
+fn check_name(name: &str) -> Result<(), Failure> {
+    if name.trim().is_empty() || name.trim() != name || has_unseen(name) {
+        return Err(Failure::usage(format!(
+            "`{}` is no name for a server: give letters, digits, - or _, like `toolwright add git -- uvx mcp-server-git`",
+            one_line(name, 40)
+        )));
+    }
+    Ok(())
+}
+
+/// An address with variables in it is looked at when they are filled in.
+fn check_url(url: &str) -> Result<(), Failure> {
+    let is_http = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    if url.contains("${") || url::Url::parse(url).is_ok_and(is_http) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "`{}` is not the address of a server: write it like https://host/mcp",
+        one_line(url, 100)
+    )))
+}
+
 fn entry_of(add: &Add) -> Result<Value, Failure> {
     let mut entry = Map::new();
     if let Some(url) = &add.url {
+        check_url(url)?;
         entry.insert("url".into(), json!(url));
         put_pairs(&mut entry, "headers", &add.header, ':')?;
         return Ok(entry.into());
     }
-    let Some((command, args)) = add.command.split_first() else {
+    let Some((command, args)) = add.command.split_first().filter(|(command, _)| !command.trim().is_empty()) else {
         return Err(Failure::usage("give the server's command after `--`, or its address with --url"));
     };
     entry.insert("command".into(), json!(command));
@@ -122,7 +149,7 @@ fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &[String], separa
     let mut map = Map::new();
     for pair in pairs {
         let Some((name, value)) = pair.split_once(separator).filter(|(name, _)| !name.trim().is_empty()) else {
-            return Err(Failure::usage(format!("`{}` is not NAME{separator}VALUE", super::screen::one_line(pair, 20))));
+            return Err(Failure::usage(format!("`{}` is not NAME{separator}VALUE", one_line(pair, 20))));
         };
         map.insert(name.trim().to_owned(), json!(value.trim()));
     }
@@ -156,6 +183,13 @@ pub(crate) fn remove(global: &Global, name: &str) -> Done {
     Err(Failure::usage(format!("there is no server called `{name}`; {places}")))
 }
 
+/// Where a Toolwright of this configuration listens, and where one without any does.
+fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
+    let configured = read(global)?.written.server.http;
+    let http = [configured, ServerSection::default().http];
+    Ok(http.iter().filter_map(|address| address.parse().ok()).collect())
+}
+
 pub(crate) fn import(global: &Global, import: &Import) -> Done {
     let (cwd, source) = (cwd()?, import.source.0);
     let file = match &import.file {
@@ -167,7 +201,12 @@ pub(crate) fn import(global: &Global, import: &Import) -> Done {
     let text = text_of(&path)?;
     let mut notes = imported.notes;
     let mut fresh = Vec::new();
+    let addresses = own_addresses(global)?;
     for (name, entry) in imported.servers {
+        if is_toolwright(&entry, &addresses, &variable) {
+            notes.push(format!("{name}: left out: it is Toolwright itself"));
+            continue;
+        }
         match add_servers(&text, &[(name.clone(), entry.clone())]) {
             Ok(_) => fresh.push((name, entry)),
             Err(EditError::Exists(_)) => {
@@ -188,7 +227,7 @@ pub(crate) fn import(global: &Global, import: &Import) -> Done {
     }
     let verb = if import.dry_run { "would add" } else { "added" };
     for (name, entry) in &shown {
-        say(format_args!("{verb} {name}: {entry}"));
+        say(harmless(&format!("{verb} {name}: {entry}")));
     }
     for note in &notes {
         say(styled(WARN, format_args!("note: {}", harmless(note))));

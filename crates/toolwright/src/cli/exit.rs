@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use serde_json::{Value, json};
 use toolwright::core::ErrorKind;
 
 /// The documented exit codes.
@@ -33,6 +34,18 @@ impl Exit {
             Self::Cancelled => 130,
         }
     }
+
+    /// The kind of a failure in JSON, where a tool's own error gives none.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::NoTool => ErrorKind::UnknownTool.as_str(),
+            Self::Denied => ErrorKind::Denied.as_str(),
+            Self::Cancelled => ErrorKind::Canceled.as_str(),
+        }
+    }
 }
 
 impl From<ErrorKind> for Exit {
@@ -62,6 +75,16 @@ impl Failure {
     /// Bad usage or configuration.
     pub(crate) fn usage(message: impl Display) -> Self {
         Self { exit: Exit::Usage, message: message.to_string() }
+    }
+
+    /// Cancelled before there was anything to show.
+    pub(crate) fn cancelled() -> Self {
+        Self { exit: Exit::Cancelled, message: "cancelled".into() }
+    }
+
+    /// What `--json` prints: `{"error": {"kind", "message"}}`.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({"error": {"kind": self.exit.kind(), "message": self.message}})
     }
 
     /// Something failed.

@@ -9,7 +9,8 @@ use super::screen::redacted;
 /// Starts logging. `RUST_LOG` beats `-v`.
 pub(crate) fn start(verbose: u8) {
     let default = match verbose {
-        0 => "error",
+        // What the MCP library complains of is told in our own words.
+        0 => "error,rmcp=off",
         1 => {
             "warn,toolwright=info,toolwright_core=info,toolwright_runtime=info,toolwright_providers=info,toolwright_server=info,toolwright_agent=info,toolwright_models=info"
         }

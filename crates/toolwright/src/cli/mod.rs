@@ -25,7 +25,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use serde_json::json;
 use toolwright::House;
 use toolwright::config::{Config, LoadOptions};
 use toolwright::house::HouseError;
@@ -36,7 +38,10 @@ use screen::{BAD, say, styled};
 
 /// Parses the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_a_command(&error),
+    };
     logging::start(cli.global.verbose);
     let done = match &cli.command {
         Command::Init => edit::init(&cli.global),
@@ -53,6 +58,10 @@ pub(crate) fn main() -> ExitCode {
     };
     let exit = done.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
+            if cli.global.json {
+                // The exit code tells a program whose standard output is gone.
+                let _ = screen::print_json(&failure.to_json());
+            }
             say(format_args!("{} {}", styled(BAD, "toolwright:"), failure.message));
         }
         failure.exit
@@ -60,8 +69,33 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::from(exit.code())
 }
 
+/// Help, the version, or a command line that is none.
+fn not_a_command(error: &clap::Error) -> ExitCode {
+    let json = std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
+    let version = error.kind() == ErrorKind::DisplayVersion;
+    let document = match error.exit_code() {
+        0 if version => Some(json!({"name": "toolwright", "version": env!("CARGO_PKG_VERSION")})),
+        0 => None,
+        _ => Some(Failure::usage(error.to_string().trim()).to_json()),
+    };
+    // Output that nobody reads is nobody's loss, and the exit code stands.
+    match document.filter(|_| json) {
+        Some(document) => {
+            let _ = screen::print_json(&document);
+            if error.use_stderr() {
+                let _ = error.print();
+            }
+        }
+        None => {
+            let _ = error.print();
+        }
+    }
+    ExitCode::from(if error.exit_code() == 0 { Exit::Ok } else { Exit::Usage }.code())
+}
+
 /// The commands that need the house.
 fn in_runtime(cli: &Cli) -> Done {
+    toolwright::providers::process::harden_self();
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 8);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)

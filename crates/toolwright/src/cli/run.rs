@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::time::Duration;
 
-use toolwright::agent::{RunReport, RunState, Status};
+use toolwright::agent::{DriverError, RunReport, RunState, Status};
 use toolwright::core::Cancel;
 use toolwright::core::model::Message;
 
@@ -11,7 +11,7 @@ use super::account::{Account, Shown, Text};
 use super::agent::{Desk, driver, model, options, profile, spec};
 use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, DIM, harmless, print_json, print_text, say, styled};
+use super::screen::{BAD, DIM, harmless, print_json, print_text, prose, say, styled};
 use super::signals::{First, watch};
 use super::{config, open, say_failures};
 
@@ -28,25 +28,27 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
-    let desk = Desk::new();
+    let desk = Desk::new(&house);
     let options = options(&run.agent, &house, &desk, &id, profile, cancel.clone())?;
     let driver = driver(&house);
     let chosen = if task.is_some() { Some(model(&run.agent, &house).await?) } else { None };
     tokio::select! {
         () = house.list_all(LIST_WAIT) => {}
-        _ = cancel.cancelled() => return Ok(Exit::Cancelled),
+        _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
     say_failures(&house);
     let mut state = match (task, chosen) {
         (Some(task), Some(model)) => {
             RunState::new(spec(&run.agent, model, &driver, &options), vec![Message::user(task)])
         }
-        _ => driver.load(&options).await.map_err(Failure::usage)?,
+        _ => driver.load(&options).await.map_err(not_loaded)?,
     };
-    say(styled(
-        DIM,
-        format_args!("{} with {}; after an interruption: toolwright run --resume {id}", id, state.spec().model),
-    ));
+    if state.is_over() {
+        say(styled(DIM, format_args!("{id} has ended; this is its report")));
+    } else {
+        let model = &state.spec().model;
+        say(styled(DIM, format_args!("{id} with {model}; after an interruption: toolwright run --resume {id}")));
+    }
     let text = Text::for_output(global.json);
     let account = Account::begin(house.events().subscribe(), text, desk.screen);
     let report = driver.run(&mut state, &options).await;
@@ -55,6 +57,13 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let report = report.map_err(Failure::failed)?;
     print(global, &report, text, shown)?;
     Ok(exit(report.status))
+}
+
+fn not_loaded(error: DriverError) -> Failure {
+    match error {
+        DriverError::NotFound(_) => Failure::usage(error),
+        _ => Failure::failed(error),
+    }
 }
 
 fn read_task(task: &str) -> Result<String, Failure> {
@@ -77,7 +86,7 @@ fn print(global: &Global, report: &RunReport, text: Text, shown: Shown) -> Resul
     }
     // What was streamed whole is on the screen already.
     if text == Text::Held || shown == Shown::Gaps || report.status != Status::Success {
-        print_text(&harmless(&report.answer))?;
+        print_text(&prose(&report.answer))?;
     }
     summary(report);
     Ok(())

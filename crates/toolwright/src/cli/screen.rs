@@ -6,8 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 use toolwright::core::Redactor as _;
-use toolwright::runtime::SecretRedactor;
+use toolwright::core::name::{ToolId, wire_candidate};
+use toolwright::runtime::{Catalogue, SecretRedactor};
 
 /// The redactor of the house, once there is one: the boundary that all output of the program passes.
 static REDACTOR: OnceLock<Arc<SecretRedactor>> = OnceLock::new();
@@ -17,6 +19,31 @@ pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
+
+/// The screen of a run: one writes to it at a time, and tools have the names that commands take.
+pub(crate) struct Screen {
+    turn: Mutex<()>,
+    catalogue: Arc<Catalogue>,
+}
+
+impl Screen {
+    pub(crate) fn new(catalogue: Arc<Catalogue>) -> Self {
+        Self { turn: Mutex::default(), catalogue }
+    }
+
+    /// Held by whoever writes.
+    pub(crate) async fn hold(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// The tool's wire name; as it would be, for a tool that is gone.
+    pub(crate) fn name(&self, tool: &ToolId) -> String {
+        match self.catalogue.snapshot().get(tool.as_str()) {
+            Some(entry) => entry.wire_name.clone(),
+            None => wire_candidate(tool.namespace(), tool.name()),
+        }
+    }
+}
 
 /// From now on, what this redactor knows is not printed.
 pub(crate) fn redact_with(redactor: &Arc<SecretRedactor>) {
@@ -62,19 +89,65 @@ pub(crate) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// The text on one line, at most `max` characters; control characters, which could move a terminal's
-/// cursor, become spaces.
+/// The text on one line, at most `max` characters of it; otherwise as [`harmless`].
 pub(crate) fn one_line(text: &str, max: usize) -> String {
-    let mut out: String = text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let spaced = |c: char| if matches!(c, '\n' | '\t' | '\r' | '\u{1b}') { ' ' } else { c };
+    let mut out = harmless(&text.chars().take(max).map(spaced).collect::<String>());
     if text.chars().nth(max).is_some() {
         out.push('…');
     }
     out
 }
 
-/// The text with control characters, other than line feeds and tabs, taken out.
+/// The text as it can be shown without deceiving: what would move a terminal's cursor, turn the
+/// direction of writing or not be seen is written as `\u{…}`. Line feeds and tabs stay; carriage returns
+/// and the escapes of colours go.
 pub(crate) fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    for c in text.chars() {
+        match c {
+            '\r' | '\u{1b}' => {}
+            '\n' | '\t' => out.push(c),
+            _ if is_unseen(c) && !(is_joiner(c) && !before.is_ascii() && !is_unseen(before)) => {
+                out.extend(c.escape_unicode());
+            }
+            _ => out.push(c),
+        }
+        if !is_joiner(c) {
+            before = c;
+        }
+    }
+    out
+}
+
+/// What a model wrote, for whoever reads it or its next program: every character as it is but for control
+/// characters other than line feeds and tabs. Pieces of a stream come out as the whole does.
+pub(crate) fn prose(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Whether anything in the text is not seen when it is shown as it is.
+pub(crate) fn has_unseen(text: &str) -> bool {
+    text.chars().any(is_unseen)
+}
+
+/// Control characters, and those of Unicode that are not seen themselves: they join, hide, turn the
+/// direction of writing or choose a variant.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Joiners and variants belong to the spelling of many scripts and to emoji, after a letter that is not
+/// ASCII; elsewhere they only hide.
+fn is_joiner(c: char) -> bool {
+    matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
 /// Bytes as people read them.
@@ -98,6 +171,14 @@ mod tests {
     fn text_is_made_harmless() {
         assert_eq!(one_line("a\nb\u{1b}[2J", 4), "a b …");
         assert_eq!(harmless("a\n\u{1b}[2Jb\r"), "a\n[2Jb");
+        assert_eq!(harmless("rm \u{202e}cod/\u{200b}x\u{7f}\u{e0041}"), "rm \\u{202e}cod/\\u{200b}x\\u{7f}\\u{e0041}");
+        assert_eq!(one_line("a\u{2066}b\u{ad}", 9), "a\\u{2066}b\\u{ad}");
+        // Persian and emoji keep their joiners; after ASCII the same character hides.
+        for kept in ["می\u{200c}خواهم", "👩\u{200d}🚀", "❤\u{fe0f}\u{200d}🔥"] {
+            assert_eq!(harmless(kept), kept);
+        }
+        assert_eq!(prose("\u{fe0f}\u{200f}x\u{1b}[2J\n"), "\u{fe0f}\u{200f}x[2J\n");
+        assert_eq!(harmless("a\u{200d}b"), "a\\u{200d}b");
         assert_eq!((size(7), size(2048), size(5 << 20)), ("7 B".into(), "2.0 kB".into(), "5.0 MB".into()));
     }
 }

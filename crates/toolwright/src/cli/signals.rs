@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM.
 
+use tokio::task::AbortHandle;
 use toolwright::core::{Cancel, CancelCause};
 
 use super::exit::Exit;
@@ -14,23 +15,24 @@ pub(crate) enum First {
     ShutsDown,
 }
 
-/// Cancels `cancel` at the first signal. Children of a process that is ended at once are ended by
-/// their watchers.
-pub(crate) fn watch(cancel: Cancel, first: First) {
-    tokio::spawn(async move {
-        let cause = next().await;
+/// Cancels `cancel` at the first signal, until the watch is aborted. Children of a process that is
+/// ended at once are ended by their watchers.
+pub(crate) fn watch(cancel: Cancel, first: First) -> AbortHandle {
+    let watch = tokio::spawn(async move {
+        let cause = next_signal().await;
         let cause = if first == First::ShutsDown { CancelCause::Shutdown } else { cause };
         cancel.cancel(cause);
         if first == First::Cancels {
             say("cancelling; once more to stop at once");
         }
-        next().await;
+        next_signal().await;
         std::process::exit(i32::from(Exit::Cancelled.code()));
     });
+    watch.abort_handle()
 }
 
 /// Waits for the next signal.
-async fn next() -> CancelCause {
+pub(crate) async fn next_signal() -> CancelCause {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

@@ -67,14 +67,19 @@ impl Walk<'_> {
                     let remedy = hint.unwrap_or_else(|| format!("choose one of {}", choices.join(", ")));
                     self.report(&node.at, format!("`{text}` is not one of {}", choices.join(", ")), remedy);
                 }
-                if schema.get("format").and_then(Value::as_str) == Some("duration")
-                    && let Err(error) = toolwright_core::duration::parse(text)
-                {
-                    self.report(
-                        &node.at,
-                        format!("`{}` is not a duration", error.0),
-                        "write a number with ms, s, m, h, d or w, like 30s",
-                    );
+                if schema.get("format").and_then(Value::as_str) == Some("duration") {
+                    match toolwright_core::duration::parse(text) {
+                        Ok(duration) if duration.is_zero() => {
+                            let remedy = "write more, like 30s, or leave the key out for its default";
+                            self.report(&node.at, format!("`{text}` leaves no time at all"), remedy);
+                        }
+                        Ok(_) => {}
+                        Err(error) => self.report(
+                            &node.at,
+                            format!("`{}` is not a duration", error.0),
+                            "write a number with ms, s, m, h, d or w, like 30s",
+                        ),
+                    }
                 }
             }
             Data::Number(number, written) => {
@@ -129,7 +134,8 @@ impl Walk<'_> {
             keep && !broken
         });
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-        for key in required.filter(|key| !members.iter().any(|member| member.key == *key)) {
+        // One that is there and broken has been told of.
+        for key in required.filter(|key| !seen.iter().any(|have| have == key)) {
             let at = node.at.clone();
             self.report(&at, format!("`{key}` is missing"), format!("add `{key}:`"));
         }
@@ -147,7 +153,7 @@ impl Walk<'_> {
                     Severity::Warning,
                     &member.at,
                     self.path.join("."),
-                    "not supported by this version: nothing in this section takes effect",
+                    "not supported by this version: it has no effect",
                     "remove it, or keep it for a later version",
                 ));
                 false

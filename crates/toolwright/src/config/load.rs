@@ -187,7 +187,7 @@ fn expand_token(config: &mut Config, written: &mut ConfigFile, merged: &Node, va
     let at = place(merged, "server", "token");
     match expand(token, variables) {
         Ok(expanded) => {
-            note_secrets(&expanded, token, Holds::Pair("token"), &mut config.secrets);
+            note_secrets(&expanded, Holds::Pair("token"), &mut config.secrets);
             *token = expanded.text;
         }
         Err(error) => {

@@ -12,6 +12,7 @@ mod problem;
 mod resolved;
 mod rest;
 mod schema;
+mod secrets;
 mod servers;
 pub mod typed;
 
@@ -29,10 +30,11 @@ pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) ->
     node::Node::parse(text, file).map(|node| node.to_value())
 }
 
-/// The value with literal secrets masked, for showing it.
+/// The value with all masked that is or may be secret, for showing it: header, environment and query
+/// values, passwords in addresses and arguments. `${VAR}` references stay.
 #[must_use]
 pub fn masked(value: &serde_json::Value) -> serde_json::Value {
     let mut value = value.clone();
-    resolved::mask(&mut value);
+    secrets::mask(&mut value);
     value
 }

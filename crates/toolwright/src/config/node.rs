@@ -102,6 +102,10 @@ fn syntax(error: &serde_saphyr::Error, file: &Arc<Path>) -> Problem {
     let full = error.without_snippet().to_string();
     let message = full.lines().next().unwrap_or_default().to_owned();
     let at = At { file: Arc::clone(file), line };
+    if let serde_saphyr::Error::DuplicateMappingKey { key, .. } = error.without_snippet() {
+        let key = key.as_deref().unwrap_or("this key");
+        return Problem::new(Severity::Error, &at, "", format!("`{key}` is written twice"), "keep one");
+    }
     Problem::new(
         Severity::Error,
         &at,
@@ -255,6 +259,6 @@ mod tests {
         let problem = parse("a: 1\nb: [1, 2\nc: 3\n").expect_err("broken");
         assert!(problem.line.is_some_and(|line| line >= 2), "{problem}");
         assert!(problem.to_string().contains("not valid YAML"), "{problem}");
-        assert!(parse("a: 1\na: 2\n").expect_err("twice").message.contains("duplicate"));
+        assert!(parse("a: 1\na: 2\n").expect_err("twice").to_string().contains("`a` is written twice; keep one"));
     }
 }

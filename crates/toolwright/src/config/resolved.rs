@@ -129,7 +129,7 @@ impl Config {
     #[must_use]
     pub fn shown(&self) -> Value {
         let mut value = serde_json::to_value(&self.written).unwrap_or_default();
-        mask(&mut value);
+        super::secrets::mask(&mut value);
         value
     }
 }
@@ -164,26 +164,5 @@ fn rule_of(rule: &super::typed::PolicyRule) -> Rule {
         },
         role: rule.role.clone(),
         reason: rule.reason.clone(),
-    }
-}
-
-/// What stands in the place of a secret.
-pub(crate) const MASK: &str = "[secret]";
-
-/// Masks literal values under keys that name secrets; a `${VAR}` reference is no secret.
-pub(crate) fn mask(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for (key, item) in map {
-                match item {
-                    Value::String(text) if super::expand::looks_secret(key) && !text.contains("${") => {
-                        MASK.clone_into(text)
-                    }
-                    other => mask(other),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(mask),
-        _ => {}
     }
 }

@@ -7,9 +7,10 @@ use indexmap::IndexMap;
 use serde_json::Value;
 use toolwright_core::name::server_namespace;
 
-use super::expand::{ExpandError, Variables, expand, is_surroundings, looks_secret};
+use super::expand::{ExpandError, Variables, expand};
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Server, ServerLink, ServerSettings};
+use super::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
 use super::typed::{McpServer, Transport, Written};
 
 /// What resolving an entry needs to know and to add to.
@@ -115,6 +116,10 @@ impl Resolver<'_, '_> {
 
     fn foreign_timeout(&mut self, timeout: Option<u64>) -> Option<Duration> {
         let timeout = timeout?;
+        if timeout == 0 {
+            self.warn("timeout", "0 is no limit that a call can keep; it is ignored", "remove it");
+            return None;
+        }
         let read = if timeout < 1000 { Duration::from_secs(timeout) } else { Duration::from_millis(timeout) };
         let text = toolwright_core::duration::format(read);
         self.warn(
@@ -167,18 +172,22 @@ impl Resolver<'_, '_> {
         }
         let command = self.text("command", command, Holds::Setting);
         let args = written.args.iter().map(|arg| self.text("args", &arg.0, Holds::Argument)).collect::<Vec<_>>();
+        let args: Option<Vec<String>> = args.into_iter().collect();
+        if let Some(args) = &args {
+            let texts: Vec<&str> = args.iter().map(String::as_str).collect();
+            for (part, text) in in_arguments(&texts).into_iter().zip(texts) {
+                if let Some(part) = part.filter(|part| part.is_sure) {
+                    note(without_scheme(&text[part.range]), self.scope.secrets);
+                }
+            }
+        }
         let env = self.pairs("env", &written.env);
         let folder = self.at.file.parent().map(Path::to_path_buf).unwrap_or_default();
         let cwd: Option<PathBuf> = match &written.cwd {
             None => Some(self.scope.root.to_owned()),
             Some(cwd) => self.text("cwd", cwd, Holds::Setting).map(|cwd| folder.join(cwd)),
         };
-        Some(ServerLink::Stdio {
-            command: command?,
-            args: args.into_iter().collect::<Option<_>>()?,
-            env: env?,
-            cwd: cwd?,
-        })
+        Some(ServerLink::Stdio { command: command?, args: args?, env: env?, cwd: cwd? })
     }
 
     fn http(&mut self, url: &str, written: &McpServer) -> Option<ServerLink> {
@@ -219,7 +228,7 @@ impl Resolver<'_, '_> {
     fn text(&mut self, key: &str, text: &str, holds: Holds<'_>) -> Option<String> {
         match expand(text, self.scope.variables) {
             Ok(expanded) => {
-                note_secrets(&expanded, text, holds, self.scope.secrets);
+                note_secrets(&expanded, holds, self.scope.secrets);
                 Some(expanded.text)
             }
             Err(error) => {
@@ -250,7 +259,7 @@ impl Scope<'_> {
     pub(crate) fn fill(&mut self, at: &At, field: &str, text: &mut String, holds: Holds<'_>) {
         match expand(text, self.variables) {
             Ok(expanded) => {
-                note_secrets(&expanded, text, holds, self.secrets);
+                note_secrets(&expanded, holds, self.secrets);
                 *text = expanded.text;
             }
             Err(error) => self.leave_out(at, field, error.to_string(), error.remedy()),
@@ -273,31 +282,35 @@ impl Scope<'_> {
     }
 }
 
-/// Collects what must not be printed: what variables brought into headers and environment, and
-/// literal values whose key says that they are secret.
-pub(crate) fn note_secrets(
-    expanded: &super::expand::Expanded,
-    written: &str,
-    holds: Holds<'_>,
-    secrets: &mut Vec<String>,
-) {
+/// Collects what must not be printed: what variables brought into headers and environment, values whose
+/// key says that they are secret, and passwords in addresses.
+pub(crate) fn note_secrets(expanded: &super::expand::Expanded, holds: Holds<'_>, secrets: &mut Vec<String>) {
     for (name, value) in &expanded.used {
         let secret = match holds {
             Holds::Pair(_) => !is_surroundings(name),
             Holds::Setting | Holds::Argument => looks_secret(name),
         };
-        if secret && !value.is_empty() {
-            secrets.push(value.clone());
+        if secret {
+            note(value, secrets);
         }
+    }
+    // What is still a placeholder is filled in by a call.
+    if expanded.text.contains("${") {
+        return;
     }
     if let Holds::Pair(key) = holds
         && looks_secret(key)
-        && expanded.used.is_empty()
     {
-        // A scheme is no secret; what follows it is.
-        let value = written.strip_prefix("Bearer ").or_else(|| written.strip_prefix("Basic ")).unwrap_or(written);
-        if !value.is_empty() {
-            secrets.push(value.to_owned());
-        }
+        note(without_scheme(&expanded.text), secrets);
+    }
+    for part in in_address(&expanded.text).into_iter().filter(|part| part.is_sure) {
+        note(&expanded.text[part.range], secrets);
+    }
+}
+
+/// Adds a secret that is not there yet.
+fn note(value: &str, secrets: &mut Vec<String>) {
+    if !value.is_empty() && !secrets.iter().any(|have| have == value) {
+        secrets.push(value.to_owned());
     }
 }

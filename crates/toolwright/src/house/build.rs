@@ -12,6 +12,7 @@ use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, web};
 use toolwright_providers::mcp::{McpServerSpec, McpTransport};
 use toolwright_providers::net::AddressPolicy;
+use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
@@ -35,15 +36,15 @@ impl ProviderSettings {
     pub(super) fn of(config: &Config) -> Self {
         let defaults = &config.written.defaults;
         let section = &config.written.web;
-        let mut builtin = BuiltinOptions {
+        let builtin = BuiltinOptions {
             path_guard: match defaults.path_guard {
                 PathGuardSetting::Block => PathGuard::Block,
                 PathGuardSetting::Warn => PathGuard::Warn,
                 PathGuardSetting::Off => PathGuard::Off,
             },
-            ..BuiltinOptions::default()
+            protected: protected(config),
+            withheld_env: withheld_env(config),
         };
-        builtin.withheld_env.extend(defaults.withheld_env.iter().cloned());
         Self {
             enabled: defaults.builtins,
             allowed: defaults.builtins_allowed.clone(),
@@ -56,6 +57,11 @@ impl ProviderSettings {
                 timeout: Some(section.timeout.0),
             },
         }
+    }
+
+    /// Environment variables that children do not inherit.
+    pub(super) fn withheld_env(&self) -> &[String] {
+        &self.builtin.withheld_env
     }
 
     /// The built-in tools that pass the lists; `None` when they are switched off.
@@ -92,6 +98,19 @@ impl ProviderSettings {
     }
 }
 
+/// What a tool must not change as a matter of course: every file that may be configuration, there or not,
+/// and the state, which holds approvals.
+fn protected(config: &Config) -> Vec<PathBuf> {
+    let files = config.candidates.iter().map(|layer| layer.path.clone());
+    files.chain([config.state_dir.clone()]).collect()
+}
+
+fn withheld_env(config: &Config) -> Vec<String> {
+    let mut withheld = withheld_by_default();
+    withheld.extend(config.written.defaults.withheld_env.iter().cloned());
+    withheld
+}
+
 /// What an MCP provider is built from.
 pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
     let settings = &server.settings;
@@ -105,6 +124,7 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
         request_timeout: Some(settings.request_timeout.unwrap_or(config.written.defaults.tool_timeout.0)),
+        withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.

@@ -189,16 +189,27 @@ impl House {
     /// Runs one call of the owner on the catalogue as it is now, in a session of its own. Where policy
     /// asks, it is denied: nobody is there to answer.
     pub async fn call(&self, call: ToolCall, profile: Profile) -> Outcome {
+        self.call_within(call, profile, Cancel::new(), None).await
+    }
+
+    /// As [`House::call`], until `cancel` or after `timeout` (default: that of the tool or its server).
+    pub async fn call_within(
+        &self,
+        call: ToolCall,
+        profile: Profile,
+        cancel: Cancel,
+        timeout: Option<Duration>,
+    ) -> Outcome {
         let id = call.id.clone();
         let run = RunContext {
             session: self.session(format!("call-{}", uuid::Uuid::new_v4())),
-            cancel: Cancel::new(),
+            cancel,
             policy: Arc::new(self.config().policy(Some(profile), profile)),
             approver: Arc::new(NoApprover {
                 remedy: "policy asks for approval, and nobody is there to give it".into(),
             }),
             partials: None,
-            timeout: None,
+            timeout,
             traceparent: None,
             journal: None,
         };

@@ -10,7 +10,7 @@ use toolwright_runtime::Executor;
 
 use super::build::{ProviderSettings, server_spec};
 use super::{BUILTIN, House, HouseError, REST};
-use crate::config::{Config, Problem};
+use crate::config::{Config, Problem, ServerLink};
 
 /// How often a retired provider is looked at.
 const RETIRE_POLL: Duration = Duration::from_millis(200);
@@ -69,6 +69,7 @@ impl House {
         if running.settings.as_ref() != Some(&settings) || running.rest != config.rest_tools {
             self.put(REST, settings.rest(&config.rest_tools), &mut done).await;
         }
+        let same_env = running.settings.as_ref().is_some_and(|old| old.withheld_env() == settings.withheld_env());
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
         let wanted: HashMap<String, _> =
@@ -78,7 +79,9 @@ impl House {
             self.put(&name, None, &mut done).await;
         }
         for server in &config.servers {
-            if running.servers.get(&server.namespace) != Some(&server.settings) {
+            let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
+            let same = running.servers.get(&server.namespace) == Some(&server.settings);
+            if !same || (inherits && !same_env) {
                 let provider = McpProvider::new(server_spec(server, &config), self.mcp.clone());
                 self.put(&server.namespace, Some(provider), &mut done).await;
             }

@@ -8,7 +8,12 @@ use crate::config::snake_case;
 /// The entry in our keys; what is lost goes to `notes`. `None` when there is nothing to connect to.
 pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mut Vec<String>) -> Option<Value> {
     let mut entry = Map::new();
-    let mut note = |text: String| notes.push(format!("{name}: {text}"));
+    let mut note = |text: String| {
+        let note = format!("{name}: {text}");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    };
     let written = written.as_object()?;
     for (key, value) in written {
         let value = &translated(value, &mut note);
@@ -32,7 +37,10 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                 format!("Bearer ${{{text}}}")
             }),
             "type" | "transport" => match value.as_str() {
-                Some("sse") => put(&mut entry, "type", Some(value)),
+                Some("sse") => {
+                    note("the older `sse` transport is not supported by this version, so the entry stays without effect; give it the server's streamable HTTP address with `type: http`".into());
+                    put(&mut entry, "type", Some(value));
+                }
                 Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
                 _ => note(format!("its type {value} is not known and was left out")),
             },
@@ -46,7 +54,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                 note(format!("its list of tools that run without asking is not taken over: {value}"))
             }
             "source" if source == Source::Zed => {}
-            other => note(format!("`{other}` is not carried over")),
+            _ => note(format!("`{key}` is not carried over")),
         }
     }
     let usable = entry.contains_key("command") || entry.contains_key("url");
@@ -90,6 +98,9 @@ fn translated(value: &Value, note: &mut dyn FnMut(String)) -> Value {
     match value {
         Value::String(text) if text.contains("${") => {
             let mut out = text.replace("${userHome}", "${HOME}");
+            if out.contains("${workspaceFolder}") {
+                note("`${workspaceFolder}` is filled in with Toolwright's workspace root (--root), not with the folder that the client has open".into());
+            }
             while let Some(start) = out.find("${input:") {
                 let Some(length) = out[start..].find('}') else { break };
                 let variable: String = out[start + 8..start + length]

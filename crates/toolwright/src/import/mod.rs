@@ -3,6 +3,7 @@
 
 mod entry;
 mod jsonc;
+mod own;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::config::Variables;
+
+pub use own::is_toolwright;
 
 /// Largest file that is read.
 const MAX_FILE: u64 = 16 * 1024 * 1024;

@@ -54,6 +54,16 @@ async fn ended(child: Child) -> Output {
     tokio::task::spawn_blocking(|| child.wait_with_output()).await.expect("joins").expect("ends")
 }
 
+/// The id that `run` printed when it began.
+fn run_id(said: &str) -> String {
+    let rest = said.split("--resume ").nth(1).unwrap_or_else(|| panic!("no id in {said:?}"));
+    rest.split_whitespace().next().expect("the id").to_owned()
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
+}
+
 fn repository() -> Place {
     let place = Place::new();
     place.write("project/a.rs", "// TODO one\n// TODO two\n");
@@ -88,7 +98,7 @@ async fn a_real_task_ends_well_in_all_three_apis() {
             transcript.lines().map(|line| serde_json::from_str::<Value>(line).expect("json")["type"].clone()).collect();
         assert!(types.contains(&json!("request")) && types.last() == Some(&json!("report")), "{types:?}");
         let said = stderr(&output);
-        assert!(said.contains("→ fs:grep") && said.contains("✓ fs:write"), "{said}");
+        assert!(said.contains("→ fs__grep") && said.contains("✓ fs__write"), "{said}");
         assert!(!said.contains(KEY) && !transcript.contains(KEY));
         assert_eq!(server.failures(), Vec::<String>::new());
     }
@@ -107,7 +117,7 @@ async fn without_a_terminal_what_policy_asks_for_is_denied() {
     let output = ended(start(&place, &variables, &["run", "write x", "--policy", "ask"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "I could not write.\n");
-    assert!(stderr(&output).contains("✗ fs:write") && !place.path("project/x").exists());
+    assert!(stderr(&output).contains("✗ fs__write") && !place.path("project/x").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,8 +152,7 @@ async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
     let mut child = start(&place, &variables, &["run", "x", "--policy", "trusted"]);
     until("the second call runs", || place.path("project/waiting").exists());
     child.kill().expect("kill");
-    let said = stderr(&ended(child).await);
-    let id = said.split("--resume ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("the id").to_owned();
+    let id = run_id(&stderr(&ended(child).await));
     let output = ended(start(&place, &variables, &["run", "--resume", &id, "--policy", "trusted", "--json"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     assert_eq!(place.read("project/count"), "once\n");
@@ -156,17 +165,97 @@ async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_run_ends_with_130() {
+async fn a_cancelled_run_ends_with_130_and_goes_on_when_it_is_resumed() {
     let place = Place::new();
-    let script: Script = vec![Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))])].into();
-    let (_server, variables) = with_model(WireApi::OpenAi, script).await;
+    let script: Script = vec![
+        Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
+        Turn::text("Went on.")
+            .expecting("the call was cancelled", |asked| asked.last_result_text().contains("canceled")),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let child = start(&place, &variables, &["run", "x", "--policy", "trusted", "--json"]);
     until("the call runs", || place.path("project/waiting").exists());
     signal(child.id(), "INT");
     let output = ended(child).await;
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("json");
-    assert_eq!(report["status"], "cancelled");
+    assert_eq!(report(&output)["status"], "cancelled");
+
+    let resume = ["run", "--resume", &run_id(&stderr(&output)), "--policy", "trusted", "--json"];
+    let output = ended(start(&place, &variables, &resume)).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    let resumed = report(&output);
+    assert_eq!((&resumed["answer"], resumed["turns"].as_u64()), (&json!("Went on."), Some(2)));
+    let output = ended(start(&place, &variables, &resume)).await;
+    assert_eq!(report(&output), resumed);
+    assert!(stderr(&output).contains("has ended; this is its report") && !stderr(&output).contains("--resume"));
+    assert_eq!((server.requests().len(), server.failures()), (2, Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
+    let place = Place::new();
+    let (server, variables) =
+        with_model(WireApi::OpenAi, vec![Turn::error(400, "not today"), Turn::text("Went on.")].into()).await;
+    let output = ended(start(&place, &variables, &["run", "x", "--policy", "ask", "--json"])).await;
+    assert_eq!((output.status.code(), &report(&output)["status"]), (Some(1), &json!("failure")));
+    let resume = ["run", "--resume", &run_id(&stderr(&output)), "--policy", "ask", "--json"];
+    let output = ended(start(&place, &variables, &resume)).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    assert_eq!(report(&output)["answer"], "Went on.");
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_being_driven_cannot_be_resumed_beside_it() {
+    use std::io::{BufRead as _, BufReader};
+    let place = Place::new();
+    let script: Script = vec![
+        Turn::calls(vec![(
+            "shell__bash",
+            json!({"command": "touch waiting; until test -e go; do sleep 0.05; done; echo once >> count"}),
+        )]),
+        Turn::text("Done."),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let mut child = start(&place, &variables, &["run", "x", "--policy", "trusted", "--json"]);
+    let mut said = BufReader::new(child.stderr.take().expect("stderr")).lines().map_while(Result::ok);
+    let id = run_id(&said.find(|line| line.contains("--resume ")).expect("the line with the id"));
+    until("the call runs", || place.path("project/waiting").exists());
+    let resume = ["run", "--resume", &id, "--policy", "trusted"];
+    let beside = ended(start(&place, &variables, &resume)).await;
+    assert_eq!(beside.status.code(), Some(1));
+    let expect = format!("run `{id}` is being driven by process {}", child.id());
+    assert!(stderr(&beside).contains(&expect), "{}", stderr(&beside));
+    place.write("project/go", "");
+    // The pipe is read to its end, so that the run can go on writing.
+    let told: Vec<String> = said.collect();
+    let output = ended(child).await;
+    assert!(output.status.success(), "{told:?} {:?}", server.failures());
+    assert_eq!((&report(&output)["answer"], place.read("project/count").as_str()), (&json!("Done."), "once\n"));
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
+    let place = Place::new();
+    for (flag, value) in [
+        ("--model", "openai/m"),
+        ("--system", "be rude"),
+        ("--max-turns", "3"),
+        ("--max-calls", "3"),
+        ("--max-time", "1m"),
+        ("--max-tokens", "3"),
+    ] {
+        let output = program(&place).args(["run", "--resume", "run-1", flag, value]).output().expect("runs");
+        assert_eq!(output.status.code(), Some(2), "{flag}");
+        let said = stderr(&output);
+        assert!(
+            said.contains("--resume <ID>") && said.contains("cannot be used with") && said.contains(flag),
+            "{said}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,4 +271,26 @@ async fn chat_keeps_the_conversation() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "first\nsecond\n");
     assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chat_ends_with_the_status_of_its_last_answer() {
+    use std::io::Write as _;
+    for (script, code) in [
+        (vec![Turn::text("one"), Turn::error(400, "not today")], 1),
+        (vec![Turn::error(400, "not today"), Turn::text("two")], 0),
+    ] {
+        let place = Place::new();
+        let (_server, variables) = with_model(WireApi::OpenAi, script.into()).await;
+        let mut command = program(&place);
+        command.args(["chat", "--policy", "ask", "--json"]);
+        command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("spawn");
+        child.stdin.take().expect("stdin").write_all(b"first\nsecond\n").expect("write");
+        let output = ended(child).await;
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        let reports = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+        assert_eq!(reports.filter(|report| report.as_ref().expect("json")["status"].is_string()).count(), 2);
+    }
 }

@@ -123,7 +123,12 @@ fn every_failure_has_its_exit_code() {
     fails(&place, &["call", "fs__read", "{}"], 1, &["invalid_parameters", "path"]);
     fails(&place, &["call", "fs__read", "{\"path\":"], 1, &["invalid_parameters", "not JSON"]);
     fails(&place, &["call", "fs__read", "path=missing.txt"], 1, &["execution_error"]);
-    fails(&place, &["call", "shell__bash", "{\"command\": \"sleep 30\"}", "--timeout", "200ms"], 1, &["timeout"]);
+    fails(
+        &place,
+        &["call", "shell__bash", "{\"command\": \"sleep 30\"}", "--timeout", "200ms"],
+        1,
+        &["longer than 200ms"],
+    );
     fails(&place, &["call", "fs__raed", "{}"], 3, &["unknown_tool", "fs__read"]);
     fails(&place, &["call", "fs__write", "{\"path\": \"x\", \"content\": \"y\"}"], 4, &["denied", "it is frozen"]);
     fails(&place, &["call", "fs__read", "path=/etc/hostname"], 4, &["not_permitted"]);
@@ -140,6 +145,18 @@ fn every_failure_has_its_exit_code() {
         (&outcome["ok"], &outcome["error"]["kind"], &outcome["namespace"]),
         (&json!(false), &json!("unknown_tool"), &json!(""))
     );
+}
+
+#[test]
+fn what_a_failed_tool_says_is_printed_once() {
+    let place = Place::new();
+    for lines in ["1", "2000"] {
+        let command = format!("echo this went wrong; seq {lines}; exit 3");
+        let output = run(&place, &["call", "shell__bash", &json!({"command": command}).to_string()]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("this went wrong\n1\n"));
+        assert_eq!(stderr(&output).trim(), "execution_error");
+    }
 }
 
 #[cfg(unix)]
@@ -211,11 +228,106 @@ fn init_add_and_remove_keep_comments() {
     assert!(text.contains("    args: [\"mcp-server-git\", \"-v\"]") && text.contains("Bearer ${TICKETS}"), "{text}");
     fails(&place, &["add", "git", "--", "x"], 2, &["there already"]);
     let shown: Value = serde_json::from_str(&ok(&place, &["config", "show"])).expect("json");
-    assert_eq!(shown["mcp_servers"]["git"]["env"]["A"], "1");
+    assert_eq!(shown["mcp_servers"]["git"]["args"], json!(["mcp-server-git", "-v"]));
     ok(&place, &["remove", "git"]);
     ok(&place, &["remove", "tickets"]);
     assert_eq!(place.read("project/toolwright.yaml"), before);
     fails(&place, &["remove", "git"], 2, &["no server called `git`"]);
+}
+
+#[test]
+fn add_refuses_what_could_never_work() {
+    let place = Place::new();
+    for (arguments, words) in [
+        (&["add", "", "--", "x"][..], "no name"),
+        (&["add", "a\u{202e}b", "--", "x"], "no name"),
+        (&["add", "a\nb", "--", "x"], "no name"),
+        (&["add", "y", "--url", "notaurl"], "https://host/mcp"),
+        (&["add", "y", "--url", "file:///etc/passwd"], "https://host/mcp"),
+        (&["add", "y", "--", ""], "after `--`"),
+    ] {
+        fails(&place, arguments, 2, &[words]);
+        assert!(!place.path("project/toolwright.yaml").exists(), "{arguments:?}");
+    }
+    ok(&place, &["add", "y", "--url", "${URL}"]);
+}
+
+#[test]
+fn failures_are_json_where_json_was_asked_for() {
+    let place = Place::new();
+    place.write("project/bad.yaml", "defualts: {}\n");
+    for (arguments, code, kind) in [
+        (&["tools", "show", "fs__raed"][..], 3, "unknown_tool"),
+        (&["tools", "ls", "--config", "bad.yaml"], 2, "usage"),
+        (&["config", "show", "--config", "bad.yaml"], 2, "usage"),
+        (&["run", "x"], 2, "usage"),
+        (&["run", "x", "--policy", "ask"], 2, "usage"),
+        (&["init", "--config", "bad.yaml"], 2, "usage"),
+        (&["add", "y", "--url", "notaurl"], 2, "usage"),
+        (&["remove", "none"], 2, "usage"),
+        (&["import", "codex"], 2, "usage"),
+        (&["serve", "--http", "0.0.0.0:0"], 2, "usage"),
+        (&["call", "fs__read", "path=a", "path"], 2, "usage"),
+        (&["call"], 2, "usage"),
+        (&["frobnicate"], 2, "usage"),
+    ] {
+        let output =
+            program(&place).args(arguments).arg("--json").env("OLLAMA_HOST", "127.0.0.1:1").output().expect("runs");
+        let error = &json_of(&output)["error"];
+        assert_eq!((output.status.code(), &error["kind"]), (Some(code), &json!(kind)), "{arguments:?}");
+        let message = error["message"].as_str().expect("a message");
+        let first = message.lines().next().unwrap_or_default();
+        assert!(!first.is_empty() && stderr(&output).contains(first), "{arguments:?}: {message}");
+    }
+    let version = json_of(&run(&place, &["--version", "--json"]));
+    assert_eq!(version, json!({"name": "toolwright", "version": env!("CARGO_PKG_VERSION")}));
+    let plain = run(&place, &["tools", "show", "fs__raed"]);
+    assert!(plain.stdout.is_empty());
+}
+
+#[test]
+fn limits_of_nothing_are_refused() {
+    let place = Place::new();
+    fails(&place, &["call", "fs__read", "--timeout", "0s"], 2, &["no time at all"]);
+    fails(&place, &["run", "x", "--window", "0"], 2, &["--window"]);
+}
+
+#[test]
+fn import_leaves_toolwright_itself_out() {
+    let place = Place::with("server:\n  http: 127.0.0.1:9117\n");
+    let file = place.write(
+        "x.json",
+        r#"{"mcpServers": {
+            "a": {"command": "/opt/bin/toolwright", "args": ["serve", "--stdio"]},
+            "b": {"type": "http", "url": "http://127.0.0.1:7117/mcp"},
+            "c": {"type": "http", "url": "http://localhost:9117/mcp"},
+            "d": {"type": "http", "url": "http://localhost:9118/mcp"}
+        }}"#,
+    );
+    let output = run(&place, &["import", "claude-code", file.to_str().expect("path"), "--json"]);
+    let imported = json_of(&output);
+    assert_eq!(imported["servers"], json!({"d": {"url": "http://localhost:9118/mcp"}}));
+    let notes: Vec<&str> = imported["notes"].as_array().expect("notes").iter().filter_map(Value::as_str).collect();
+    let expect = ["a", "b", "c"].map(|name| format!("{name}: left out: it is Toolwright itself"));
+    assert_eq!(notes, expect);
+}
+
+#[test]
+fn import_shows_no_secret() {
+    let place = Place::new();
+    let file = place.write(
+        "x.json",
+        r#"{"mcpServers": {
+            "a": {"command": "x", "args": ["--token", "tok-1111", "--header", "X-Any: head-1111"], "env": {"PLAIN": "env-1111"}},
+            "b": {"url": "https://me:pw-1111@h/mcp?k=query-1111#frag-1111", "headers": {"X-Any": "head-2222"}}
+        }}"#,
+    );
+    for extra in [&["--dry-run"][..], &["--json", "--dry-run"]] {
+        let arguments = [&["import", "mcp-json", file.to_str().expect("path")][..], extra].concat();
+        let output = run(&place, &arguments);
+        let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+        assert!(all.contains("[secret]") && !all.contains("-1111") && !all.contains("-2222"), "{all}");
+    }
 }
 
 #[test]
@@ -261,19 +373,48 @@ fn doctor_tells_well_from_ill() {
 }
 
 #[test]
+fn doctor_knows_its_own_server_from_a_stranger_on_the_port() {
+    for (answer, well) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", true),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", false),
+    ] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("accept");
+            let mut request = [0; 1024];
+            let read = std::io::Read::read(&mut stream, &mut request).expect("request");
+            assert!(request[..read].starts_with(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:"));
+            stream.write_all(answer.as_bytes()).expect("answer");
+            // It stays open: nobody may wait for the end.
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            std::thread::sleep(std::time::Duration::from_secs(20));
+            drop(listener);
+        });
+        let place = Place::with(&format!("server:\n  http: {address}\n"));
+        let report = json_of(&run(&place, &["doctor", "--json"]));
+        assert_eq!(report["ok"], json!(well), "{report}");
+        assert_eq!(report["findings"].to_string().contains("taken by another program"), !well, "{report}");
+    }
+}
+
+#[test]
 fn one_bad_server_leaves_the_tools_of_the_rest() {
     let place = Place::with("mcpServers:\n  gone:\n    command: no-such-program-anywhere\n");
     let output = run(&place, &["tools", "ls"]);
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("fs__read"));
     assert!(stderr(&output).contains("gone"), "{}", stderr(&output));
+    let deaf = Place::with("mcpServers:\n  deaf:\n    url: http://127.0.0.1:1/mcp\n");
+    let said = stderr(&run(&deaf, &["tools", "ls"]));
+    assert!(said.contains("deaf") && !said.contains("rmcp"), "told once, in our words: {said}");
     fails(&place, &["call", "gone__x", "{}"], 3, &["gone", "down"]);
 }
 
 #[test]
 fn secrets_are_never_printed() {
     let place = Place::with(
-        "mcpServers:\n  leaky:\n    command: sh\n    args: [-c, 'echo \"my token is $T\" >&2; exit 1']\n    env: {T: \"${SECRET_TOKEN}\"}\n",
+        "mcpServers:\n  leaky:\n    command: sh\n    args: [-c, 'echo \"my token is $T\" >&2; exit 1']\n    env: {T: \"${SECRET_TOKEN}\"}\n  literal:\n    command: sh\n    args: [-c, 'echo \"my token is $A_TOKEN\" >&2; exit 1']\n    env: {A_TOKEN: tok-literal-9}\n",
     );
     for arguments in
         [&["tools", "ls"][..], &["doctor"], &["doctor", "--json"], &["call", "leaky__x"], &["-vvv", "tools", "ls"]]
@@ -281,6 +422,7 @@ fn secrets_are_never_printed() {
         let output = program(&place).args(arguments).env("SECRET_TOKEN", "tok-123456789").output().expect("runs");
         let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
         assert!(all.contains("leaky") && !all.contains("tok-123456789"), "{arguments:?}: {all}");
+        assert!(!all.contains("tok-literal-9"), "{arguments:?}: {all}");
     }
     let output = program(&place)
         .args(["call", "shell__bash", "command=echo $SECRET_TOKEN"])

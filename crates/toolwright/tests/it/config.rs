@@ -47,6 +47,33 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         Error,
         &["not a duration", "like 30s"],
     );
+    broken("defaults:\n  tool_timeout: 0s\n", 2, "defaults.tool_timeout", Error, &["no time at all", "more, like 30s"]);
+    broken("defaults:\n  tool_timeout: 0\n", 2, "defaults.tool_timeout", Error, &["too small", "1 or more"]);
+    broken("defaults:\n  calls_per_turn: 0\n", 2, "defaults.calls_per_turn", Error, &["too small", "1 or more"]);
+    broken(
+        "defaults:\n  tool_response_max_bytes: 9\n",
+        2,
+        "defaults.tool_response_max_bytes",
+        Error,
+        &["too small", "256 or more"],
+    );
+    broken("defaults:\n  trace_mcp: true\n", 2, "defaults.trace_mcp", Warning, &["not supported by this version"]);
+    broken("queues:\n  q: {concurrent: 0}\n", 2, "queues.q.concurrent", EntryDisabled, &["too small"]);
+    broken(
+        "queues:\n  q: {concurrent: 1, wait_timeout: 0ms}\n",
+        2,
+        "queues.q.wait_timeout",
+        EntryDisabled,
+        &["no time at all"],
+    );
+    broken("outputs:\n  max_bytes: 1\n", 2, "outputs.max_bytes", Error, &["65536 or more"]);
+    broken(
+        "mcpServers:\n  a:\n    command: x\n    timeout: 0\n",
+        2,
+        "mcp_servers.a.timeout",
+        Warning,
+        &["it is ignored"],
+    );
     broken("defaults:\n  tool_timeout: 5s\n  toolTimeout: 6s\n", 3, "defaults.tool_timeout", Error, &["given twice"]);
     broken(
         "policy:\n  profile: trustd\n",
@@ -61,6 +88,13 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         "policy.rules.0.tol",
         Error,
         &["did you mean `tool`"],
+    );
+    broken(
+        "policy:\n  rules:\n    - effect: alow\n      tool: x\n",
+        3,
+        "policy.rules.0.effect",
+        Error,
+        &["did you mean `allow`"],
     );
     broken("policy:\n  rules:\n    - tool: x\n", 3, "policy.rules.0", Error, &["`effect` is missing"]);
     broken(
@@ -136,6 +170,13 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     broken("server:\n  token: ${NO_SUCH_VARIABLE}\n", 2, "server.token", Error, &["NO_SUCH_VARIABLE"]);
     broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
     broken("server:\n  max_tool_name: 99\n", 2, "server.max_tool_name", Error, &["too large", "64 or less"]);
+    broken(
+        "defaults:\n  builtins: true\n  builtins: false\n",
+        3,
+        "",
+        Error,
+        &["`builtins` is written twice; keep one"],
+    );
     broken("defaults: [\n", 1, "", Error, &["not valid YAML"]);
     broken("- a\n- b\n", 1, "", Error, &["expected a mapping, found a list"]);
 }
@@ -174,7 +215,33 @@ fn literal_secrets_are_known_and_masked() {
     let config = place.load();
     assert_eq!(config.secrets, ["sk-literal-1"]);
     let shown = config.shown().to_string();
-    assert!(!shown.contains("sk-literal-1") && shown.contains("[secret]") && shown.contains("/tmp/x"), "{shown}");
+    assert!(!shown.contains("sk-literal-1") && shown.contains("[secret]") && shown.contains("${HOME}"), "{shown}");
+}
+
+#[test]
+fn literal_secrets_are_known_wherever_they_stand() {
+    let place = Place::with(
+        "mcpServers:\n  a:\n    command: x\n    args: [--api-key=sk-argument, --token, tok-argument, -y, --header, 'X-Thing: described', 'Authorization: Bearer bear-argument']\n    env: {DB: 'postgres://me:db-password@h/x', A_KEY: \"${UNSET:-sk-default}\"}\n  b:\n    url: https://me:url-password@h/mcp?mode=described&access_token=tok-query#described\n    headers: {X-Api-Key: sk-header, X-Region: described}\n",
+    );
+    let config = place.load();
+    assert!(config.problems.is_empty(), "{:?}", config.problems);
+    assert_eq!(
+        config.secrets,
+        [
+            "sk-argument",
+            "tok-argument",
+            "bear-argument",
+            "db-password",
+            "sk-default",
+            "url-password",
+            "tok-query",
+            "sk-header"
+        ]
+    );
+    let shown = config.shown().to_string();
+    for secret in config.secrets.iter().map(String::as_str).chain(["described"]) {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
 }
 
 #[test]

@@ -60,7 +60,10 @@ fn cursor() {
             ["local", {"command": "python", "args": ["${workspaceFolder}/server.py"], "env": {"KEY": "${env:KEY}"}}],
             ["remote", {"url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:TOKEN}"}}],
         ]),
-        &["local: `env_file` is not carried over"],
+        &[
+            "local: `${workspaceFolder}` is filled in with Toolwright's workspace root",
+            "local: `envFile` is not carried over",
+        ],
     );
 }
 
@@ -109,6 +112,14 @@ fn zed() {
         &json!([["nested", {"command": "node", "args": ["server.js"]}], ["flat", {"command": "uvx", "args": ["mcp-server-git"]}]]),
         &["extension: `settings` is not carried over", "extension: left out"],
     );
+}
+
+#[test]
+fn the_older_transport_is_told_of() {
+    let place = Place::new();
+    let file = place.write("x.json", r#"{"mcpServers": {"old": {"type": "sse", "url": "https://h/sse"}}}"#);
+    let imported = Source::McpJson.read(&file, &place.project()).expect("read");
+    assert!(imported.notes[0].starts_with("old: ") && imported.notes[0].contains("sse"), "{:?}", imported.notes);
 }
 
 #[test]

@@ -6,5 +6,6 @@ mod agent;
 mod cli;
 mod config;
 mod import;
+mod safety;
 mod serve;
 mod support;

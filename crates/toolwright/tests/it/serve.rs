@@ -127,6 +127,26 @@ fn stdio_lists_and_calls() {
 }
 
 #[test]
+fn the_end_of_its_input_ends_the_stdio_gateway_with_code_0() {
+    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    place.write("project/a.txt", "hello\n");
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("odd__echo", true);
+    let result = gateway.ask("tools/call", json!({"name": "fs__read", "arguments": {"path": "a.txt"}}));
+    assert!(result["result"].to_string().contains("hello"), "{result}");
+    let processes = children(gateway.child.id());
+    let (input, mut output) = gateway.streams.take().expect("streams");
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("read");
+    assert_eq!(rest, "", "nothing more was asked");
+    assert_eq!(gateway.child.wait().expect("wait").code(), Some(0), "{}", gateway.said());
+    let is_gone = |id: &u32| !std::path::Path::new(&format!("/proc/{id}")).exists();
+    until("its servers have ended", || processes.iter().all(is_gone));
+}
+
+#[test]
 fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
     let place = Place::new();
     let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
@@ -212,6 +232,29 @@ fn hot_reload_adds_keeps_and_removes() {
     until("the removed server's process ends", || process.iter().all(|id| !children(gateway.child.id()).contains(id)));
     let denied = gateway.ask("tools/call", json!({"name": "fs__read", "arguments": {"path": "x"}}));
     assert!(denied.to_string().contains("rule 1"), "{denied}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_configuration_behind_links_and_in_new_folders_is_reloaded() {
+    let with = |name: &str| format!("mcpServers:\n  {name}:\n{}", server(""));
+    let place = Place::new();
+    place.write("elsewhere/real.yaml", &with("first"));
+    std::os::unix::fs::symlink("../elsewhere/real.yaml", place.path("project/toolwright.yaml")).expect("link");
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    // Files are watched from soon after the start; a server that runs says that it is past.
+    gateway.handshake();
+    gateway.has_tool("first__echo", true);
+    place.write("elsewhere/real.yaml", &with("second"));
+    gateway.says("added second");
+    place.write("elsewhere/other.yaml", &with("third"));
+    std::os::unix::fs::symlink("../elsewhere/other.yaml", place.path("project/fresh")).expect("link");
+    std::fs::rename(place.path("project/fresh"), place.path("project/toolwright.yaml")).expect("rename");
+    gateway.says("added third");
+    place.write("elsewhere/other.yaml", &with("fourth"));
+    gateway.says("added fourth");
+    place.write("home/.config/toolwright/toolwright.yaml", &with("standing"));
+    gateway.says("added standing");
 }
 
 #[test]

@@ -291,6 +291,72 @@ fn a_cancel_leaves_no_call_without_a_result() {
 }
 
 #[test]
+fn a_run_interrupted_while_the_model_was_asked_asks_it_the_same_again() {
+    type Interrupt = fn(&mut RunState);
+    let cancelled: Interrupt = |state| state.cancel(CancelCause::User);
+    let stopped: Interrupt = |state| state.cancel(CancelCause::Shutdown);
+    let failed: Interrupt =
+        |state| state.on_model_error(&ModelError::new(ModelErrorKind::Unavailable, "down")).expect("error");
+    for interrupt in [cancelled, stopped, failed] {
+        // With three turns there is a notice before the second.
+        let mut state = begin(turns(3));
+        model(&mut state, response("", &[("a", "read", "{}")]));
+        answer(&mut state, "r");
+        state.on_elapsed(Duration::from_secs(1));
+        let before = state.clone();
+        interrupt(&mut state);
+        reload(&mut state);
+        assert!(state.is_over() && state.reopen());
+        assert_eq!(state, before);
+        assert!(!state.reopen(), "it is open");
+    }
+}
+
+#[test]
+fn a_run_interrupted_while_calls_ran_goes_on_with_their_results() {
+    let mut state = begin(turns(3));
+    model(&mut state, response("", &[("a", "read", "{}"), ("b", "read", "{}")]));
+    state.on_tools(vec![done(&CallId::new("b"), "kept")]).expect("tools");
+    state.cancel(CancelCause::User);
+    reload(&mut state);
+    assert!(state.reopen());
+    legal(&state);
+    assert_eq!(last_results(&state).iter().map(|r| r.is_error).collect::<Vec<_>>(), [true, false]);
+    assert!(text_of(request(&state).messages.last().expect("message")).contains("Two turns are left"));
+    model(&mut state, response("done", &[]));
+    assert_eq!((result(&state).status, state.report().turns, state.report().calls.len()), (Status::Success, 2, 2));
+}
+
+#[test]
+fn what_a_run_used_up_before_it_was_interrupted_stays_used_up() {
+    let mut state = begin(Limits { tokens: Some(15), time: Some(Duration::from_secs(2)), ..Limits::default() });
+    model(&mut state, response("", &[("a", "read", "{}")]));
+    state.on_elapsed(Duration::from_secs(1));
+    state.cancel(CancelCause::User);
+    assert!(state.reopen());
+    assert_eq!(state.time_left(), Some(Duration::from_secs(1)));
+    assert_eq!(result(&state).reason.as_deref(), Some("the limit of 15 tokens was reached"));
+}
+
+#[test]
+fn a_run_that_came_to_its_end_stays_ended() {
+    let ended = |limits: Limits, end: &dyn Fn(&mut RunState)| {
+        let mut state = begin(limits);
+        end(&mut state);
+        let before = state.clone();
+        assert!(state.is_over() && !state.reopen());
+        assert_eq!(state, before);
+    };
+    ended(Limits::default(), &|state| model(state, response("x", &[])));
+    ended(Limits::default(), &|state| {
+        model(state, ModelResponse { stop: StopReason::Refusal, ..response("", &[]) });
+    });
+    ended(turns(1), &|state| model(state, response("", &[("a", "read", "{}")])));
+    let time = Some(Duration::from_secs(1));
+    ended(Limits { time, ..Limits::default() }, &|state| state.on_elapsed(Duration::from_secs(1)));
+}
+
+#[test]
 fn a_conversation_goes_on_with_fresh_counters() {
     let mut state = begin(turns(3));
     model(&mut state, response("", &[("a", "read", "{}")]));

@@ -16,6 +16,7 @@ enum Happening {
     Cancel,
     Elapsed(u64),
     Fit(usize),
+    Reopen,
     Continue,
 }
 
@@ -33,6 +34,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Cancel),
         1 => (0u64..400).prop_map(Happening::Elapsed),
         1 => (0usize..200).prop_map(Happening::Fit),
+        2 => Just(Happening::Reopen),
         2 => Just(Happening::Continue),
     ]
 }
@@ -81,6 +83,9 @@ fn apply(state: &mut RunState, event: Happening) {
         (Happening::Elapsed(millis), _) => state.on_elapsed(Duration::from_millis(millis)),
         (Happening::Fit(budget), _) => {
             state.fit_context(budget);
+        }
+        (Happening::Reopen, _) => {
+            state.reopen();
         }
         (Happening::Continue, Step::Done(_)) => {
             state.continue_with(vec![ContentBlock::text("next")]).expect("continue")

@@ -16,7 +16,8 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::guard::{PathGuard, Target};
+use super::guard::Target;
+use super::protected::WriteGuard;
 use super::replace::replace;
 use super::{
     MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, looks_binary, path_schema, read_existing, seen,
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::builtin::{blocking, define, failed, parse};
 
-pub(super) struct Edit(pub(super) PathGuard);
+pub(super) struct Edit(pub(super) WriteGuard);
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -62,7 +63,7 @@ impl Tool for Edit {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let (guard, context) = (self.0, context.clone());
+        let (guard, context) = (self.0.paths, context.clone());
         blocking(move || {
             let target = guard.admit(&context.session, &arguments.path)?;
             let Some((bytes, metadata)) = read_existing(&target)? else {

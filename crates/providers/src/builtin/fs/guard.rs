@@ -88,7 +88,7 @@ impl PathGuard {
         Ok(target)
     }
 
-    /// What a call on this path touches.
+    /// What reading this path touches.
     pub(super) fn scope(self, session: &Session, written: &str) -> CallScope {
         match self.resolve(session, written) {
             Ok(target) if target.inside => CallScope::Workspace,
@@ -96,7 +96,7 @@ impl PathGuard {
         }
     }
 
-    fn resolve(self, session: &Session, written: &str) -> Result<Target, ToolError> {
+    pub(super) fn resolve(self, session: &Session, written: &str) -> Result<Target, ToolError> {
         let root = session
             .root
             .canonicalize()
@@ -108,7 +108,7 @@ impl PathGuard {
 }
 
 /// The path with all links resolved; parts at its end that do not exist are kept as they are.
-fn real_path(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn real_path(path: &Path) -> io::Result<PathBuf> {
     let mut existing = path;
     let mut missing = Vec::new();
     loop {

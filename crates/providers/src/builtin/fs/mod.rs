@@ -4,6 +4,7 @@ mod edit;
 mod glob;
 mod grep;
 mod guard;
+mod protected;
 mod range;
 mod read;
 mod replace;
@@ -14,6 +15,7 @@ mod write;
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -23,6 +25,7 @@ use toolwright_core::tool::Tool;
 
 use super::failed;
 use guard::Target;
+use protected::WriteGuard;
 
 pub use guard::PathGuard;
 
@@ -33,12 +36,13 @@ const MAX_WHOLE_FILE: u64 = 8 * 1024 * 1024;
 /// Bytes in which binary data is looked for, as `git` and `grep` do.
 const SNIFF: usize = 8 * 1024;
 
-/// The `fs` tools.
-pub(super) fn tools(guard: PathGuard) -> Vec<Arc<dyn Tool>> {
+/// The `fs` tools; what is below the paths `protected` is not written as a matter of course.
+pub(super) fn tools(guard: PathGuard, protected: &[PathBuf]) -> Vec<Arc<dyn Tool>> {
+    let writes = WriteGuard::new(guard, protected);
     vec![
         Arc::new(read::Read(guard)),
-        Arc::new(write::Write(guard)),
-        Arc::new(edit::Edit(guard)),
+        Arc::new(write::Write(writes.clone())),
+        Arc::new(edit::Edit(writes)),
         Arc::new(glob::Glob(guard)),
         Arc::new(grep::Grep(guard)),
         Arc::new(tree::Tree(guard)),

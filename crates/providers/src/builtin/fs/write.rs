@@ -12,7 +12,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::guard::PathGuard;
+use super::protected::WriteGuard;
 use super::replace::replace;
 use super::{
     MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, lines_of, path_schema, read_existing, seen,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::builtin::{blocking, define, parse};
 
-pub(super) struct Write(pub(super) PathGuard);
+pub(super) struct Write(pub(super) WriteGuard);
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -52,7 +52,7 @@ impl Tool for Write {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Arguments { path, content, expected_hash } = parse(arguments)?;
-        let (guard, context) = (self.0, context.clone());
+        let (guard, context) = (self.0.paths, context.clone());
         blocking(move || {
             let target = guard.admit(&context.session, &path)?;
             let existing = read_existing(&target)?;

@@ -1,6 +1,7 @@
 //! MCP servers over real pipes and sockets, looked at from both ends.
 #![expect(clippy::disallowed_methods, reason = "these tests stand where the executor stands")]
 
+mod environment;
 mod http;
 mod peer;
 mod stdio;
@@ -95,6 +96,7 @@ impl Rig {
             }),
             cancel: self.cancel.clone(),
             deadline: None,
+            limit: None,
             partials: Arc::clone(&self.world) as _,
             traceparent: Some("00-aa-bb-01".into()),
             services: Arc::new(Services::none(Arc::new(RealClock))),

@@ -20,12 +20,12 @@ use super::{Rig, eventually};
 use crate::process::pids_with;
 
 /// The scripted server in this mode, and the file that takes what it reads.
-struct Script {
+pub(super) struct Script {
     log: tempfile::NamedTempFile,
-    transport: McpTransport,
+    pub(super) transport: McpTransport,
 }
 
-fn script(mode: &str) -> Script {
+pub(super) fn script(mode: &str) -> Script {
     let log = tempfile::NamedTempFile::new().expect("log");
     let env = [("MCP_PEER", mode.to_owned()), ("MCP_PEER_LOG", log.path().display().to_string())];
     let transport = McpTransport::Stdio {
@@ -38,12 +38,12 @@ fn script(mode: &str) -> Script {
 }
 
 impl Script {
-    fn rig(&self, change: impl FnOnce(&mut McpServerSpec)) -> Rig {
+    pub(super) fn rig(&self, change: impl FnOnce(&mut McpServerSpec)) -> Rig {
         Rig::new(self.transport.clone(), change)
     }
 
     /// What the server has read.
-    fn read(&self) -> Vec<Value> {
+    pub(super) fn read(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.log.path()).expect("log");
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
@@ -54,7 +54,7 @@ impl Script {
     }
 }
 
-fn command(command: &str, args: &[&str]) -> McpTransport {
+pub(super) fn command(command: &str, args: &[&str]) -> McpTransport {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
     McpTransport::Stdio { command: command.to_owned(), args, env: BTreeMap::new(), cwd: None }
 }
@@ -190,6 +190,19 @@ async fn a_dead_server_fails_its_calls_at_once_and_is_started_again() {
         rig.call("Echo.Args", json!({})).await.expect("after the restart");
         let calls = script.methods().iter().filter(|method| *method == "tools/call").count();
         assert_eq!(calls, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_death_is_told_in_whole_sentences() {
+    for (tool, said) in [("die", true), ("half", false)] {
+        let rig = script("plain").rig(|_| {});
+        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        assert_eq!(error.message().contains("its last words on standard error:\nabout to die"), said, "{error}");
+        assert_eq!(error.message().contains("last words"), said, "{error}");
+        // A model gets one line, which must not end in the air.
+        let told = error.for_model();
+        assert!(told.contains("the server process ended (exit code") && !told.contains("last words"), "{told}");
     }
 }
 

@@ -39,14 +39,14 @@ impl Sessions {
         Self { open: Mutex::new(HashMap::new()), max, idle }
     }
 
-    /// Opens a session under the id of the caller's session; `None` when there are too many.
+    /// Opens a session under the id of the caller's session. When there are too many, the longest idle
+    /// one ends: clients that leave without a word lock nobody out. `None` when all are in use.
     pub(crate) fn open(&self, caller: Caller) -> Option<Arc<HttpSession>> {
         let mut open = self.lock();
         if open.len() >= self.max {
-            Self::retain_live(&mut open, self.idle);
-        }
-        if open.len() >= self.max {
-            return None;
+            let idle = open.iter().filter(|(_, session)| !session.is_busy());
+            let longest = idle.min_by_key(|(_, session)| session.lock().used).map(|(id, _)| id.clone())?;
+            open.remove(&longest)?.end();
         }
         let state = State { used: Instant::now(), busy: 0, stream: None, listed: None };
         let id = caller.session.id.as_str().to_owned();
@@ -68,12 +68,8 @@ impl Sessions {
 
     /// Ends the sessions that have been idle for too long.
     pub(crate) fn sweep(&self) {
-        Self::retain_live(&mut self.lock(), self.idle);
-    }
-
-    fn retain_live(open: &mut HashMap<String, Arc<HttpSession>>, idle: Duration) {
-        open.retain(|_, session| {
-            let live = session.is_busy() || session.lock().used.elapsed() < idle;
+        self.lock().retain(|_, session| {
+            let live = session.is_busy() || session.lock().used.elapsed() < self.idle;
             if !live {
                 session.end();
             }
@@ -149,17 +145,34 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_bounded_and_idle_ones_make_room() {
-        let sessions = Sessions::new(2, Duration::ZERO);
+    fn abandoned_sessions_make_room_the_longest_idle_first_and_busy_ones_never() {
+        let sessions = Sessions::new(2, Duration::from_secs(3600));
+        let is_open = |id: &str| sessions.find(id, |_| true).is_some();
         let first = sessions.open(caller("a")).expect("room");
-        let busy = first.enter();
         sessions.open(caller("b")).expect("room");
-        sessions.open(caller("c")).expect("the idle one went");
+        // Its last request ended after `b` was left.
+        drop(first.enter());
+        sessions.open(caller("c")).expect("the longest idle one goes");
+        assert!(is_open("a") && !is_open("b") && is_open("c"));
+        let busy = first.enter();
+        let last = sessions.open(caller("d")).expect("the idle one goes");
+        assert!(is_open("a") && !is_open("c"));
+        let _held = last.enter();
+        assert!(sessions.open(caller("e")).is_none(), "both are in use");
+        drop(busy);
+        sessions.open(caller("f")).expect("room again");
+        assert!(!is_open("a") && first.ended.is_cancelled());
+    }
+
+    #[test]
+    fn a_sweep_ends_what_was_idle_for_too_long() {
+        let sessions = Sessions::new(2, Duration::ZERO);
+        let busy = sessions.open(caller("a")).expect("room").enter();
+        sessions.open(caller("b")).expect("room");
+        sessions.sweep();
         assert!(sessions.find("a", |_| true).is_some() && sessions.find("b", |_| true).is_none());
-        let _held = sessions.find("c", |_| true).expect("open").enter();
-        assert!(sessions.open(caller("d")).is_none(), "both are in use");
         drop(busy);
         sessions.sweep();
-        assert!(sessions.find("a", |_| true).is_none() && first.ended.is_cancelled());
+        assert!(sessions.find("a", |_| true).is_none());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A duration: `250ms`, `30s`, `5m`, `2h`, `1d`, `1w`; a bare number is milliseconds.
+/// A duration: `250ms`, `30s`, `5m`, `2h`, `1d`, `1w`; a bare number is milliseconds. Zero is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TimeSpan(#[serde(with = "required")] pub Duration);
@@ -44,7 +44,7 @@ impl JsonSchema for TimeSpan {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "integer"], "format": "duration", "minimum": 0 })
+        json_schema!({ "type": ["string", "integer"], "format": "duration", "minimum": 1 })
     }
 }
 

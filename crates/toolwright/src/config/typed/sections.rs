@@ -33,8 +33,8 @@ pub struct Defaults {
     pub builtins_denied: Vec<String>,
     /// What the `fs` tools do about paths outside the workspace root.
     pub path_guard: PathGuardSetting,
-    /// Environment variables, as globs, that commands of `shell` do not inherit; besides Toolwright's own
-    /// and the keys of model APIs.
+    /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides
+    /// Toolwright's own and the keys of model APIs. A server's `env` gives it what it is to have.
     pub withheld_env: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct Queue {
     /// Calls that run at once.
     #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Calls that may wait; more fail at once. Default 1000.
+    /// Calls that may wait; more fail at once, with 0 all that cannot run at once. Default 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,
     /// How long a call may wait. Default 60s.
@@ -219,6 +219,7 @@ pub struct OutputsSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
     /// Bytes of all stored outputs together; the oldest go first.
+    #[schemars(range(min = 65_536))]
     pub max_bytes: u64,
     /// How long an output is kept.
     pub max_age: TimeSpan,
@@ -270,7 +271,7 @@ pub struct WebSection {
     /// Hosts that may be reached whatever they resolve to: `host` or `host:port`, with `*` and `?`.
     pub allowed_hosts: Vec<String>,
     /// Bytes of a page that `web__fetch` reads unless a call asks for another number.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 256))]
     pub max_bytes: usize,
     /// Limit of one `web__fetch`.
     pub timeout: TimeSpan,

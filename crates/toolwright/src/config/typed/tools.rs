@@ -149,7 +149,7 @@ pub struct RestTool {
     pub timeout: Option<TimeSpan>,
     /// Bytes of a response that are read. Default 2 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 256))]
     pub max_bytes: Option<usize>,
     /// What a call may do. Default: GET, HEAD and OPTIONS only read, all else may destroy.
     #[serde(default, skip_serializing_if = "Option::is_none")]

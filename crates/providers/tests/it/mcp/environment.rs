@@ -1,0 +1,109 @@
+//! What the process of a server inherits, and which servers are not started at all. The environment of a
+//! gateway is set by running this test binary again, as the gateway.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use toolwright_core::catalogue::Provider as _;
+use toolwright_providers::mcp::{DEPTH_VARIABLE, McpTransport};
+
+use super::Rig;
+use super::stdio::{command, script};
+
+/// Which of the stand-ins is meant.
+const STAND_IN: &str = "MCP_TEST_STAND_IN";
+
+/// Runs the test `stand_in` with these variables in its environment; it must succeed.
+async fn as_gateway(stand_in: &str, variables: &[(&str, &str)]) {
+    let output = tokio::process::Command::new(std::env::current_exe().expect("test binary"))
+        .args(["--exact", &format!("mcp::environment::{stand_in}"), "--nocapture"])
+        .envs(variables.iter().copied())
+        .env(STAND_IN, stand_in)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn is_meant(stand_in: &str) -> bool {
+    std::env::var(STAND_IN).as_deref() == Ok(stand_in)
+}
+
+#[tokio::test]
+async fn a_server_inherits_no_keys_of_ours_but_gets_what_its_entry_gives() {
+    let keys = [("OPENAI_API_KEY", "model"), ("ANTHROPIC_API_KEY", "model"), ("TOOLWRIGHT_TOKEN", "own")];
+    let others = [("MY_PRIVATE", "1"), ("MY_OTHER", "1"), ("ORDINARY", "1"), (DEPTH_VARIABLE, "1")];
+    as_gateway("gateway_with_keys", &[&keys[..], &others].concat()).await;
+}
+
+#[tokio::test]
+async fn gateway_with_keys() {
+    if !is_meant("gateway_with_keys") {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().expect("file");
+    let path = file.path().display().to_string();
+    let given = [("ANTHROPIC_API_KEY", "given"), ("MY_OTHER", "given"), (DEPTH_VARIABLE, "0")];
+    let transport = McpTransport::Stdio {
+        command: "sh".into(),
+        args: vec!["-c".into(), "env > \"$0\"".into(), path],
+        env: given.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        cwd: None,
+    };
+    let rig = Rig::new(transport, |spec| spec.withheld_env.push("MY_*".into()));
+    rig.provider.list().await.expect_err("it is no server");
+    let environment = std::fs::read_to_string(file.path()).expect("written");
+    let got: BTreeMap<_, _> = environment.lines().filter_map(|line| line.split_once('=')).collect();
+    for (name, expect) in [
+        ("OPENAI_API_KEY", None),
+        ("TOOLWRIGHT_TOKEN", None),
+        ("MY_PRIVATE", None),
+        ("ANTHROPIC_API_KEY", Some("given")),
+        ("MY_OTHER", Some("given")),
+        ("ORDINARY", Some("1")),
+        (DEPTH_VARIABLE, Some("2")),
+    ] {
+        assert_eq!(got.get(name).copied(), expect, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn toolwrights_below_toolwrights_come_to_an_end() {
+    as_gateway("gateway_that_may_start_servers", &[(DEPTH_VARIABLE, "2")]).await;
+    as_gateway("gateway_too_deep_down", &[(DEPTH_VARIABLE, "3")]).await;
+}
+
+#[tokio::test]
+async fn gateway_that_may_start_servers() {
+    if is_meant("gateway_that_may_start_servers") {
+        assert_eq!(script("plain").rig(|_| {}).names().await.len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn gateway_too_deep_down() {
+    if !is_meant("gateway_too_deep_down") {
+        return;
+    }
+    let script = script("plain");
+    let error = script.rig(|_| {}).provider.list().await.expect_err("refused").to_string();
+    assert!(error.contains("started by another one (depth 3)") && error.contains("--config"), "{error}");
+    assert!(script.read().is_empty(), "nothing was started");
+}
+
+#[tokio::test]
+async fn an_entry_that_starts_this_very_program_is_refused() {
+    let own = std::env::current_exe().expect("this binary").display().to_string();
+    let rig = Rig::new(command(&own, &["serve", "--stdio"]), |_| {});
+    let error = rig.provider.list().await.expect_err("refused").to_string();
+    assert!(error.contains("this very Toolwright") && error.contains("--config"), "{error}");
+
+    // With a configuration of its own it is a server like any other.
+    let other = script("plain");
+    let McpTransport::Stdio { command, mut args, mut env, cwd } = other.transport.clone() else { unreachable!() };
+    args.push("serve".to_owned());
+    env.insert("TOOLWRIGHT_CONFIG".to_owned(), "other.yaml".to_owned());
+    let rig = Rig::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
+    assert_eq!(rig.names().await.len(), 3);
+}

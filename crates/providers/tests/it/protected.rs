@@ -1,0 +1,98 @@
+//! Which writes inside the workspace are no ordinary ones.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use toolwright_core::Session;
+use toolwright_core::catalogue::CallScope;
+use toolwright_providers::builtin::BuiltinOptions;
+
+use crate::workspace::Workspace;
+
+/// A write and an edit of each path must have this scope; reading is free everywhere.
+fn check(ws: &Workspace, paths: &[&str], expect: CallScope) {
+    for path in paths {
+        let arguments = json!({"path": path, "content": "", "old_string": "a", "new_string": "b"});
+        assert_eq!(ws.scope("fs:write", &arguments), expect, "{path}");
+        assert_eq!(ws.scope("fs:edit", &arguments), expect, "{path}");
+        assert_eq!(ws.scope("fs:read", &arguments), CallScope::Workspace, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_starts_commands_is_not_written_as_a_matter_of_course() {
+    let ws = Workspace::new();
+    ws.put("toolwright.yaml", "policy: {}\n");
+    ws.put("sub/x", "");
+    ws.put("packages/a/.git/config", "");
+    let absolute = ws.path("toolwright.yaml").display().to_string();
+    let own =
+        ["toolwright.yaml", "sub/../toolwright.yaml", "./toolwright.yml", "toolwright.json", ".mcp.json", &absolute];
+    check(&ws, &own, CallScope::Anywhere);
+    check(&ws, &["sub/.mcp.json", "TOOLWRIGHT.yaml", "new/folder/toolwright.yaml"], CallScope::Anywhere);
+    let git = [".git", ".git/hooks/post-checkout", "packages/a/.git/config", ".GIT/config", "sub/.git"];
+    check(&ws, &git, CallScope::Anywhere);
+    for folder in [".vscode", ".claude", ".cursor", ".husky", "packages/a/.vscode"] {
+        check(&ws, &[&format!("{folder}/settings.json")], CallScope::Anywhere);
+    }
+    check(&ws, &[".envrc", ".bashrc", ".ssh/config"], CallScope::Anywhere);
+    let ordinary = ["a.txt", "sub/x", "git/config", ".gitignore", ".github/workflows/ci.yml", "toolwright.yaml.md"];
+    check(&ws, &ordinary, CallScope::Workspace);
+    assert!(ws.ok("fs:read", json!({"path": "toolwright.yaml"})).await.contains("policy"));
+}
+
+#[test]
+fn a_link_hides_nothing() {
+    let ws = Workspace::new();
+    ws.put(".git/config", "");
+    ws.put("dotfiles/vscode/tasks.json", "");
+    ws.put("shared/mcp", "{}");
+    symlink(".git", ws.path("notes")).expect("link");
+    symlink("../.git/config", ws.path("dotfiles/harmless")).expect("link");
+    symlink("dotfiles/vscode", ws.path(".vscode")).expect("link");
+    symlink("shared/mcp", ws.path(".mcp.json")).expect("link");
+    check(&ws, &["notes/hooks/pre-commit", "dotfiles/harmless"], CallScope::Anywhere);
+    check(&ws, &[".vscode/tasks.json", "dotfiles/vscode/tasks.json", "shared/mcp", ".mcp.json"], CallScope::Anywhere);
+    check(&ws, &["dotfiles/other", "shared/other"], CallScope::Workspace);
+}
+
+#[test]
+fn the_configurations_own_files_are_protected_under_any_name() {
+    let ws = Workspace::with(|root| BuiltinOptions {
+        protected: ["conf/custom.yaml", "given.yaml", "state"].map(|name| root.join(name)).to_vec(),
+        ..BuiltinOptions::default()
+    });
+    ws.put("conf/real.yaml", "");
+    symlink("real.yaml", ws.path("conf/custom.yaml")).expect("link");
+    symlink("conf", ws.path("elsewhere")).expect("link");
+    let all = ["conf/custom.yaml", "elsewhere/real.yaml", "given.yaml", "x/../given.yaml", "state/store.db"];
+    ws.put("x/y", "");
+    check(&ws, &all, CallScope::Anywhere);
+    check(&ws, &["conf/other.yaml", "state.md"], CallScope::Workspace);
+    // The file that the configuration's link waits for would be configuration.
+    std::fs::remove_file(ws.path("conf/real.yaml")).expect("removed");
+    check(&ws, &["conf/real.yaml"], CallScope::Anywhere);
+}
+
+#[test]
+fn the_name_of_the_root_itself_does_not_matter() {
+    let mut ws = Workspace::new();
+    ws.put(".cursor/worktrees/a/x", "");
+    let root = ws.path(".cursor/worktrees/a");
+    ws.context.session = Arc::new(Session { root: root.clone(), ..(*ws.context.session).clone() });
+    check(&ws, &["x", "new/y", &root.join("x").display().to_string()], CallScope::Workspace);
+    check(&ws, &[".cursor/rules"], CallScope::Anywhere);
+}
+
+#[tokio::test]
+async fn a_hard_link_is_replaced_not_written_through() {
+    let ws = Workspace::new();
+    ws.put("toolwright.yaml", "policy: {}\n");
+    std::fs::hard_link(ws.path("toolwright.yaml"), ws.path("copy.txt")).expect("link");
+    ws.ok("fs:read", json!({"path": "copy.txt"})).await;
+    ws.ok("fs:write", json!({"path": "copy.txt", "content": "new"})).await;
+    assert_eq!((ws.get("copy.txt").as_str(), ws.get("toolwright.yaml").as_str()), ("new", "policy: {}\n"));
+    assert!(Path::new(&ws.path("copy.txt")).is_file());
+}

@@ -1,0 +1,215 @@
+//! The connections of the server: how many, how long idle, and which one goes when there are too many.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io::{self, Write as _};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::MissedTickBehavior;
+use toolwright_core::cancel::Cancel;
+
+/// How often idle connections are looked for.
+const LOOK: Duration = Duration::from_millis(500);
+/// Rest after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The answer where there is no room and nobody idle to make it.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
+    content-length: 45\r\nretry-after: 1\r\nconnection: close\r\n\r\n503: too many connections at once; try again\n";
+
+/// Bounds of the connections. One is idle while no request is open on it: from its start, or from the end
+/// of an answer, until the next request's head is there to its last byte.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Connections at once.
+    pub(crate) max: usize,
+    /// How long the first request may take to come.
+    pub(crate) first_request: Duration,
+    /// How long a later one may.
+    pub(crate) idle: Duration,
+}
+
+/// Serves `app` until the shutdown, and then the requests that are open to their end. Dropped, it closes
+/// every connection.
+pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, shutdown: Cancel) {
+    let mut tasks = JoinSet::new();
+    let mut open = Open::default();
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stopped = pin!(shutdown.cancelled());
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut stopped => break,
+            Some(ended) = tasks.join_next_with_id() => open.forget(ended.map_or_else(|error| error.id(), |(id, ())| id)),
+            _ = look.tick() => open.close_overdue(&bounds),
+            accepted = listener.accept() => {
+                let stream = match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        open.not_accepted(&error).await;
+                        continue;
+                    }
+                };
+                if open.0.len() >= bounds.max && !open.close_longest_idle() {
+                    refuse(stream);
+                    continue;
+                }
+                let activity = Activity::new();
+                let task = tasks.spawn(answer(stream, app.clone(), activity.clone(), shutdown.clone()));
+                open.0.insert(task.id(), (activity, task));
+            }
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Answers the requests of one connection, one after the other.
+async fn answer(stream: TcpStream, app: Router, activity: Activity, shutdown: Cancel) {
+    // An answer is often two small writes; with Nagle the second waits for the peer's delayed
+    // acknowledgement, some 40 ms.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!("TCP_NODELAY could not be set: {error}");
+    }
+    let app = TowerToHyperService::new(app);
+    let service = service_fn(move |request| {
+        let busy = activity.enter();
+        let answer = app.call(request);
+        async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
+    });
+    let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!("a connection broke off: {error}");
+    }
+}
+
+/// Says that there is no room, without waiting for anything.
+fn refuse(stream: TcpStream) {
+    // Who cannot be told finds the connection closed.
+    let told = stream.into_std().and_then(|mut stream| stream.write(FULL));
+    tracing::debug!("a connection over the limit was refused: {told:?}");
+}
+
+/// The open connections.
+#[derive(Default)]
+struct Open(HashMap<Id, (Activity, AbortHandle)>);
+
+impl Open {
+    fn forget(&mut self, ended: Id) {
+        self.0.remove(&ended);
+    }
+
+    /// A peer that is gone already is none of our business. For anything else there is no descriptor or no
+    /// memory left, which idle connections may hold.
+    async fn not_accepted(&mut self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            let made_room = self.close_longest_idle();
+            tracing::error!(made_room, "a connection could not be accepted: {error}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn close_overdue(&mut self, bounds: &Bounds) {
+        self.0.retain(|_, (activity, task)| {
+            let overdue = activity.is_overdue(bounds);
+            if overdue {
+                task.abort();
+            }
+            !overdue
+        });
+    }
+
+    /// Whether there was an idle one.
+    fn close_longest_idle(&mut self) -> bool {
+        let idle = self.0.iter().filter_map(|(id, (activity, _))| Some((activity.lock().idle_since?, *id)));
+        let longest = idle.min_by_key(|(since, _)| *since).and_then(|(_, id)| self.0.remove(&id));
+        longest.inspect(|(_, task)| task.abort()).is_some()
+    }
+}
+
+/// What one connection is doing.
+#[derive(Clone)]
+struct Activity(Arc<Mutex<State>>);
+
+struct State {
+    /// `None` while a request is open.
+    idle_since: Option<Instant>,
+    has_served: bool,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(State { idle_since: Some(Instant::now()), has_served: false })))
+    }
+
+    /// A request is open, until the guard is dropped.
+    fn enter(&self) -> Busy {
+        self.lock().idle_since = None;
+        Busy(self.clone())
+    }
+
+    fn is_overdue(&self, bounds: &Bounds) -> bool {
+        let state = self.lock();
+        let limit = if state.has_served { bounds.idle } else { bounds.first_request };
+        state.idle_since.is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is open.
+struct Busy(Activity);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.idle_since = Some(Instant::now());
+        state.has_served = true;
+    }
+}
+
+/// The body of an answer; its request is open until it has been sent.
+struct Answer {
+    body: Body,
+    _busy: Busy,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,83 @@
+//! What a model, or a command that it has run, must not reach.
+
+use std::process::Command;
+
+use serde_json::json;
+use toolwright::House;
+use toolwright::config::LoadOptions;
+use toolwright::core::{CallId, Profile, RawArguments, ToolCall};
+
+use crate::cli::{program, stderr};
+use crate::support::Place;
+
+#[tokio::test]
+async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
+    let place = Place::with("defaults: {}\n");
+    let given = place.write("project/conf/mine.yaml", "defaults: {}\n");
+    let options = LoadOptions {
+        cwd: place.project(),
+        root: Some(place.project()),
+        config: Some(given),
+        state_dir: Some(place.path("project/state")),
+    };
+    let house = House::load(options).await.expect("opens");
+    let write = async |path: &str| {
+        let arguments = RawArguments::Value(json!({"path": path, "content": "x"}));
+        let call = ToolCall { id: CallId::new("c"), name: "fs__write".into(), arguments };
+        house.call(call, Profile::Workspace).await
+    };
+    let all = ["toolwright.yaml", ".mcp.json", "conf/mine.yaml", "conf/../.git/hooks/pre-commit", "state/x"];
+    for path in all {
+        let outcome = write(path).await;
+        let kind = outcome.error.as_ref().map(|error| error.kind().as_str());
+        assert_eq!(kind, Some("denied"), "{path}: {}", outcome.text());
+    }
+    assert!(!place.path("project/.mcp.json").exists());
+    assert_eq!(place.read("project/conf/mine.yaml"), "defaults: {}\n");
+    let outcome = write("conf/notes.md").await;
+    assert!(outcome.ok, "{}", outcome.text());
+    house.shut_down().await;
+}
+
+/// The program as a user without privileges, whom the kernel does not let read everything.
+#[cfg(target_os = "linux")]
+fn as_plain_user(place: &Place) -> Command {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+    let me = std::fs::metadata("/proc/self").expect("proc").uid();
+    let plain = program(place);
+    if me != 0 {
+        return plain;
+    }
+    // The test's own folder, and the program in it, where anybody reaches them.
+    for folder in ["", "home", "project"] {
+        std::fs::set_permissions(place.path(folder), PermissionsExt::from_mode(0o777)).expect("mode");
+    }
+    std::fs::copy(plain.get_program(), place.path("toolwright")).expect("copied");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(place.path("toolwright"));
+    command.current_dir(place.project()).env_clear().envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    command
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_cannot_read_the_environment_of_those_above_it() {
+    let place = Place::new();
+    let seconds = format!("600.{}", std::process::id());
+    // Above the command is its watcher, above that the gateway. What it leaves running must end all the same.
+    let above = "setsid sleep SECONDS & for pid in $PPID $(grep PPid /proc/$PPID/status | cut -f2); do \
+                 cat /proc/$pid/environ || echo unreadable; done";
+    let arguments = json!({"command": above.replace("SECONDS", &seconds)}).to_string();
+    let output = as_plain_user(&place)
+        .env("OPENAI_API_KEY", "key-of-ours")
+        .args(["call", "shell__bash", &arguments])
+        .output()
+        .expect("the program runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", stderr(&output));
+    assert!(!printed.contains("key-of-ours"), "{printed}");
+    assert_eq!(printed.matches("unreadable").count(), 2, "{printed}");
+    let processes = std::fs::read_dir("/proc").expect("proc").flatten();
+    let mut commands = processes.filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok());
+    assert!(!commands.any(|command| command == format!("sleep\0{seconds}\0")), "it was left behind");
+}
