@@ -8,7 +8,7 @@ use toolwright::import::Source;
 use crate::support::{Place, fixture};
 
 fn check(source: Source, file: &str, servers: &Value, notes: &[&str]) {
-    let imported = source.read(&fixture(file), Path::new("/work/demo")).expect(file);
+    let imported = source.read(&fixture(file), Path::new("/home/me/demo")).expect(file);
     let got: Value = imported.servers.iter().map(|(name, entry)| json!([name, entry])).collect();
     assert_eq!(&got, servers, "{file}");
     assert_eq!(imported.notes.len(), notes.len(), "{:?}", imported.notes);
