@@ -167,11 +167,12 @@ impl Host {
             "notifications": if granted { json!({wish: true}) } else { json!({}) },
         });
         let method = "notifications/subscriptions/acknowledged";
-        outlet.message(&json!({"jsonrpc": "2.0", "method": method, "params": acknowledged})).await;
-        let listener = if granted { self.add_listener(outlet, Some(request.id.clone())) } else { None };
+        // Who has read the acknowledgement misses no change: it listens before it is told so.
+        let listener = if granted { self.add_listener(outlet.clone(), Some(request.id.clone())) } else { None };
         if granted && listener.is_none() {
             return RpcError::new(RpcError::BUSY, "too many listeners").into();
         }
+        outlet.message(&json!({"jsonrpc": "2.0", "method": method, "params": acknowledged})).await;
         cancel.cancelled().await;
         if let Some(listener) = listener {
             lock(&self.listeners).retain(|other| !Arc::ptr_eq(other, &listener));
