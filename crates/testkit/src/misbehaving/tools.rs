@@ -22,15 +22,20 @@ const GARBAGE: &[u8] =
 
 pub(super) async fn call(server: &Misbehaving, request: &Request, exchange: &Exchange<'_>) -> Answer {
     let answer = run(server, request, exchange);
-    let note_cancel = async {
-        exchange.cancelled().await;
-        server.cancelled.lock().unwrap_or_else(PoisonError::into_inner).push(request.id.clone());
-        std::future::pending().await
-    };
+    let note = || server.cancelled.lock().unwrap_or_else(PoisonError::into_inner).push(request.id.clone());
+    let mut answer = std::pin::pin!(answer);
     tokio::select! {
-        biased;
-        () = note_cancel => Answer::Silence,
-        answer = answer => answer,
+        answer = &mut answer => {
+            // A cancel may fall between the looks that the two branches take.
+            if exchange.is_cancelled() {
+                note();
+            }
+            answer
+        }
+        () = exchange.cancelled() => {
+            note();
+            answer.await
+        }
     }
 }
 

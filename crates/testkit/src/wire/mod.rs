@@ -208,6 +208,11 @@ impl Exchange<'_> {
         self.client_capabilities.get(capability).is_some()
     }
 
+    /// Whether the client has cancelled this request or hung up.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
     /// Resolves when the client cancels this request or hangs up.
     pub(crate) async fn cancelled(&self) {
         self.cancel.cancelled().await;
