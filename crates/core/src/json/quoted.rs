@@ -18,6 +18,15 @@ pub(super) enum Place {
     Root,
 }
 
+/// A string that was read.
+#[derive(Debug)]
+pub(super) struct Quoted {
+    /// What it says.
+    pub(super) content: String,
+    /// It ended before the text did.
+    pub(super) closed: bool,
+}
+
 /// What a quote inside a string is.
 #[derive(Debug, PartialEq, Eq)]
 enum Quote {
@@ -42,16 +51,15 @@ fn is_pair(open: char, close: char) -> bool {
     }
 }
 
-/// Reads the string whose opening quote is next. `closers` are the brackets that are due, innermost
-/// first; `in_call` tells that a `)` is due as well.
-pub(super) fn read(cursor: &mut Cursor<'_>, place: Place, in_call: bool, closers: &[char]) -> String {
-    let Some(open) = cursor.bump() else { return String::new() };
+/// Reads the string whose opening quote is next. `in_call` tells that a `)` is due after it.
+pub(super) fn read(cursor: &mut Cursor<'_>, place: Place, in_call: bool) -> Quoted {
+    let open = cursor.bump().unwrap_or('"');
     let mut content = String::new();
     // Up to here the content is not blank, and whether a line ended since.
     let (mut solid, mut broken) = (0, false);
     loop {
         let Some(next) = cursor.peek() else {
-            return without_closers(content, closers);
+            return Quoted { content, closed: false };
         };
         if is_pair(open, next) {
             let after = &cursor.rest()[next.len_utf8()..];
@@ -59,14 +67,14 @@ pub(super) fn read(cursor: &mut Cursor<'_>, place: Place, in_call: bool, closers
             match meaning(cursor, after, place, in_call, parted) {
                 Quote::Closes => {
                     cursor.bump();
-                    return content;
+                    return Quoted { content, closed: true };
                 }
                 Quote::Opens => {
                     content.truncate(solid);
                     if content.ends_with(',') {
                         content.pop();
                     }
-                    return content;
+                    return Quoted { content, closed: true };
                 }
                 Quote::Inner => {}
             }
@@ -85,18 +93,21 @@ pub(super) fn read(cursor: &mut Cursor<'_>, place: Place, in_call: bool, closers
     }
 }
 
-/// A string that runs to the end of the text took the brackets with it that were due.
-fn without_closers(mut content: String, closers: &[char]) -> String {
-    let mut rest = content.trim_end();
-    for due in closers.iter().rev() {
-        let Some(shorter) = rest.strip_suffix(*due) else { break };
-        rest = shorter.trim_end();
+impl Quoted {
+    /// Takes off the brackets at the end that belong to `open` containers, outermost first.
+    pub(super) fn give_back(&mut self, open: impl Iterator<Item = char>) {
+        let mut rest = self.content.trim_end();
+        let mut found = false;
+        for due in open {
+            let Some(shorter) = rest.strip_suffix(due) else { break };
+            rest = shorter.trim_end();
+            found = true;
+        }
+        if found {
+            let end = rest.strip_suffix(',').unwrap_or(rest).len();
+            self.content.truncate(end);
+        }
     }
-    if rest.len() < content.trim_end().len() {
-        let end = rest.strip_suffix(',').unwrap_or(rest).len();
-        content.truncate(end);
-    }
-    content
 }
 
 fn meaning(cursor: &mut Cursor<'_>, after: &str, place: Place, in_call: bool, parted: bool) -> Quote {

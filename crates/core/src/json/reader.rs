@@ -93,9 +93,11 @@ impl<'a> Reader<'a> {
             } else if let Some(call) = call_prefix(rest) {
                 self.cursor.skip(call);
                 self.in_call = true;
-            } else if let Some(start) = rest.find(['{', '[']) {
-                let fence = rest[..start].find("```");
-                self.cursor.skip(fence.unwrap_or(start));
+            } else if let Some((start, _)) = rest
+                .char_indices()
+                .find(|(at, c)| matches!(c, '{' | '[') || (*c == '`' && rest[*at..].starts_with("```")))
+            {
+                self.cursor.skip(start);
             } else {
                 let word = rest.trim_end_matches(|c| is_blank(c) || matches!(c, ',' | ';'));
                 return Ok(literal(word, true).unwrap_or_else(|| word.into()));
@@ -307,8 +309,7 @@ impl<'a> Reader<'a> {
 
     /// A string and those that a `+` adds to it.
     fn string(&mut self, place: Place) -> Result<String, Unreadable> {
-        let closers: Vec<char> = self.stack.iter().rev().map(Frame::closer).collect();
-        let mut text = quoted::read(&mut self.cursor, place, self.in_call, &closers);
+        let mut text = self.quoted(place);
         if place == Place::Key {
             return Ok(text);
         }
@@ -321,9 +322,18 @@ impl<'a> Reader<'a> {
             self.cursor.bump();
             self.filler();
             if self.cursor.peek().is_some_and(is_quote) {
-                text.push_str(&quoted::read(&mut self.cursor, place, self.in_call, &closers));
+                text.push_str(&self.quoted(place));
             }
         }
+    }
+
+    /// One string. If it ran to the end of the text, it gives back the brackets that were due.
+    fn quoted(&mut self, place: Place) -> String {
+        let mut text = quoted::read(&mut self.cursor, place, self.in_call);
+        if !text.closed {
+            text.give_back(self.stack.iter().map(Frame::closer));
+        }
+        text.content
     }
 
     /// A value without quotes: a literal, or a text up to where the next thing begins. None where it is
@@ -351,7 +361,7 @@ impl<'a> Reader<'a> {
                     return Some(word.into());
                 }
                 blank if is_blank(blank) => {
-                    let word = literal(self.cursor.since(start), false).filter(|_| first);
+                    let word = if first { literal(self.cursor.since(start), false) } else { None };
                     first = false;
                     if word.is_some() && self.next_is_apart(place) {
                         return word;

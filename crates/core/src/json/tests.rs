@@ -38,6 +38,7 @@ fn at_least_95_percent_of_the_whole_set_where_it_is() {
     let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from) else { return };
     let lines = std::fs::read_to_string(folder.join("json_repair/cases.jsonl")).expect("the cases");
     let (count, failed) = failures(&lines);
+    println!("{} of {count} as expected", count - failed.len());
     assert!(failed.len() * 20 <= count, "{} of {count} failed:\n{}", failed.len(), failed.join("\n"));
 }
 
@@ -101,15 +102,15 @@ fn nothing_and_too_much_are_errors() {
 fn the_steps_grow_with_the_text_and_no_faster() {
     let units = [
         "\"", "\"a", "\",", "\"a, \"b", "'\"", "\\", "\\\"", "/*", "//", "`", "```", "a(", "1 ", "a ", "a: ", "\" ",
-        "\"}", "}]", ",", ":", "+", "\"+", "{a", "\" /*", "“'", "\"\n", "1 \"b,", "\"x} ", "…", "{}", "\"a\":", "x\"",
-        "\u{a0}",
+        "\"}", "}]", ",", ":", "+", "\"+", "{a", "\" /*", "“'", "\"\n", "1 \"b,", "``` x", "\"x} ", "…", "{}",
+        "\"a\":", "x\"", "\u{a0}",
     ];
     for opening in ["", "{", "[", "{\"a\": \"", "[\"", "{\"a\":[{\"b\":\""] {
         for unit in units {
             let text = |bytes: usize| format!("{opening}{}", unit.repeat(bytes / unit.len()));
-            let (short, long) = (reader::steps(&text(4_000)), reader::steps(&text(32_000)));
+            let (short, long) = (reader::steps(&text(2_000)), reader::steps(&text(16_000)));
             assert!(long <= 8 * short + 2_000, "{opening}{unit}…: {short} steps, then {long}");
-            assert!(long <= 16 * 32_000 + 2_000, "{opening}{unit}…: {long} steps");
+            assert!(long <= 16 * 16_000 + 2_000, "{opening}{unit}…: {long} steps");
         }
     }
 }
