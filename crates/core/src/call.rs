@@ -95,7 +95,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Resu
                 std::slice::from_ref(&entry.wire_name),
             ));
         }
-        return Err(reject(invalid(entry, &violations), violations));
+        return Err(reject(invalid(entry, &violations, provenance.repaired), violations));
     }
     let unvalidated = match entry.tool.schema() {
         Ok(Some(_)) => None,
@@ -120,11 +120,14 @@ fn unknown(call: &ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejecti
     Box::new(Rejection { call_id: call.id.clone(), entry: None, error, violations: Vec::new() })
 }
 
-fn invalid(entry: &Entry, violations: &[Violation]) -> ToolError {
+fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError {
     let list = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let expected = entry.definition().parameters.as_ref().and_then(|schema| shape(schema, MAX_SHAPE));
     let expected = expected.map(|shape| format!("; expected {shape}")).unwrap_or_default();
-    ToolError::new(ErrorKind::InvalidParameters, format!("invalid arguments for {}: {list}{expected}", entry.wire_name))
+    let mended =
+        if repaired { "; the text was not JSON and had to be mended first: write one whole JSON object" } else { "" };
+    let message = format!("invalid arguments for {}: {list}{expected}{mended}", entry.wire_name);
+    ToolError::new(ErrorKind::InvalidParameters, message)
 }
 
 #[cfg(test)]
@@ -223,8 +226,10 @@ mod tests {
         rejected("fs__read", json!("x"), ErrorKind::InvalidParameters, "not a string");
         rejected("fs__raed", json!({}), ErrorKind::UnknownTool, "did you mean fs__read");
         rejected("fs__rm", json!({"path": "a"}), ErrorKind::NotPermitted, "ops");
-        let text = run("fs__read", RawArguments::Text("read the file".into())).expect_err("broken");
-        assert!(text.to_string().contains("not JSON"), "{text}");
+        for text in ["read the file", "{\"path\":"] {
+            let broken = run("fs__read", RawArguments::Text(text.into())).expect_err("broken");
+            assert!(broken.to_string().contains("not JSON"), "{broken}");
+        }
     }
 
     #[test]
