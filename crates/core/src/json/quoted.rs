@@ -96,7 +96,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, place: Place, in_call: bool) -> Quot
 impl Quoted {
     /// Takes off the brackets at the end that belong to `open` containers, outermost first.
     pub(super) fn give_back(&mut self, open: impl Iterator<Item = char>) {
-        let mut rest = self.content.trim_end();
+        let mut rest = self.content.trim_end_matches(|c| is_blank(c) || c == ',');
         let mut found = false;
         for due in open {
             let Some(shorter) = rest.strip_suffix(due) else { break };

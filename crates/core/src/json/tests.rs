@@ -66,6 +66,7 @@ fn bare_quotes_and_line_breaks_stay_in_their_string() {
 fn what_is_missing_is_put_in() {
     check(r#"{"a": "b", "c": ["d", {"e": "f"#, json!({"a": "b", "c": ["d", {"e": "f"}]}));
     check(r#"{"a": "b"#, json!({"a": "b"}));
+    check(r#"{"a": "b},"#, json!({"a": "b"}));
     check(r#"{"a": "x\"#, json!({"a": "x"}));
     check(r#"{"a":"#, json!({"a": null}));
     check(r#"{"a": , "b": 2}"#, json!({"a": null, "b": 2}));
