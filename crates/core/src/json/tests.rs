@@ -132,6 +132,8 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn valid_json_is_never_changed(value in any_json()) {
         let read = repair(&value.to_string()).expect("valid");
