@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::canonical::ContentHash;
+use crate::catalogue::CallScope;
 use crate::definition::Effects;
 use crate::name::ToolId;
 use crate::session::{CallId, SessionId};
@@ -28,35 +29,42 @@ pub struct ApprovalRequest {
     pub arguments: Value,
     /// What the tool may do.
     pub effects: Effects,
+    /// What this call would touch.
+    pub scope: CallScope,
     /// The policy's reason to ask.
     pub reason: String,
 }
 
 impl ApprovalRequest {
-    /// What `always` covers: a tool that may destroy and reach anywhere takes free-form input, so its
-    /// standing approval holds for these very arguments only (SPEC section 8).
+    /// What `always` covers. A destructive call that is not known to stay inside the workspace (a shell,
+    /// a file that decides what runs) may be anything the next time: its standing approval holds for
+    /// equal arguments only (SPEC section 8).
     #[must_use]
     pub fn always_covers(&self) -> AlwaysCovers {
-        if self.effects.destructive && self.effects.open_world { AlwaysCovers::ThisCall } else { AlwaysCovers::Tool }
+        match self.scope {
+            CallScope::Workspace => AlwaysCovers::ToolInWorkspace,
+            CallScope::Anywhere if self.effects.destructive => AlwaysCovers::ThisCall,
+            CallScope::Anywhere => AlwaysCovers::Tool,
+        }
     }
 
-    /// The key under which `always` is remembered.
+    /// The key under which `always` is remembered: one reach never answers for another.
     #[must_use]
     pub fn standing_key(&self) -> ContentHash {
-        match self.always_covers() {
-            AlwaysCovers::Tool => self.definition,
-            AlwaysCovers::ThisCall => {
-                ContentHash::of_value(&json!({"definition": self.definition, "arguments": self.arguments}))
-            }
-        }
+        let covers = self.always_covers();
+        let arguments = (covers == AlwaysCovers::ThisCall).then_some(&self.arguments);
+        ContentHash::of_value(&json!({"definition": self.definition, "covers": covers, "arguments": arguments}))
     }
 }
 
 /// How far `always` reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AlwaysCovers {
-    /// Every call of this definition.
+    /// Every call of this definition that is not known to stay inside the workspace.
     Tool,
+    /// Calls of this definition that stay inside the workspace.
+    ToolInWorkspace,
     /// Calls of this definition with equal arguments.
     ThisCall,
 }
@@ -91,14 +99,14 @@ pub trait Approver: Send + Sync {
 /// Denies everything, for runs without anybody to ask.
 #[derive(Debug, Clone)]
 pub struct NoApprover {
-    /// What to say; name the flag or setting that would allow the call.
+    /// What to say after policy's reason; name the flag or setting that would allow the call.
     pub remedy: String,
 }
 
 #[async_trait]
 impl Approver for NoApprover {
-    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        ApprovalDecision::Deny { reason: self.remedy.clone() }
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        ApprovalDecision::Deny { reason: format!("{}; {}", request.reason, self.remedy) }
     }
 }
 
@@ -107,20 +115,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn always_on_a_free_form_tool_covers_equal_arguments_only() {
-        let request = |effects: Effects, command: &str| ApprovalRequest {
-            call_id: CallId::new("c"),
-            session: SessionId::new("s"),
-            tool: ToolId::parse("x:t@1.0.0").expect("id"),
-            definition: ContentHash::of_bytes(b"d"),
-            arguments: json!({"command": command}),
-            effects,
-            reason: String::new(),
+    fn always_answers_only_for_calls_of_the_same_reach() {
+        let key = |effects: Effects, scope: CallScope, argument: &str| {
+            let request = ApprovalRequest {
+                call_id: CallId::new("c"),
+                session: SessionId::new("s"),
+                tool: ToolId::parse("x:t@1.0.0").expect("id"),
+                definition: ContentHash::of_bytes(b"d"),
+                arguments: json!({"path": argument}),
+                effects,
+                scope,
+                reason: String::new(),
+            };
+            request.standing_key()
         };
-        let key = |effects, command| request(effects, command).standing_key();
-        assert_eq!(key(Effects::WRITE, "a"), key(Effects::WRITE, "b"));
-        assert_ne!(key(Effects::UNKNOWN, "a"), key(Effects::UNKNOWN, "b"));
-        assert_eq!(key(Effects::UNKNOWN, "a"), key(Effects::UNKNOWN, "a"));
-        assert_ne!(key(Effects::UNKNOWN, "a"), key(Effects::WRITE, "a"));
+        use CallScope::{Anywhere, Workspace};
+        let mild = Effects { destructive: false, ..Effects::UNKNOWN };
+        assert_eq!(key(Effects::WRITE, Workspace, "a"), key(Effects::WRITE, Workspace, "b"));
+        assert_ne!(key(Effects::WRITE, Workspace, "a"), key(Effects::WRITE, Anywhere, "a"));
+        assert_ne!(key(Effects::WRITE, Anywhere, "a"), key(Effects::WRITE, Anywhere, "b"));
+        assert_ne!(key(Effects::UNKNOWN, Anywhere, "a"), key(Effects::UNKNOWN, Anywhere, "b"));
+        assert_eq!(key(Effects::UNKNOWN, Anywhere, "a"), key(Effects::UNKNOWN, Anywhere, "a"));
+        assert_eq!(key(mild, Anywhere, "a"), key(mild, Anywhere, "b"));
     }
 }

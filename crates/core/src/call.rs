@@ -50,6 +50,10 @@ pub struct ValidCall {
 pub struct Rejection {
     /// The call.
     pub call_id: CallId,
+    /// The tool's name as it was written.
+    pub name: String,
+    /// Its arguments as far as they were understood; null if they were not.
+    pub arguments: Value,
     /// The tool, if it was found.
     pub entry: Option<Arc<Entry>>,
     /// Why.
@@ -75,16 +79,17 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Resu
         Resolution::Unknown(near) => return Err(unknown(&call, snapshot, &near)),
     };
     let entry = &snapshot.list()[index];
-    let reject = |error: ToolError, violations: Vec<Violation>| {
-        Box::new(Rejection { call_id: call.id.clone(), entry: Some(Arc::clone(entry)), error, violations })
+    let reject = |arguments: Value, error: ToolError, violations: Vec<Violation>| {
+        let (call_id, name) = (call.id.clone(), call.name.clone());
+        Box::new(Rejection { call_id, name, arguments, entry: Some(Arc::clone(entry)), error, violations })
     };
     if !principal.may_use(&entry.definition().allowed_roles) {
         let message = format!("{} is limited to the roles {}", entry.id(), entry.definition().allowed_roles.join(", "));
-        return Err(reject(ToolError::new(ErrorKind::NotPermitted, message), Vec::new()));
+        return Err(reject(Value::Null, ToolError::new(ErrorKind::NotPermitted, message), Vec::new()));
     }
     let Fitted { arguments, provenance, violations } = Fitted::to(entry, call.arguments).map_err(|message| {
         let message = format!("the arguments of {} {message}", entry.wire_name);
-        reject(ToolError::new(ErrorKind::InvalidParameters, message), Vec::new())
+        reject(Value::Null, ToolError::new(ErrorKind::InvalidParameters, message), Vec::new())
     })?;
     if !violations.is_empty() {
         // A bare name was a guess: arguments that do not fit say that it was a wrong one.
@@ -95,7 +100,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Resu
                 std::slice::from_ref(&entry.wire_name),
             ));
         }
-        return Err(reject(invalid(entry, &violations, provenance.repaired), violations));
+        return Err(reject(arguments, invalid(entry, &violations, provenance.repaired), violations));
     }
     let unvalidated = match entry.tool.schema() {
         Ok(Some(_)) => None,
@@ -117,7 +122,11 @@ fn unknown(call: &ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejecti
     let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
     let error = ToolError::new(ErrorKind::UnknownTool, format!("no tool is called `{shown}`{why}{hint}"))
         .with_model_message(format!("no tool is called `{shown}`{hint}"));
-    Box::new(Rejection { call_id: call.id.clone(), entry: None, error, violations: Vec::new() })
+    let arguments = match &call.arguments {
+        RawArguments::Value(value) => value.clone(),
+        RawArguments::Text(text) => serde_json::from_str(text).unwrap_or_default(),
+    };
+    Box::new(Rejection { call_id: call.id.clone(), name: shown, arguments, entry: None, error, violations: Vec::new() })
 }
 
 fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError {

@@ -49,6 +49,8 @@ pub enum Event {
         call: CallId,
         /// Tool, unless it was unknown.
         tool: Option<ToolId>,
+        /// What was asked for, when the call never started.
+        refused: Option<Refused>,
         /// Namespace.
         namespace: String,
         /// Whether it succeeded.
@@ -129,6 +131,15 @@ pub enum Event {
         /// In words.
         message: String,
     },
+}
+
+/// A call that never started, as it was written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The tool's name.
+    pub name: String,
+    /// Redacted arguments; null if they could not be read.
+    pub arguments: Value,
 }
 
 /// A progress report or a piece of a result.

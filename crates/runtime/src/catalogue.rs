@@ -25,6 +25,7 @@ pub struct Catalogue {
     current: RwLock<Arc<Snapshot>>,
     generation: watch::Sender<u64>,
     slots: Mutex<Vec<Slot>>,
+    absent: RwLock<Vec<(String, String)>>,
 }
 
 struct Slot {
@@ -61,6 +62,7 @@ impl Catalogue {
             current: RwLock::new(Arc::new(Snapshot::default())),
             generation: watch::channel(0).0,
             slots: Mutex::new(Vec::new()),
+            absent: RwLock::default(),
         })
     }
 
@@ -119,6 +121,21 @@ impl Catalogue {
         };
         self.listen_to(&*provider);
         old
+    }
+
+    /// Names what the operator has written and no provider brings, with reasons, in the place of what was
+    /// named before: see [`Snapshot::with_absent`]. Reasons are redacted.
+    pub async fn set_absent(&self, absent: Vec<(String, String)>) {
+        let redacted = |(name, why): (String, String)| (name, self.redactor.redact(&why).into_owned());
+        let absent: Vec<_> = absent.into_iter().map(redacted).collect();
+        let slots = self.slots.lock().await;
+        let old = {
+            let mut held = self.absent.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *held, absent.clone())
+        };
+        if old != absent {
+            self.publish(&slots);
+        }
     }
 
     /// Lists a provider again whenever it says that it changed.
@@ -213,7 +230,9 @@ impl Catalogue {
                 withheld: slot.provider.withheld(),
             })
             .collect();
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Snapshot::build(&listings));
+        let absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let snapshot = Arc::new(Snapshot::build(&listings).with_absent(absent));
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = snapshot;
         self.generation.send_modify(|generation| *generation += 1);
     }
 }

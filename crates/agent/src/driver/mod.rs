@@ -55,12 +55,6 @@ pub struct RunOptions {
     pub approver: Arc<dyn Approver>,
     /// Ends the run.
     pub cancel: Cancel,
-    /// Globs on tool ids (with or without version) and wire names; empty for all tools. To this run
-    /// there are no others.
-    pub tools: Vec<String>,
-    /// Tokens that the model takes in, where it is known: older results give way when the conversation
-    /// would not fit.
-    pub window: Option<usize>,
     /// Takes the whole exchange.
     pub transcript: Option<Arc<dyn Transcript>>,
 }
@@ -131,10 +125,11 @@ impl Driver {
         Self { executor, catalogue, model, store }
     }
 
-    /// The system prompt for a run with these options on the catalogue as it is now.
+    /// The system prompt for a run with these options on the catalogue as it is now, with the tools that
+    /// the globs `tools` let through; see [`crate::RunSpec::tools`].
     #[must_use]
-    pub fn system_prompt(&self, base: &str, options: &RunOptions) -> String {
-        let snapshot = View::of(options).current(&self.catalogue);
+    pub fn system_prompt(&self, base: &str, tools: &[String], options: &RunOptions) -> String {
+        let snapshot = View::of(tools).current(&self.catalogue);
         let tools: Vec<_> = view::shown(&snapshot, &options.session.principal).cloned().collect();
         system_prompt(base, &options.session.root, &tools)
     }
@@ -157,7 +152,7 @@ impl Driver {
 
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
-        let mut view = View::of(options);
+        let mut view = View::of(&state.spec().tools);
         let mut snapshot = view.current(&self.catalogue);
         let changed = resume::changed(state, &snapshot);
         if !changed.is_empty() {
@@ -233,7 +228,7 @@ impl Driver {
 
     /// Makes room in the conversation before the model is asked, where its window is known.
     fn make_room(&self, state: &mut RunState, options: &RunOptions, snapshot: &Snapshot) {
-        let Some(window) = options.window else { return };
+        let Some(window) = state.spec().window else { return };
         let answer = state.spec().max_tokens.unwrap_or(0) as usize;
         let tools = view::schema_tokens(snapshot, &options.session.principal);
         self.trim(state, window.saturating_sub(answer).saturating_sub(tools));

@@ -52,7 +52,7 @@ impl Driver {
         let saved = store.run(&options.run_id).await?.ok_or_else(not_found)?;
         let mut state = RunState::from_json(saved.state)?;
         state.reopen();
-        let snapshot = view::View::of(options).current(&self.catalogue);
+        let snapshot = view::View::of(&state.spec().tools).current(&self.catalogue);
         let settled: Vec<Outcome> = state.to_run().filter_map(|call| settled(call, &saved.calls, &snapshot)).collect();
         if !settled.is_empty() {
             self.calls_ended(&mut state, settled, options)?;

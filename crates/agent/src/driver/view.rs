@@ -8,7 +8,6 @@ use toolwright_core::model::ShownTool;
 use toolwright_core::pattern::glob_match;
 use toolwright_core::session::Principal;
 
-use super::RunOptions;
 use crate::run::Resolved;
 
 /// The catalogue through a run's list of tools: a snapshot of its own, so that a tool outside the list
@@ -20,8 +19,9 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn of(options: &RunOptions) -> Self {
-        Self { allowed: options.tools.clone(), last: None }
+    /// Through these globs; all tools when there are none.
+    pub(super) fn of(allowed: &[String]) -> Self {
+        Self { allowed: allowed.to_vec(), last: None }
     }
 
     /// The catalogue as it is now.

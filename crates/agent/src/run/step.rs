@@ -25,6 +25,14 @@ pub struct RunSpec {
     /// Limits of each task.
     #[serde(default)]
     pub limits: Limits,
+    /// Globs on tool ids (with or without version) and wire names; empty for all tools. To this run
+    /// there are no others, however often it is resumed.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// Tokens that the model takes in, where it is known: older results give way when the conversation
+    /// would not fit.
+    #[serde(default)]
+    pub window: Option<usize>,
 }
 
 /// What to do next.

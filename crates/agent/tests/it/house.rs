@@ -239,8 +239,6 @@ pub(crate) fn options() -> RunOptions {
         policy: Arc::new(Policy::of(Profile::Trusted)),
         approver: Arc::new(NoApprover { remedy: "nobody is here".into() }),
         cancel: Cancel::new(),
-        tools: Vec::new(),
-        window: None,
         transcript: None,
     }
 }
@@ -250,8 +248,23 @@ pub(crate) fn asking(approver: Arc<dyn Approver>) -> RunOptions {
     RunOptions { policy: Arc::new(Policy::of(Profile::Ask)), approver, ..options() }
 }
 
+pub(crate) fn spec(limits: Limits) -> RunSpec {
+    RunSpec {
+        model: "test/m".into(),
+        system: "sys".into(),
+        max_tokens: None,
+        temperature: None,
+        limits,
+        tools: Vec::new(),
+        window: None,
+    }
+}
+
 pub(crate) fn begin(limits: Limits) -> RunState {
-    let spec = RunSpec { model: "test/m".into(), system: "sys".into(), max_tokens: None, temperature: None, limits };
+    begin_with(spec(limits))
+}
+
+pub(crate) fn begin_with(spec: RunSpec) -> RunState {
     RunState::new(spec, vec![Message::user("task")])
 }
 

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright_agent::{Limits, RunOptions, Status};
+use toolwright_agent::{Limits, RunOptions, RunSpec, Status};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::model::{Message, ModelErrorKind};
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{CallId, CancelCause, Effects, Event, Principal, Session};
 
-use crate::house::{Counter, Desk, House, Reply, asking, begin, options, provider, until};
+use crate::house::{Counter, Desk, House, Reply, asking, begin, begin_with, options, provider, spec, until};
 
 fn calls(names: &[(&'static str, &'static str)]) -> Reply {
     Reply::Calls(names.iter().map(|(id, name)| (*id, *name, json!({}))).collect())
@@ -122,14 +122,15 @@ async fn a_run_has_the_tools_of_its_list_and_role_and_no_others() {
     let house = House::new(dir.path(), script, vec![a.clone(), b.clone(), ops.clone()]).await;
     let guest = Principal { id: "g".into(), roles: vec![], owner: false };
     let session = Session { principal: guest, ..(*options().session).clone() };
-    let options = RunOptions { tools: vec!["t:a".into(), "x__*".into()], session: Arc::new(session), ..options() };
-    let mut state = begin(Limits::default());
+    let options = RunOptions { session: Arc::new(session), ..options() };
+    let tools = vec!["t:a".to_owned(), "x__*".to_owned()];
+    let mut state = begin_with(RunSpec { tools: tools.clone(), ..spec(Limits::default()) });
     let report = house.driver.run(&mut state, &options).await.unwrap();
     assert_eq!((a.count(), b.count(), ops.count()), (1, 0, 0));
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, false]);
     let events = house.log.0.lock().unwrap().clone();
     assert!(events.iter().any(|event| matches!(event, Event::ModelStarted { shown, .. } if shown == &["t__a"])));
-    assert!(house.driver.system_prompt("Base.", &options).starts_with("Base."));
+    assert!(house.driver.system_prompt("Base.", &tools, &options).starts_with("Base."));
 }
 
 #[tokio::test]
@@ -207,8 +208,8 @@ async fn a_known_window_is_kept_to() {
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Text("done")];
     let house = House::new(dir.path(), script, vec![tool]).await;
-    let mut state = begin(Limits::default());
-    house.driver.run(&mut state, &RunOptions { window: Some(1500), ..options() }).await.unwrap();
+    let mut state = begin_with(RunSpec { window: Some(1500), ..spec(Limits::default()) });
+    house.driver.run(&mut state, &options()).await.unwrap();
     assert!(house.requests()[1].contains("xxx") && house.requests()[2].contains("[toolwright removed"));
 }
 

@@ -66,7 +66,8 @@ impl ProviderError {
 }
 
 /// What a call would touch, as far as the provider can tell before it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CallScope {
     /// Nothing outside the workspace root.
     Workspace,

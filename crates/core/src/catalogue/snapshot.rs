@@ -86,6 +86,7 @@ pub struct Snapshot {
     by_id: HashMap<ToolId, usize>,
     providers: Vec<ProviderStatus>,
     issues: Vec<CatalogueIssue>,
+    absent: Vec<(String, String)>,
 }
 
 impl Snapshot {
@@ -141,7 +142,14 @@ impl Snapshot {
                 })
             })
             .collect();
-        Self { entries, names, by_id, providers, issues }
+        Self { entries, names, by_id, providers, issues, absent: Vec::new() }
+    }
+
+    /// With what the operator has written and nobody provides, for [`Snapshot::why_missing`]: the name of a
+    /// provider or the wire name of a tool, and the reason as a clause (`server x is disabled`).
+    #[must_use]
+    pub fn with_absent(self, absent: Vec<(String, String)>) -> Self {
+        Self { absent, ..self }
     }
 
     /// The tools, in registration order.
@@ -183,10 +191,13 @@ impl Snapshot {
         &self.issues
     }
 
-    /// Why a name that does not resolve may be missing: filtered, or its provider down.
+    /// Why a name that does not resolve may be missing: disabled, left out, filtered, or its provider down.
     #[must_use]
     pub fn why_missing(&self, written: &str) -> Option<String> {
         let (namespace, bare) = written.split_once("__")?;
+        if let Some((_, why)) = self.absent.iter().find(|(name, _)| name == written || name == namespace) {
+            return Some(why.clone());
+        }
         let provider = self.providers.iter().find(|provider| provider.name == namespace)?;
         if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| name.eq_ignore_ascii_case(bare)) {
             return Some(format!("provider {namespace} has `{name}`, but it is {reason}"));
@@ -250,5 +261,20 @@ mod tests {
         assert!(snapshot.why_missing("gh__drop").expect("why").contains("filtered by tools_denied"));
         assert!(snapshot.why_missing("gh__x").expect("why").contains("exit status 1"));
         assert!(snapshot.why_missing("zz__x").is_none());
+    }
+
+    #[test]
+    fn a_disabled_or_left_out_name_is_explained() {
+        let absent = [("off", "server off is disabled"), ("rest__blocked", "REST tool blocked was left out")];
+        let absent = absent.map(|(name, why)| (name.to_owned(), why.to_owned())).to_vec();
+        let snapshot = Snapshot::build(&[listing("rest", vec![])]).with_absent(absent);
+        for (written, expect) in [
+            ("off__x", Some("server off is disabled")),
+            ("rest__blocked", Some("REST tool blocked was left out")),
+            ("rest__other", None),
+            ("office__x", None),
+        ] {
+            assert_eq!(snapshot.why_missing(written).as_deref(), expect, "{written}");
+        }
     }
 }

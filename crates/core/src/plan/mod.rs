@@ -68,6 +68,8 @@ pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize) -> Pl
                     format!("only {limit} calls may run in one turn; call {} again in the next", call.entry.wire_name),
                 ),
                 call_id: call.id,
+                name: call.entry.wire_name.clone(),
+                arguments: call.arguments,
                 entry: Some(call.entry),
                 violations: Vec::new(),
             })),

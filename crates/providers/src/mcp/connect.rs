@@ -66,14 +66,16 @@ impl Connector {
                         .stdin(Stdin::Piped);
                     cwd.iter().fold(supervised, SupervisedCommand::current_dir)
                 };
-                self.connect_process(supervised, known).await
+                self.connect_process(command, supervised, known).await
             }
             McpTransport::Http { url, headers } => self.connect_http(url, headers, known).await,
         }
     }
 
+    /// `program` is for the operator: the command without its arguments, which may be secret.
     async fn connect_process(
         &self,
+        program: &str,
         command: impl Fn() -> SupervisedCommand + Send + Sync,
         known: Option<Generation>,
     ) -> Result<Arc<Connection>, String> {
@@ -108,7 +110,7 @@ impl Connector {
                 Failure::Broken(message) => {
                     drop(transport);
                     let end = process.epitaph(END_LAG).await;
-                    let message = format!("{message}: {end}");
+                    let message = format!("{message}: {end}\nrun `{program}` by hand, with its arguments, to see why");
                     // A process that ends on `server/discover` may be an old one; any other just ends.
                     if attempt.generation == Generation::Legacy {
                         return Err(first_failure.unwrap_or(message));

@@ -24,6 +24,11 @@ const BACK_OFF: [Duration; 7] = [
 /// A connection that held this long begins the pauses anew.
 const STABLE: Duration = Duration::from_secs(30);
 
+/// The pause after so many failures in a row.
+pub(super) fn back_off(failures: usize) -> Duration {
+    BACK_OFF[failures.min(BACK_OFF.len() - 1)]
+}
+
 /// How a caller takes a connection that is being made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
@@ -96,10 +101,12 @@ impl Link {
                 State::Up(_) | State::Connecting { again: true } if patience == Patience::FailFast => {
                     return Err("the server is being restarted; try again in a moment".to_owned());
                 }
-                State::Down { reason, until } => {
+                State::Down { reason, until } if patience == Patience::FailFast => {
                     let pause = until.saturating_duration_since(Instant::now()).as_secs() + 1;
                     return Err(format!("{reason} (tried again in {})", duration::format(Duration::from_secs(pause))));
                 }
+                // Whether anybody will be there to try again is not known.
+                State::Down { reason, .. } => return Err(reason.to_string()),
                 State::Closed => return Err("the server was shut down".to_owned()),
                 // Its end is being noted, or a task is connecting: the state changes soon.
                 State::Up(_) | State::Connecting { .. } => {
@@ -254,7 +261,7 @@ impl Link {
             let mut memory = self.memory();
             // Only after an end is there an attempt without a pause; it has been made, or there was no end.
             memory.failures = (memory.failures.max(1) + 1).min(BACK_OFF.len());
-            BACK_OFF[memory.failures - 1]
+            back_off(memory.failures - 1)
         };
         let paused = self.state.send_if_modified(|state| {
             let wanted = !matches!(state, State::Closed | State::Idle);
@@ -266,6 +273,7 @@ impl Link {
         if !paused {
             return;
         }
+        tracing::info!(server = &*self.connector.spec.name, "tried again in {}", duration::format(pause));
         let link = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;

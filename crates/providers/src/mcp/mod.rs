@@ -30,6 +30,7 @@ mod listing;
 mod nesting;
 mod process;
 mod provider;
+mod relist;
 mod spec;
 mod stdio;
 

@@ -1,6 +1,5 @@
 //! The provider of one server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,16 +17,16 @@ use toolwright_core::policy::HintTrust;
 
 use super::call;
 use super::connect::Connector;
-use super::connection::{AskError, Connection};
+use super::connection::AskError;
 use super::handler::Handler;
 use super::link::{Link, Patience};
 use super::listing::{self, RawList};
+use super::relist::{Attempt, Changes, Relist};
 use super::spec::{McpDeps, McpServerSpec};
 
-/// Bound on one whole list where the configuration sets none.
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long announcements of a changed list are collected before one is passed on.
-const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
+/// a server that does not answer is found out here, where it can be probed.
+const LIST_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// One configured MCP server as a source of tools.
 ///
@@ -39,6 +38,7 @@ pub struct McpProvider {
     manifest_key: String,
     link: Arc<Link>,
     changes: Arc<Changes>,
+    relist: Relist,
     listed: Mutex<Listed>,
 }
 
@@ -74,6 +74,7 @@ impl McpProvider {
             link: Link::new(connector, Arc::new(move || announced.announce())),
             spec,
             deps,
+            relist: Relist::new(Arc::clone(&changes)),
             changes,
             listed: Mutex::default(),
         })
@@ -85,17 +86,22 @@ impl McpProvider {
         &self.spec
     }
 
-    async fn fetch(&self) -> Result<(Arc<Connection>, RawList), String> {
-        let bound = self.spec.request_timeout.unwrap_or(LIST_TIMEOUT);
+    /// Asks for the list. Whatever goes wrong once there is a connection, being dropped included, the list is
+    /// asked for again after a pause; without a connection, the next one is announced.
+    async fn fetch(&self) -> Result<(Attempt<'_>, RawList), String> {
+        let bound = list_bound(self.spec.request_timeout);
         let mut renewed = false;
         loop {
             let connection = self.link.connection(Patience::WaitToList).await?;
+            let mut attempt = self.relist.attempt(Arc::clone(&connection));
             let fetched = tokio::time::timeout(bound, listing::fetch(&connection)).await;
+            attempt.was_answered = fetched.is_ok();
             return match fetched {
-                Ok(Ok(list)) => Ok((connection, list)),
+                Ok(Ok(list)) => Ok((attempt, list)),
                 // A list may be asked for again: it changes nothing.
                 Ok(Err(AskError::NotSent(_))) if connection.is_expired() && !renewed => {
                     renewed = true;
+                    attempt.succeeded();
                     continue;
                 }
                 Ok(Err(AskError::Rpc(error))) => {
@@ -104,9 +110,9 @@ impl McpProvider {
                 Ok(Err(AskError::Broken(reason) | AskError::NotSent(reason))) => Err(reason),
                 Ok(Err(AskError::Full)) => Err("too many requests are in flight to it".to_owned()),
                 Err(_) => {
-                    connection.probe();
-                    let bound = toolwright_core::duration::format(bound);
-                    Err(format!("it did not list its tools within {bound}; `request_timeout` can be raised"))
+                    let within = toolwright_core::duration::format(bound);
+                    let remedy = if bound < LIST_TIMEOUT { "`request_timeout` can be raised" } else { "see its log" };
+                    Err(format!("it did not list its tools within {within}; {remedy}"))
                 }
             };
         }
@@ -140,17 +146,18 @@ impl Provider for McpProvider {
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         let built = match self.fetch().await {
-            Ok((connection, list)) => listing::build(&self.spec, &list.tools).map(|built| (connection, list, built)),
+            Ok((attempt, list)) => listing::build(&self.spec, &list.tools).map(|built| (attempt, list, built)),
             Err(reason) => Err(self.named(&reason)),
         };
-        let (connection, list, built) = match built {
+        let (attempt, list, built) = match built {
             Ok(built) => built,
             Err(error) => {
                 self.listed().outcome = Some(Err(error.message.clone()));
                 return Err(error);
             }
         };
-        let instructions = connection.server_info().and_then(|info| info.instructions.clone());
+        let instructions = attempt.connection.server_info().and_then(|info| info.instructions.clone());
+        attempt.succeeded();
         self.keep_manifest(&list.tools, instructions.as_deref()).await;
         if let Some(reason) = list.cut {
             let message = format!("MCP server {}: {reason}", self.spec.name);
@@ -186,6 +193,7 @@ impl Provider for McpProvider {
     }
 
     async fn shut_down(&self) {
+        self.relist.close();
         self.link.shut_down().await;
     }
 
@@ -208,7 +216,7 @@ impl Provider for McpProvider {
     }
 
     fn on_change(&self, notify: ChangeNotifier) {
-        *self.changes.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
+        self.changes.listen(notify);
     }
 
     fn withheld(&self) -> Vec<(String, String)> {
@@ -235,32 +243,25 @@ impl Provider for McpProvider {
 
 impl Drop for McpProvider {
     fn drop(&mut self) {
+        self.relist.close();
         self.link.give_up();
     }
 }
 
-/// Announcements of changes, many in a short time passed on as one.
-#[derive(Default)]
-struct Changes {
-    notify: Mutex<Option<ChangeNotifier>>,
-    collecting: AtomicBool,
+/// How long one whole list may take.
+fn list_bound(request_timeout: Option<Duration>) -> Duration {
+    request_timeout.map_or(LIST_TIMEOUT, |limit| limit.min(LIST_TIMEOUT))
 }
 
-impl Changes {
-    /// Notes a change. Must be called inside a runtime.
-    fn announce(self: &Arc<Self>) {
-        if self.collecting.swap(true, Ordering::AcqRel) {
-            return;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_limit_of_calls_does_not_let_a_list_outlast_the_catalogues_patience() {
+        for (request_timeout, expect) in [(None, 50), (Some(300), 50), (Some(5), 5)] {
+            let bound = list_bound(request_timeout.map(Duration::from_secs));
+            assert_eq!(bound, Duration::from_secs(expect), "{request_timeout:?}");
         }
-        let changes = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(DEBOUNCE).await;
-            // Before the notifier runs: what is announced from here on counts again.
-            changes.collecting.store(false, Ordering::Release);
-            let notify = changes.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Some(notify) = notify {
-                notify();
-            }
-        });
     }
 }

@@ -34,8 +34,8 @@ pub struct McpServerSpec {
     /// Environment variables that its process does not inherit, as `*` and `?` patterns; the transport's
     /// `env` gives back what it is to have.
     pub withheld_env: Vec<String>,
-    /// Limit of each call, where the caller sets none; also of each page of a list, which otherwise has
-    /// 30 seconds.
+    /// Limit of each call, where the caller sets none; also of a whole list, which never has more
+    /// than 50 seconds.
     pub request_timeout: Option<Duration>,
     /// Limit of one attempt to connect.
     pub connect_timeout: Duration,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use toolwright_core::call::Rejection;
 use toolwright_core::catalogue::Entry;
-use toolwright_core::event::Event;
+use toolwright_core::event::{Event, Refused};
 use toolwright_core::model::Usage;
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::store::LedgerEntry;
@@ -18,6 +18,8 @@ pub(super) struct Account {
     pub(super) characters_in: usize,
     /// What decided that it may, or may not, run.
     pub(super) decided_by: String,
+    /// What was asked for, when it never started.
+    pub(super) refused: Option<Refused>,
 }
 
 impl Executor {
@@ -25,7 +27,11 @@ impl Executor {
     pub(super) async fn reject_one(&self, rejection: Rejection, run: &RunContext) -> Outcome {
         let started = self.options.services.clock.now();
         let outcome = Outcome::failed(rejection.call_id, rejection.error);
-        let account = Account { characters_in: 0, decided_by: "check".into() };
+        let refused = Refused {
+            name: rejection.name,
+            arguments: self.options.services.redactor.redact_value(&rejection.arguments),
+        };
+        let account = Account { characters_in: 0, decided_by: "check".into(), refused: Some(refused) };
         self.finish(outcome, rejection.entry.as_deref(), account, started, run).await
     }
 
@@ -62,6 +68,7 @@ impl Executor {
             session: run.session.id.clone(),
             call: outcome.call_id.clone(),
             tool: outcome.tool.clone(),
+            refused: account.refused,
             namespace: outcome.namespace.clone(),
             ok: outcome.ok,
             error: kind,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::AbortHandle;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
@@ -15,7 +16,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::definition::Concurrency;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Event, Partial};
+use toolwright_core::event::{Event, Partial, Refused};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{countable_text, head_and_tail, stored_message, stored_note, text_bytes};
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
@@ -65,7 +66,7 @@ impl Executor {
         let _in_flight = self.in_flight.enter(&entry.provider);
         let id = call.id.clone();
         let validated = Validated(call.unvalidated.is_none());
-        let mut account = Account { characters_in: argument_length(&call), decided_by: String::new() };
+        let mut account = Account { characters_in: argument_length(&call), ..Account::default() };
         let result = self.stages(call, run, &mut account).await;
         let mut outcome = match result {
             Ok(output) => self.cap(id, output, &entry, run).await,
@@ -98,7 +99,8 @@ impl Executor {
             return Err(ToolError::new(ErrorKind::NotPermitted, message).into());
         }
         let guard_asks = self.guards(&mut call, run).await?;
-        let mut decision = self.policy(&call, run);
+        let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
+        let mut decision = policy(&call, scope, run);
         let mut standing = Standing::Counts;
         if let (Effect::Allow, Some(reason)) = (decision.effect, guard_asks) {
             decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
@@ -107,8 +109,17 @@ impl Executor {
         account.decided_by.clone_from(&decision.rule);
         match decision.effect {
             Effect::Allow => {}
-            Effect::Deny => return Err(denied(&call.entry, &decision.reason).into()),
-            Effect::Ask => self.approval(&call, &decision, standing, run).await?,
+            Effect::Deny => {
+                account.refused = Some(self.refused(&call));
+                return Err(denied(&call.entry, &decision.reason).into());
+            }
+            Effect::Ask => {
+                let answer = self.approval(&call, scope, &decision, standing, run).await;
+                if answer.is_err() {
+                    account.refused = Some(self.refused(&call));
+                }
+                answer?;
+            }
         }
         let Some(cache) = &self.options.cache else { return self.in_turn(call, run).await };
         let Some((key, ttl)) = cache_key(&call, run, decision.effect == Effect::Ask) else {
@@ -124,11 +135,17 @@ impl Executor {
         Ok(output)
     }
 
-    /// Waits for the call's slot and lock, then runs it; both are given back however it ends.
+    /// Waits for the call's slot and lock, then runs it. Both go with the running tool and are given back
+    /// when it has ended, even if its caller is gone before.
     async fn in_turn(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Result<ToolOutput, Stop> {
-        let _slot = self.slot(&call, run).await?;
-        let _lock = self.lock(&call, run).await?;
-        Ok(self.run_tool(call, run).await?)
+        let slot = self.slot(&call, run).await?;
+        let lock = self.lock(&call, run).await?;
+        Ok(self.run_tool(call, Held { _slot: slot, _lock: lock }, run).await?)
+    }
+
+    fn refused(&self, call: &ValidCall) -> Refused {
+        let arguments = self.options.services.redactor.redact_value(&call.arguments);
+        Refused { name: call.entry.wire_name.clone(), arguments }
     }
 
     /// Hears every guard. The first denial ends the call; else the first reason to ask is returned.
@@ -154,26 +171,15 @@ impl Executor {
         Ok(ask)
     }
 
-    fn policy(&self, call: &ValidCall, run: &RunContext) -> Decision {
-        let entry = &call.entry;
-        let scope = entry.provider.scope(entry.id(), &call.arguments, &run.session);
-        run.policy.decide(&PolicyQuery {
-            definition: entry.definition(),
-            trust: entry.provider.trust(),
-            roles: &run.session.principal.roles,
-            inside_workspace: scope == CallScope::Workspace,
-            unvalidated: call.unvalidated,
-        })
-    }
-
     async fn approval(
         &self,
         call: &ValidCall,
+        scope: CallScope,
         decision: &Decision,
         standing: Standing,
         run: &RunContext,
     ) -> Result<(), Stop> {
-        let (id, scope) = (call.entry.id(), run.session.id.as_str());
+        let (id, session) = (call.entry.id(), run.session.id.as_str());
         let request = ApprovalRequest {
             call_id: call.id.clone(),
             session: run.session.id.clone(),
@@ -181,11 +187,12 @@ impl Executor {
             definition: call.entry.tool.hash(),
             arguments: call.arguments.clone(),
             effects: call.entry.definition().effects,
+            scope,
             reason: decision.reason.clone(),
         };
         let key = request.standing_key();
         // A store that cannot answer has approved nothing: the person is asked again.
-        if standing == Standing::Counts && self.options.approvals.is_approved(scope, id, key).await.unwrap_or(false) {
+        if standing == Standing::Counts && self.options.approvals.is_approved(session, id, key).await.unwrap_or(false) {
             return Ok(());
         }
         let events = &self.options.services.events;
@@ -209,7 +216,7 @@ impl Executor {
         match answer {
             ApprovalDecision::Approve => Ok(()),
             ApprovalDecision::Always => {
-                if let Err(error) = self.options.approvals.approve_always(scope, id, key).await {
+                if let Err(error) = self.options.approvals.approve_always(session, id, key).await {
                     tracing::warn!(tool = %id, "`always` was not kept: {error}");
                 }
                 Ok(())
@@ -257,7 +264,12 @@ impl Executor {
 
     /// Runs the tool on a task of its own, so that a panic stays there and a dropped caller still lets
     /// the tool see its cancellation.
-    async fn run_tool(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Result<ToolOutput, ToolError> {
+    async fn run_tool(
+        self: &Arc<Self>,
+        call: ValidCall,
+        held: Held,
+        run: &RunContext,
+    ) -> Result<ToolOutput, ToolError> {
         if let Some((journal, id)) = &run.journal {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;
@@ -274,8 +286,11 @@ impl Executor {
         let context = self.context(&call, run, &cancel, limit);
         let entry = Arc::clone(&call.entry);
         let id = call.id.clone();
-        let mut task = tokio::spawn(dispatch(call, context));
-        let abandon = AbandonOnDrop(Some(cancel.clone()));
+        let mut task = tokio::spawn(async move {
+            let _held = held;
+            dispatch(call, context).await
+        });
+        let abandon = AbandonOnDrop(Some((cancel.clone(), task.abort_handle(), self.options.grace)));
         let stopped = tokio::select! {
             joined = &mut task => {
                 abandon.disarm();
@@ -288,8 +303,11 @@ impl Executor {
             }
         };
         abandon.disarm();
-        entry.provider.cancel(&id).await;
-        match tokio::time::timeout(self.options.grace, &mut task).await {
+        let told_and_ended = async {
+            entry.provider.cancel(&id).await;
+            (&mut task).await
+        };
+        match tokio::time::timeout(self.options.grace, told_and_ended).await {
             // What it had to say for itself is worth more than our word, if it stopped for our reason.
             Ok(Ok(Err(own))) if own.kind() == stopped.kind() => Err(own),
             Ok(Ok(Ok(output))) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
@@ -359,6 +377,17 @@ impl Executor {
     }
 }
 
+fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
+    let entry = &call.entry;
+    run.policy.decide(&PolicyQuery {
+        definition: entry.definition(),
+        trust: entry.provider.trust(),
+        roles: &run.session.principal.roles,
+        inside_workspace: scope == CallScope::Workspace,
+        unvalidated: call.unvalidated,
+    })
+}
+
 /// The only place that runs a tool.
 #[expect(clippy::disallowed_methods, reason = "this is the one executor")]
 async fn dispatch(call: ValidCall, context: ToolContext) -> Result<ToolOutput, ToolError> {
@@ -370,8 +399,14 @@ async fn dispatch(call: ValidCall, context: ToolContext) -> Result<ToolOutput, T
     entry.provider.call(request, &context).await
 }
 
-/// Cancels the call when its caller is dropped before it ended.
-struct AbandonOnDrop(Option<Cancel>);
+/// What a running call holds until it has ended.
+struct Held {
+    _slot: crate::queue::Slot,
+    _lock: Option<OwnedMutexGuard<()>>,
+}
+
+/// Cancels the call when its caller is dropped before it ended, and abandons it after the grace period.
+struct AbandonOnDrop(Option<(Cancel, AbortHandle, Duration)>);
 
 impl AbandonOnDrop {
     fn disarm(mut self) {
@@ -381,8 +416,17 @@ impl AbandonOnDrop {
 
 impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
-        if let Some(cancel) = &self.0 {
-            cancel.cancel(CancelCause::User);
+        let Some((cancel, task, grace)) = self.0.take() else { return };
+        cancel.cancel(CancelCause::User);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(grace).await;
+                    task.abort();
+                });
+            }
+            // The runtime itself is ending.
+            Err(_) => task.abort(),
         }
     }
 }

@@ -126,3 +126,15 @@ async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
     assert_eq!(ids(&catalogue), ["a:t0", "a:t1", "b:t0", "c:t0"]);
     assert_eq!(old.name(), "a");
 }
+
+#[tokio::test]
+async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
+    let catalogue = catalogue();
+    catalogue.set_absent(vec![("off".into(), "server off is out of order".into())]).await;
+    let why = || catalogue.snapshot().why_missing("off__x");
+    assert_eq!(why().as_deref(), Some("server off is out of ***"));
+    catalogue.add_provider(Moody::new("a", 1)).await.expect("added");
+    assert!(why().is_some());
+    catalogue.set_absent(Vec::new()).await;
+    assert_eq!(why(), None);
+}

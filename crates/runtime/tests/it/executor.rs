@@ -224,6 +224,50 @@ async fn always_on_a_shell_does_not_cover_the_next_command() {
 }
 
 #[tokio::test]
+async fn always_inside_the_workspace_does_not_cover_a_protected_file_nor_the_reverse() {
+    for order in [[1, 9], [9, 1]] {
+        let mut house = house(|_| ()).await;
+        let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
+        house.run.policy = Arc::new(Policy::of(Profile::Ask));
+        house.run.approver = Arc::clone(&approver) as _;
+        for (n, asked) in [(order[0], 1), (order[1], 2), (order[0], 2), (order[1], 2)] {
+            assert!(house.one("write", json!({"n": n})).await.ok);
+            assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{n} of {order:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_lock_of_a_dropped_call_is_held_until_its_tool_has_ended() {
+    let house = house(|_| ()).await;
+    let dropped = house.one("exclusive", json!({"n": 100}));
+    assert!(tokio::time::timeout(Duration::from_millis(30), dropped).await.is_err());
+    assert!(house.one("exclusive", json!({"n": 1})).await.ok);
+    assert_eq!(house.counts.most.load(Ordering::SeqCst), 1, "they never ran at once");
+}
+
+#[tokio::test]
+async fn a_call_that_never_started_says_what_was_asked_for() {
+    let mut house = house(|_| ()).await;
+    house.run.policy = Arc::new(Policy::of(Profile::Ask));
+    let mut events = house.events.subscribe();
+    for (name, arguments, shown) in [
+        ("nope", json!({"a": 1}), Some(("t__nope", json!({"a": 1})))),
+        ("echo", json!({"n": "x"}), Some(("t__echo", json!({"n": "x"})))),
+        ("write", json!({"n": 1}), Some(("t__write", json!({"n": 1})))),
+        ("echo", json!({"n": 1}), None),
+    ] {
+        house.one(name, arguments).await;
+        let refused = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
+            Event::ToolFinished { refused, .. } => Some(refused),
+            _ => None,
+        });
+        let refused = refused.expect("finished").map(|refused| (refused.name, refused.arguments));
+        assert_eq!(refused, shown.map(|(name, arguments)| (name.to_owned(), arguments)));
+    }
+}
+
+#[tokio::test]
 async fn a_provider_knows_its_calls_under_way() {
     let house = house(|_| ()).await;
     let provider = Arc::clone(&house.snapshot.list()[0].provider);
@@ -281,7 +325,7 @@ async fn guards_deny_ask_and_rewrite_before_policy() {
         (1, "(tool failed: denied: ones are bad)"),
         (2, "echo 22"),
         (3, "something invalid"),
-        (4, "(tool failed: denied: use --policy trusted)"),
+        (4, "(tool failed: denied: fours are odd; use --policy trusted)"),
     ] {
         let text = house.one("echo", json!({"n": n})).await.text();
         assert!(text.contains(expect), "{n}: {text}");

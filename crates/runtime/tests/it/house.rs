@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
-use toolwright_core::catalogue::{Listing, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{CallScope, Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
 use toolwright_core::{
@@ -49,6 +49,11 @@ impl Tool for TestTool {
             definition.cache_ttl = Some(Duration::from_secs(60));
         }
         definition
+    }
+
+    /// `write` with nine leaves the workspace.
+    fn scope(&self, arguments: &Value, _session: &Session) -> CallScope {
+        if self.name == "write" && arguments["n"] != 9 { CallScope::Workspace } else { CallScope::Anywhere }
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {

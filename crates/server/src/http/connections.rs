@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
@@ -30,7 +30,8 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/pla
     content-length: 45\r\nretry-after: 1\r\nconnection: close\r\n\r\n503: too many connections at once; try again\n";
 
 /// Bounds of the connections. One is idle while no request is open on it: from its start, or from the end
-/// of an answer, until the next request's head is there to its last byte.
+/// of an answer, until the next request's head is there to its last byte. While the rest of a request is
+/// waited for, it counts as idle when room is needed; how long that may take is for the reader of the body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     /// Connections at once.
@@ -87,7 +88,7 @@ async fn answer(stream: TcpStream, app: Router, activity: Activity, shutdown: Ca
     let app = TowerToHyperService::new(app);
     let service = service_fn(move |request| {
         let busy = activity.enter();
-        let answer = app.call(request);
+        let answer = app.call(request.map(|body| Question::new(body, activity.clone())));
         async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
     });
     let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
@@ -153,26 +154,38 @@ impl Open {
 struct Activity(Arc<Mutex<State>>);
 
 struct State {
-    /// `None` while a request is open.
+    /// Since when nothing has come from the client that still has to; `None` while it is our turn.
     idle_since: Option<Instant>,
+    /// Whether a request is open.
+    is_open: bool,
     has_served: bool,
 }
 
 impl Activity {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State { idle_since: Some(Instant::now()), has_served: false })))
+        Self(Arc::new(Mutex::new(State { idle_since: Some(Instant::now()), is_open: false, has_served: false })))
     }
 
     /// A request is open, until the guard is dropped.
     fn enter(&self) -> Busy {
-        self.lock().idle_since = None;
+        let mut state = self.lock();
+        state.idle_since = None;
+        state.is_open = true;
         Busy(self.clone())
+    }
+
+    /// Whether the rest of the open request is waited for.
+    fn wait_for_body(&self, waiting: bool) {
+        let mut state = self.lock();
+        if state.is_open {
+            state.idle_since = waiting.then(Instant::now);
+        }
     }
 
     fn is_overdue(&self, bounds: &Bounds) -> bool {
         let state = self.lock();
         let limit = if state.has_served { bounds.idle } else { bounds.first_request };
-        state.idle_since.is_some_and(|since| since.elapsed() >= limit)
+        !state.is_open && state.idle_since.is_some_and(|since| since.elapsed() >= limit)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -187,7 +200,48 @@ impl Drop for Busy {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.idle_since = Some(Instant::now());
+        state.is_open = false;
         state.has_served = true;
+    }
+}
+
+/// The body of a request: until it is there or not wanted, the client is waited for.
+struct Question {
+    body: Incoming,
+    activity: Activity,
+}
+
+impl Question {
+    fn new(body: Incoming, activity: Activity) -> Self {
+        activity.wait_for_body(!body.is_end_stream());
+        Self { body, activity }
+    }
+}
+
+impl hyper::body::Body for Question {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(frame) = &polled {
+            self.activity.wait_for_body(frame.is_some() && !self.body.is_end_stream());
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.activity.wait_for_body(false);
     }
 }
 

@@ -46,6 +46,9 @@ pub struct HttpOptions {
     pub max_connections: usize,
     /// A connection that has not sent its first request within this time is closed.
     pub first_request: Duration,
+    /// A request whose body stops coming for this time is answered 408. One that is not there yet holds no place
+    /// among `max_requests`, and its connection gives way as an idle one does.
+    pub body_pause: Duration,
     /// A connection that has been idle between two requests for this time is closed.
     pub connection_idle: Duration,
     /// Requests at once; more are answered 503.
@@ -71,6 +74,7 @@ impl HttpOptions {
             allowed_origins: Vec::new(),
             max_connections: 512,
             first_request: Duration::from_secs(10),
+            body_pause: Duration::from_secs(10),
             connection_idle: Duration::from_secs(120),
             max_requests: 512,
             max_sessions: 1024,

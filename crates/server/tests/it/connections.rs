@@ -106,3 +106,30 @@ async fn where_every_connection_is_busy_a_further_one_is_refused_at_once() {
     let again = async { while !is_healthy(&http).await {} };
     tokio::time::timeout(LONG, again).await.expect("room again");
 }
+
+#[tokio::test]
+async fn connections_that_send_half_a_body_give_way_to_a_request() {
+    let house = House::new().await;
+    let http = house
+        .http_with(|options| {
+            options.max_connections = 3;
+            options.body_pause = NEVER;
+        })
+        .await;
+    let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+    let mut halves = Vec::new();
+    for _ in 0..3 {
+        halves.push(connect(&http, half).await);
+    }
+    // Until the heads are read they are idle anyway.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for round in 0..3 {
+        assert!(is_healthy(&http).await, "{round}");
+    }
+    assert_eq!(rest(&mut halves[0]).await, "", "the first one was closed");
+    // The last one may still finish: what it sent is no message.
+    halves[2].write_all(b"        ").await.expect("written");
+    let mut answer = [0; 12];
+    tokio::time::timeout(LONG, halves[2].read_exact(&mut answer)).await.expect("in time").expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 400");
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolwright_core::cancel::CancelCause;
 use toolwright_server::{HttpError, HttpOptions, Token};
@@ -113,11 +113,10 @@ async fn what_is_no_mcp_request_is_refused_in_kind() {
 }
 
 #[tokio::test]
-async fn requests_sessions_streams_and_calls_are_bounded() {
+async fn sessions_streams_and_calls_are_bounded() {
     let house = House::with(|options| options.max_calls = 1).await;
     let http = house
         .http_with(|options| {
-            options.max_requests = 2;
             options.max_sessions = 1;
             options.session_idle = Duration::ZERO;
         })
@@ -134,16 +133,33 @@ async fn requests_sessions_streams_and_calls_are_bounded() {
     let stream = get().await.expect("response");
     assert_eq!((stream.status().as_u16(), get().await.expect("response").status().as_u16()), (200, 503));
 
-    // A body that does not come holds the other request slot.
-    let mut slow = TcpStream::connect(http.addr).await.expect("connected");
-    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n";
-    slow.write_all(head.as_bytes()).await.expect("written");
-    let full = async {
-        while http.in_session(&session, "/mcp", &rpc(3, "ping", json!({}))).send().await.expect("response").status()
-            != 503
-        {}
-    };
-    tokio::time::timeout(LONG, full).await.expect("in time");
     house.shutdown.cancel(CancelCause::Shutdown);
     assert_eq!(waiting.await.expect("task").expect("response").status(), 200);
+}
+
+#[tokio::test]
+async fn requests_are_bounded_and_a_body_that_does_not_come_takes_no_place() {
+    let house = House::new().await;
+    let http = house
+        .http_with(|options| {
+            options.max_requests = 1;
+            options.body_pause = Duration::from_millis(200);
+        })
+        .await;
+    let (session, _) = http.initialize("/mcp").await;
+    let ping = || body(http.in_session(&session, "/mcp", &rpc(3, "ping", json!({}))), 200);
+    let mut slow = TcpStream::connect(http.addr).await.expect("connected");
+    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+    slow.write_all(head.as_bytes()).await.expect("written");
+    ping().await;
+    let mut answer = [0; 12];
+    tokio::time::timeout(LONG, slow.read_exact(&mut answer)).await.expect("in time").expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 408", "who does not go on is told");
+    ping().await;
+
+    let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(1, "test__wait", json!({}))).send());
+    soon(&house.watch.started).await;
+    let refused = http.in_session(&session, "/mcp", &rpc(3, "ping", json!({}))).send().await.expect("response");
+    assert_eq!(refused.status(), 503);
+    waiting.abort();
 }

@@ -133,9 +133,15 @@ impl Writer {
                     self.progress.insert(call, report);
                 }
             }
-            Event::ToolFinished { call, tool, ok, error, message, latency_ms, characters_out, .. } => {
+            Event::ToolFinished { call, tool, refused, ok, error, message, latency_ms, characters_out, .. } => {
                 self.progress.remove(&call);
-                let name = tool.as_ref().map_or_else(|| call.to_string(), |tool| self.screen.name(tool));
+                // A call that never started has not been shown yet.
+                let asked = refused.as_ref().map(|refused| format!("{} {}", refused.name, refused.arguments));
+                let name = match (asked, &tool) {
+                    (Some(asked), _) => one_line(&asked, WIDTH),
+                    (None, Some(tool)) => self.screen.name(tool),
+                    (None, None) => call.to_string(),
+                };
                 if ok {
                     self.line(format_args!(
                         "{} {name} {}",

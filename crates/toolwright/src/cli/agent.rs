@@ -27,12 +27,17 @@ impl Desk {
         Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(house.catalogue()))) }
     }
 
-    fn approver(&self) -> Arc<dyn Approver> {
+    /// Who answers where a policy of `profile` asks.
+    fn approver(&self, profile: Profile) -> Arc<dyn Approver> {
         if is_interactive() {
             return Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen)));
         }
+        let flags = match profile {
+            Profile::Ask => "--policy workspace allows writes inside the workspace root, --policy trusted everything",
+            _ => "--policy trusted allows everything",
+        };
         Arc::new(NoApprover {
-            remedy: "policy asks for approval and there is no terminal to ask at; --policy workspace allows writes inside the workspace root, --policy trusted everything, or add an allow rule under policy.rules".into(),
+            remedy: format!("there is no terminal to ask at: {flags}, or add an allow rule under policy.rules"),
         })
     }
 }
@@ -84,14 +89,13 @@ pub(crate) fn options(
         Some(path) => Some(Arc::new(TranscriptFile::open(path)?) as Arc<dyn Transcript>),
         None => None,
     };
+    let policy = Arc::new(house.config().policy(profile, Profile::Ask));
     Ok(RunOptions {
         run_id: Arc::from(id),
         session: house.session(id),
-        policy: Arc::new(house.config().policy(profile, Profile::Ask)),
-        approver: desk.approver(),
+        approver: desk.approver(policy.profile),
+        policy,
         cancel,
-        tools: agent.tools.clone(),
-        window: agent.window,
         transcript,
     })
 }
@@ -100,7 +104,7 @@ pub(crate) fn spec(agent: &Agent, model: String, driver: &Driver, options: &RunO
     let standard = Limits::default();
     RunSpec {
         model,
-        system: driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), options),
+        system: driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), &agent.tools, options),
         max_tokens: None,
         temperature: None,
         limits: Limits {
@@ -109,5 +113,7 @@ pub(crate) fn spec(agent: &Agent, model: String, driver: &Driver, options: &RunO
             time: agent.max_time,
             tokens: agent.max_tokens,
         },
+        tools: agent.tools.clone(),
+        window: agent.window,
     }
 }

@@ -42,6 +42,9 @@ impl Approver for TerminalApprover {
         }
         let question = match request.always_covers() {
             AlwaysCovers::Tool => "[y]es, [n]o, [a]lways for this tool in this session: ",
+            AlwaysCovers::ToolInWorkspace => {
+                "[y]es, [n]o, [a]lways for this tool inside the workspace in this session: "
+            }
             AlwaysCovers::ThisCall => "[y]es, [n]o, [a]lways for exactly these arguments in this session: ",
         };
         self.console.forget_typed_ahead().await;

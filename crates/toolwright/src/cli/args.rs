@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Talks with an agent, turn by turn.
     Chat(Chat),
     /// Calls one tool. It is your own act: only deny rules hold it back.
+    ///
+    /// Of a large result the middle is stored: what is printed names its handle, which later calls in the
+    /// same workspace root can read with output__read until it expires (outputs.max_age).
     #[command(after_help = EXIT_CODES)]
     Call(Call),
     /// Says whether arguments fit a tool, and mends them where their meaning is plain. Answers as JSON;
@@ -149,12 +152,14 @@ pub(crate) struct Run {
     /// The task; `-` reads it from standard input.
     #[arg(required_unless_present = "resume")]
     pub(crate) task: Option<String>,
-    /// Goes on with a run that was interrupted, with its model, system prompt and limits; its id was
-    /// printed when it began.
+    /// Goes on with a run that was interrupted, with its model, tools, system prompt and limits; its id
+    /// was printed when it began.
     #[arg(
         long,
         value_name = "ID",
-        conflicts_with_all = ["task", "model", "system", "max_turns", "max_calls", "max_time", "max_tokens"]
+        conflicts_with_all = [
+            "task", "model", "tools", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+        ]
     )]
     pub(crate) resume: Option<String>,
     #[command(flatten)]

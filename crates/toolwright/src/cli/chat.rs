@@ -1,7 +1,6 @@
 //! `chat`: the loop of `run`, message after message.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use toolwright::agent::RunState;
 use toolwright::core::model::Message;
@@ -11,20 +10,17 @@ use super::account::{Account, Shown, Text};
 use super::agent::{Desk, driver, model, options, profile, spec};
 use super::args::{Chat, Global};
 use super::exit::{Done, Exit, Failure};
-use super::run::{exit, summary};
+use super::lists::{Wanted, wait_for};
+use super::run::{LIST_WAIT, exit, summary};
 use super::screen::{BOLD, DIM, is_interactive, print_json, print_text, prose, say, styled};
 use super::signals::{First, next_signal, watch};
-use super::{config, open, say_failures};
-
-/// How long the first message waits for the lists of providers.
-const LIST_WAIT: Duration = Duration::from_secs(15);
+use super::{config, open};
 
 pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let house = open(global, config::usable(global)?).await?;
     let profile = profile(&chat.agent, &house)?;
     let model = model(&chat.agent, &house).await?;
-    house.list_all(LIST_WAIT).await;
-    say_failures(&house);
+    wait_for(&house, Wanted::Unknown, LIST_WAIT).await;
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let desk = Desk::new(&house);
     let driver = driver(&house);

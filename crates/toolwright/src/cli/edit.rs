@@ -216,13 +216,12 @@ pub(crate) fn import(global: &Global, import: &Import) -> Done {
         }
     }
     let shown: Map<String, Value> = fresh.iter().map(|(name, entry)| (name.clone(), masked(entry))).collect();
-    if !import.dry_run && !fresh.is_empty() {
+    let written = !import.dry_run && !fresh.is_empty();
+    if written {
         write(&path, &add_servers(&text, &fresh).map_err(at(&path))?)?;
     }
     if global.json {
-        print_json(
-            &json!({"source": file, "file": path, "written": !import.dry_run, "servers": shown, "notes": notes}),
-        )?;
+        print_json(&json!({"source": file, "file": path, "written": written, "servers": shown, "notes": notes}))?;
         return Ok(Exit::Ok);
     }
     let verb = if import.dry_run { "would add" } else { "added" };

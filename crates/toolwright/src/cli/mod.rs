@@ -14,6 +14,7 @@ mod doctor;
 mod edit;
 mod exit;
 mod input;
+mod lists;
 mod logging;
 mod paste;
 mod run;
@@ -57,7 +58,13 @@ pub(crate) fn main() -> ExitCode {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "toolwright", &mut script);
-            screen::stdout().write_all(&script).map(|()| Exit::Ok).map_err(Failure::from)
+            let printed = if cli.global.json {
+                let script = String::from_utf8_lossy(&script);
+                screen::print_json(&json!({"shell": shell.to_string(), "script": script}))
+            } else {
+                screen::stdout().write_all(&script)
+            };
+            printed.map(|()| Exit::Ok).map_err(Failure::from)
         }
         _ => in_runtime(&cli),
     };
@@ -149,17 +156,4 @@ async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
     })?;
     screen::redact_with(house.redactor());
     Ok(house)
-}
-
-/// Says which providers are down, and why.
-fn say_failures(house: &House) {
-    let snapshot = house.catalogue().snapshot();
-    for provider in snapshot.providers() {
-        if let Some(error) = &provider.error {
-            say(styled(screen::WARN, format_args!("{}: {}", provider.name, screen::harmless(error))));
-        }
-    }
-    for issue in snapshot.issues() {
-        say(styled(screen::WARN, format_args!("{}: {}", issue.provider, screen::harmless(&issue.message))));
-    }
 }

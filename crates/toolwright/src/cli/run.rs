@@ -11,13 +11,14 @@ use super::account::{Account, Shown, Text};
 use super::agent::{Desk, driver, model, options, profile, spec};
 use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
+use super::lists::{Wanted, wait_for};
 use super::screen::{BAD, DIM, harmless, print_json, print_text, prose, say, styled};
 use super::signals::{First, watch};
-use super::{config, open, say_failures};
+use super::{config, open};
 
-/// How long the first request waits for the lists of providers; later ones are shown from the next
-/// turn on.
-const LIST_WAIT: Duration = Duration::from_secs(15);
+/// How long the first request waits for providers of which no tools are known; what comes later is shown
+/// from the next turn on.
+pub(crate) const LIST_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of a task on standard input.
 const MAX_TASK: u64 = 4 << 20;
 
@@ -33,10 +34,9 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let driver = driver(&house);
     let chosen = if task.is_some() { Some(model(&run.agent, &house).await?) } else { None };
     tokio::select! {
-        () = house.list_all(LIST_WAIT) => {}
+        () = wait_for(&house, Wanted::Unknown, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
-    say_failures(&house);
     let mut state = match (task, chosen) {
         (Some(task), Some(model)) => {
             RunState::new(spec(&run.agent, model, &driver, &options), vec![Message::user(task)])

@@ -32,8 +32,8 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
     if serve.stdio {
-        ready(&house, "stdio");
-        background(&house, &gateway, given);
+        let announced = ready(&house, "stdio");
+        background(&house, &gateway, given, announced);
         serve_stdio(gateway, shutdown)
             .await
             .map_err(|error| Failure::failed(format!("the client's streams failed: {error}")))?;
@@ -42,25 +42,31 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
         let with_token = options.token.is_some();
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);
-        ready(&house, &url);
+        let announced = ready(&house, &url);
         for (client, line) in paste::lines(&url, with_token) {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }
-        background(&house, &gateway, given);
+        background(&house, &gateway, given, announced);
         server.serving.await.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
     }
     house.shut_down().await;
     Ok(Exit::Ok)
 }
 
-/// The one line that programs wait for.
-fn ready(house: &House, address: &str) {
-    say(format_args!("toolwright: ready {address} {} tools", house.catalogue().snapshot().list().len()));
+/// The one line that programs wait for. Returns the number of tools it gives.
+fn ready(house: &House, address: &str) -> usize {
+    let tools = tool_count(house);
+    say(format_args!("toolwright: ready {address} {tools} tools"));
+    tools
+}
+
+fn tool_count(house: &House) -> usize {
+    house.catalogue().snapshot().list().len()
 }
 
 fn gateway(house: &House, settings: &Config, given: Option<Profile>) -> Arc<Gateway> {
     let approver = NoApprover {
-        remedy: "policy asks for approval, which clients of this server cannot give yet; start it with --policy client or trusted, or change the rule under policy.rules".into(),
+        remedy: "clients of this server cannot be asked yet: start it with --policy client or trusted, or change the rule under policy.rules".into(),
     };
     let policy = Arc::new(settings.policy(given, Profile::Client));
     let parts = GatewayOptions::new(
@@ -102,12 +108,17 @@ fn refused(error: HttpError) -> Failure {
     }
 }
 
-/// Lists fill and configuration changes are followed while clients are served already.
-fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>) {
+/// Lists fill and configuration changes are followed while clients are served already, who were told of
+/// `announced` tools.
+fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>, announced: usize) {
     tokio::spawn(tell_providers(house.events().subscribe()));
     let listing = Arc::clone(house);
     tokio::spawn(async move {
         listing.list_all(LIST_WAIT).await;
+        let tools = tool_count(&listing);
+        if tools != announced {
+            say(format_args!("toolwright: {tools} tools"));
+        }
         for issue in listing.catalogue().snapshot().issues() {
             say(styled(WARN, format_args!("{}: {}", issue.provider, harmless(&issue.message))));
         }
@@ -149,26 +160,52 @@ async fn tell_providers(mut events: Receiver<Event>) {
     }
 }
 
+/// What a reload did to the providers, in words.
+fn changes(reloaded: &Reloaded) -> String {
+    let verbs = [("added", &reloaded.added), ("replaced", &reloaded.changed), ("removed", &reloaded.removed)];
+    let mut changes = Vec::new();
+    for (verb, names) in verbs.into_iter().filter(|(_, names)| !names.is_empty()) {
+        let mut names = names.clone();
+        names.sort();
+        changes.push(format!("{verb} {}", names.join(", ")));
+    }
+    if changes.is_empty() { "the providers stay as they are".to_owned() } else { changes.join("; ") }
+}
+
 fn say_reload(reloaded: &Result<Reloaded, HouseError>) {
     match reloaded {
         Ok(reloaded) => {
             for problem in &reloaded.problems {
                 say(styled(WARN, harmless(&problem.to_string())));
             }
-            let names = |verb: &str, names: &[String]| {
-                if names.is_empty() { String::new() } else { format!(" {verb} {};", names.join(", ")) }
-            };
-            let changes = [
-                names("added", &reloaded.added),
-                names("replaced", &reloaded.changed),
-                names("removed", &reloaded.removed),
-            ]
-            .concat();
-            say(format_args!("toolwright: configuration reloaded;{changes}"));
+            say(format_args!("toolwright: configuration reloaded: {}", changes(reloaded)));
             if !reloaded.needs_restart.is_empty() {
                 say(styled(WARN, format_args!("a restart is needed for: {}", reloaded.needs_restart.join(", "))));
             }
         }
         Err(error) => say(styled(BAD, format_args!("toolwright: the running configuration is kept: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_told_in_order_and_in_whole_sentences() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (added, changed, removed, expect) in [
+            (&["rest"][..], &["b", "a"][..], &[][..], "added rest; replaced a, b"),
+            (&[], &[], &["c", "b", "a"], "removed a, b, c"),
+            (&[], &[], &[], "the providers stay as they are"),
+        ] {
+            let reloaded = Reloaded {
+                added: names(added),
+                changed: names(changed),
+                removed: names(removed),
+                ..Reloaded::default()
+            };
+            assert_eq!(changes(&reloaded), expect);
+        }
     }
 }

@@ -11,20 +11,23 @@ use toolwright::core::{Entry, Snapshot};
 
 use super::args::{Filter, Global, Tools};
 use super::exit::{Done, Exit, Failure};
+use super::lists::{Wanted, say_failures, wait_for};
 use super::screen::{BOLD, DIM, harmless, one_line, print_json, stdout, styled};
-use super::{config, open, say_failures};
+use super::{config, open};
 
-/// How long the lists of all providers are waited for.
-const LIST_WAIT: Duration = Duration::from_secs(45);
+/// How long the lists of providers are waited for: as long as fetching a server at its first start takes.
+const LIST_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     let house = open(global, config::usable(global)?).await?;
     match command {
-        Tools::Show { tool } => house.list_for(tool, LIST_WAIT).await,
-        Tools::Ls(_) | Tools::Search { .. } => house.list_all(LIST_WAIT).await,
+        Tools::Show { tool } => {
+            house.list_for(tool, LIST_WAIT).await;
+            say_failures(&house);
+        }
+        Tools::Ls(_) | Tools::Search { .. } => wait_for(&house, Wanted::Fresh, LIST_WAIT).await,
     }
     let snapshot = house.catalogue().snapshot();
-    say_failures(&house);
     house.shut_down().await;
     match command {
         Tools::Ls(filter) => {

@@ -186,6 +186,10 @@ impl Walk<'_> {
         let near = nearest(&snake_case(&member.key), names());
         let severity = if schema.get(FOREIGN_KEYS).is_some() { Severity::Warning } else { Severity::Error };
         let remedy = match near {
+            // In the spelling that documents use for it, or that the file does.
+            Some(near) if is_section(near) || member.key.contains(|c: char| c.is_ascii_uppercase()) => {
+                format!("did you mean `{}`?", camel_case(near))
+            }
             Some(near) => format!("did you mean `{near}`?"),
             None if severity == Severity::Warning => "it is ignored".to_owned(),
             None => format!("remove it; the keys here are {}", names().collect::<Vec<_>>().join(", ")),
@@ -271,6 +275,23 @@ pub(crate) fn snake_case(key: &str) -> String {
         out.push(c.to_ascii_lowercase());
     }
     out
+}
+
+/// `mcp_servers` as `mcpServers`.
+pub(crate) fn camel_case(key: &str) -> String {
+    let mut parts = key.split('_');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut chars = part.chars();
+        out.extend(chars.next().map(|c| c.to_ascii_uppercase()));
+        out.push_str(chars.as_str());
+    }
+    out
+}
+
+/// Whether it is a section that documents write in camelCase: those shared with other clients.
+fn is_section(key: &str) -> bool {
+    matches!(key, "mcp_servers" | "rest_tools")
 }
 
 /// The candidate that `word` was most likely meant to be.

@@ -202,7 +202,8 @@ fn cut(text: &str, name: &str) -> Option<String> {
             && lines[index].trim().split(':').next().is_some_and(|key| key.trim().trim_matches(['"', '\'']) == name)
     })?;
     let mut end = start + 1;
-    // What follows at the entry's own depth, comments included, belongs to its neighbours.
+    // Comments at the entry's own depth belong to what follows them: those directly above it go with it,
+    // those below it stay.
     for (index, line) in lines.iter().enumerate().take(section.end).skip(start + 1) {
         if line.trim().is_empty() {
             continue;
@@ -212,7 +213,12 @@ fn cut(text: &str, name: &str) -> Option<String> {
         }
         end = index + 1;
     }
-    lines.drain(start..end);
+    let first = (section.key + 1..start)
+        .rev()
+        .take_while(|&index| depth(lines[index]) == indent && lines[index].trim_start().starts_with('#'))
+        .last()
+        .unwrap_or(start);
+    lines.drain(first..end);
     Some(lines.join("\n") + "\n")
 }
 
@@ -327,6 +333,26 @@ mod tests {
         }
         let last = remove_server("mcpServers:\n  a:\n    command: x\n  # note\nweb: {}\n", "a").expect("last");
         assert_eq!(last, "mcpServers:\n  # note\nweb: {}\n");
+    }
+
+    #[test]
+    fn removal_takes_the_comments_of_the_entry_along_and_no_others() {
+        for (before, after) in [
+            (
+                "mcpServers:\n  # about a\n  # more\n  a:\n    command: x\n  b:\n    command: y\n",
+                "mcpServers:\n  b:\n    command: y\n",
+            ),
+            (
+                "mcpServers:\n  # all\n\n  # about a\n  a:\n    command: x\n  # about b\n  b:\n    command: y\n",
+                "mcpServers:\n  # all\n\n  # about b\n  b:\n    command: y\n",
+            ),
+            (
+                "mcpServers:\n    # aside\n  a:\n    command: x\n  b:\n    command: y\n",
+                "mcpServers:\n    # aside\n  b:\n    command: y\n",
+            ),
+        ] {
+            assert_eq!(remove_server(before, "a").expect("remove"), after);
+        }
     }
 
     #[test]

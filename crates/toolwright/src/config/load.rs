@@ -12,7 +12,7 @@ use super::layers::{LayerKind, candidates, lay_under, read};
 use super::node::{Data, Member, Node};
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
-use super::servers::{self, Holds, Scope, note_secrets};
+use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
 use super::{models, rest};
 
@@ -64,6 +64,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         queues: BTreeMap::new(),
         policy: Default::default(),
         secrets: Vec::new(),
+        key_variables: Vec::new(),
         problems,
     };
     resolve(&mut config, merged, variables);
@@ -133,6 +134,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         queues: &names,
         root: &root,
         secrets: &mut config.secrets,
+        key_variables: &mut config.key_variables,
         problems: &mut config.problems,
     };
     let mut resolved: Vec<Server> = Vec::new();
@@ -187,7 +189,8 @@ fn expand_token(config: &mut Config, written: &mut ConfigFile, merged: &Node, va
     let at = place(merged, "server", "token");
     match expand(token, variables) {
         Ok(expanded) => {
-            note_secrets(&expanded, Holds::Pair("token"), &mut config.secrets);
+            note_secrets(&expanded, Holds::OwnKey("token"), &mut config.secrets);
+            config.key_variables.extend(key_variables(&expanded));
             *token = expanded.text;
         }
         Err(error) => {

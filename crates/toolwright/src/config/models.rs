@@ -16,10 +16,10 @@ pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scop
     let mut filled = written.clone();
     scope.fill(at, &format!("{entry}.base_url"), &mut filled.base_url, Holds::Setting);
     if let Some(key) = &mut filled.api_key {
-        scope.fill(at, &format!("{entry}.api_key"), key, Holds::Pair("api_key"));
+        scope.fill(at, &format!("{entry}.api_key"), key, Holds::OwnKey("api_key"));
     }
     for (name, Written(value)) in &mut filled.headers {
-        scope.fill(at, &format!("{entry}.headers.{name}"), value, Holds::Pair(name));
+        scope.fill(at, &format!("{entry}.headers.{name}"), value, Holds::OwnKey(name));
     }
     if let Err(error) = url::Url::parse(&filled.base_url) {
         scope.leave_out(

@@ -39,6 +39,9 @@ pub struct Config {
     pub policy: PolicySection,
     /// Values that must never be printed.
     pub secrets: Vec<String>,
+    /// Variables that went into the server's token and the keys and headers of model endpoints; children do
+    /// not inherit them.
+    pub key_variables: Vec<String>,
     /// What is wrong.
     pub problems: Vec<Problem>,
 }

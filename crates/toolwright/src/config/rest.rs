@@ -1,6 +1,6 @@
 //! From a written REST tool to the specification its provider takes.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolwright_core::name::ToolId;
 use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolSpec};
 
@@ -31,6 +31,20 @@ pub(crate) fn resolve(member: &Member, written: &RestTool, scope: &mut Scope<'_>
     if let Some(body) = &mut tool.body {
         strings(body, &mut |text| scope.fill(at, &format!("{entry}.body"), text, Holds::Argument));
     }
+    if tool.parameters.is_none() {
+        let used = parameters(&tool);
+        if !used.is_empty() {
+            let remedy = format!("add a JSON Schema with properties {}", used.join(", "));
+            scope.leave_out(
+                at,
+                &entry,
+                format!("`parameters` is missing: it must describe {}", used.join(", ")),
+                &remedy,
+            );
+            return None;
+        }
+        tool.parameters = Some(json!({"type": "object", "properties": {}, "additionalProperties": false}));
+    }
     let spec = serde_json::to_value(&tool).and_then(serde_json::from_value::<RestToolSpec>);
     let spec = match spec {
         Ok(spec) => RestToolSpec { written: serde_json::to_value(written).ok(), ..spec },
@@ -58,6 +72,25 @@ pub(crate) fn resolve(member: &Member, written: &RestTool, scope: &mut Scope<'_>
             None
         }
     }
+}
+
+/// The arguments that a tool's placeholders name, each once.
+fn parameters(tool: &RestTool) -> Vec<String> {
+    let mut texts = vec![tool.url.clone()];
+    texts.extend(tool.headers.values().map(|Written(value)| value.clone()));
+    for mut value in tool.query.values().chain(&tool.body).cloned() {
+        strings(&mut value, &mut |text| texts.push(text.clone()));
+    }
+    let mut names: Vec<String> = Vec::new();
+    for text in &texts {
+        for placeholder in text.split("${parameters.").skip(1) {
+            let name = placeholder.split(['.', '}']).next().unwrap_or_default();
+            if !name.is_empty() && names.iter().all(|have| have != name) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    names
 }
 
 fn strings(value: &mut Value, each: &mut dyn FnMut(&mut String)) {

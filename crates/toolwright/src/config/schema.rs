@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use super::check::camel_case;
 use super::typed::ConfigFile;
 
 /// The schema the checker walks: snake_case keys, no references.
@@ -48,15 +49,4 @@ fn as_written(schema: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(as_written),
         _ => {}
     }
-}
-
-fn camel_case(key: &str) -> String {
-    let mut parts = key.split('_');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let mut chars = part.chars();
-        out.extend(chars.next().map(|c| c.to_ascii_uppercase()));
-        out.push_str(chars.as_str());
-    }
-    out
 }

@@ -20,6 +20,8 @@ pub(crate) struct Scope<'a> {
     /// Where servers run that say nothing else.
     pub(crate) root: &'a Path,
     pub(crate) secrets: &'a mut Vec<String>,
+    /// Variables that hold keys of ours.
+    pub(crate) key_variables: &'a mut Vec<String>,
     pub(crate) problems: &'a mut Vec<Problem>,
 }
 
@@ -252,6 +254,8 @@ pub(crate) enum Holds<'a> {
     Argument,
     /// The value of this header or environment variable.
     Pair(&'a str),
+    /// As a pair of this name, and for us alone: children do not inherit the variables that went into it.
+    OwnKey(&'a str),
 }
 
 impl Scope<'_> {
@@ -260,6 +264,9 @@ impl Scope<'_> {
         match expand(text, self.variables) {
             Ok(expanded) => {
                 note_secrets(&expanded, holds, self.secrets);
+                if let Holds::OwnKey(_) = holds {
+                    self.key_variables.extend(key_variables(&expanded));
+                }
                 *text = expanded.text;
             }
             Err(error) => self.leave_out(at, field, error.to_string(), error.remedy()),
@@ -287,7 +294,7 @@ impl Scope<'_> {
 pub(crate) fn note_secrets(expanded: &super::expand::Expanded, holds: Holds<'_>, secrets: &mut Vec<String>) {
     for (name, value) in &expanded.used {
         let secret = match holds {
-            Holds::Pair(_) => !is_surroundings(name),
+            Holds::Pair(_) | Holds::OwnKey(_) => !is_surroundings(name),
             Holds::Setting | Holds::Argument => looks_secret(name),
         };
         if secret {
@@ -298,7 +305,7 @@ pub(crate) fn note_secrets(expanded: &super::expand::Expanded, holds: Holds<'_>,
     if expanded.text.contains("${") {
         return;
     }
-    if let Holds::Pair(key) = holds
+    if let Holds::Pair(key) | Holds::OwnKey(key) = holds
         && looks_secret(key)
     {
         note(without_scheme(&expanded.text), secrets);
@@ -306,6 +313,11 @@ pub(crate) fn note_secrets(expanded: &super::expand::Expanded, holds: Holds<'_>,
     for part in in_address(&expanded.text).into_iter().filter(|part| part.is_sure) {
         note(&expanded.text[part.range], secrets);
     }
+}
+
+/// The variables of a key of ours that hold it, or a part of it.
+pub(crate) fn key_variables(expanded: &super::expand::Expanded) -> impl Iterator<Item = String> {
+    expanded.used.iter().filter(|(name, _)| !is_surroundings(name)).map(|(name, _)| name.clone())
 }
 
 /// Adds a secret that is not there yet.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::Services;
-use toolwright_core::name::wire_candidate;
+use toolwright_core::name::{server_namespace, wire_candidate};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
@@ -18,9 +18,9 @@ use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
 };
 
-use super::BUILTIN;
+use super::{BUILTIN, REST};
 use crate::config::typed::PathGuardSetting;
-use crate::config::{Config, NamedRestTool, Server, ServerLink};
+use crate::config::{Config, NamedRestTool, Server, ServerLink, Severity};
 
 /// Settings that built-in and REST providers are built from.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,7 +108,33 @@ fn protected(config: &Config) -> Vec<PathBuf> {
 fn withheld_env(config: &Config) -> Vec<String> {
     let mut withheld = withheld_by_default();
     withheld.extend(config.written.defaults.withheld_env.iter().cloned());
+    withheld.extend(config.key_variables.iter().cloned());
     withheld
+}
+
+/// What is written and not in the catalogue, as the prefix of its tools or the name of its tool, and why.
+pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
+    let namespace = |entry: &str| server_namespace(entry, &|_| false);
+    let mut absent = Vec::new();
+    for problem in config.problems.iter().filter(|problem| problem.severity == Severity::EntryDisabled) {
+        let why = &problem.message;
+        let entry = |section| problem.field.strip_prefix(section).and_then(|path: &str| path.split('.').next());
+        if let Some(entry) = entry("mcp_servers.") {
+            absent.push((namespace(entry), format!("server {entry} was left out: {why}")));
+        } else if let Some(entry) = entry("rest_tools.") {
+            absent.push((wire_candidate(REST, entry), format!("REST tool {entry} was left out: {why}")));
+        }
+    }
+    let servers = config.written.mcp_servers.iter();
+    for (entry, _) in servers.filter(|(_, server)| server.enabled == Some(false) || server.disabled == Some(true)) {
+        absent.push((namespace(entry), format!("server {entry} is disabled in the configuration")));
+    }
+    for (entry, _) in config.written.rest_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
+        absent.push((wire_candidate(REST, entry), format!("REST tool {entry} is disabled in the configuration")));
+    }
+    // An entry that only lost a part of itself is there.
+    absent.retain(|(name, _)| !config.servers.iter().any(|server| server.namespace == *name));
+    absent
 }
 
 /// What an MCP provider is built from.

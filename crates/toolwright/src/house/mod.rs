@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use toolwright_core::approval::NoApprover;
-use toolwright_core::session::{Principal, Session, SessionId};
+use toolwright_core::name::short_hash;
+use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
@@ -186,8 +187,9 @@ impl House {
         })
     }
 
-    /// Runs one call of the owner on the catalogue as it is now, in a session of its own. Where policy
-    /// asks, it is denied: nobody is there to answer.
+    /// Runs one call of the owner on the catalogue as it is now. Where policy asks, it is denied: nobody is
+    /// there to answer. All such calls on one workspace root share a session, so that a later one, of
+    /// another process too, can read the outputs that this one stores.
     pub async fn call(&self, call: ToolCall, profile: Profile) -> Outcome {
         self.call_within(call, profile, Cancel::new(), None).await
     }
@@ -195,29 +197,29 @@ impl House {
     /// As [`House::call`], until `cancel` or after `timeout` (default: that of the tool or its server).
     pub async fn call_within(
         &self,
-        call: ToolCall,
+        mut call: ToolCall,
         profile: Profile,
         cancel: Cancel,
         timeout: Option<Duration>,
     ) -> Outcome {
-        let id = call.id.clone();
+        let root = self.config().root.clone();
+        // Idempotency keys are made of session and call: in a shared session each call is named apart.
+        let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
         let run = RunContext {
-            session: self.session(format!("call-{}", uuid::Uuid::new_v4())),
+            session: self.session(format!("call-{}", short_hash(&root.to_string_lossy(), 32))),
             cancel,
             policy: Arc::new(self.config().policy(Some(profile), profile)),
-            approver: Arc::new(NoApprover {
-                remedy: "policy asks for approval, and nobody is there to give it".into(),
-            }),
+            approver: Arc::new(NoApprover { remedy: "nobody is there to ask".into() }),
             partials: None,
             timeout,
             traceparent: None,
             journal: None,
         };
         let snapshot = self.catalogue.snapshot();
-        let outcome = self.executor.run_calls(vec![call], &snapshot, &run).await.pop();
-        outcome.unwrap_or_else(|| {
-            Outcome::failed(id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome"))
-        })
+        match self.executor.run_calls(vec![call], &snapshot, &run).await.pop() {
+            Some(outcome) => Outcome { call_id: id, ..outcome },
+            None => Outcome::failed(id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome")),
+        }
     }
 
     /// Connects and lists every provider, as many at once as `mcp_init_concurrency` says, and waits at

@@ -8,7 +8,7 @@ use toolwright_core::catalogue::Provider;
 use toolwright_providers::mcp::McpProvider;
 use toolwright_runtime::Executor;
 
-use super::build::{ProviderSettings, server_spec};
+use super::build::{ProviderSettings, absent, server_spec};
 use super::{BUILTIN, House, HouseError, REST};
 use crate::config::{Config, Problem, ServerLink};
 
@@ -87,6 +87,7 @@ impl House {
             }
         }
         running.servers = wanted;
+        self.catalogue.set_absent(absent(&config)).await;
         Ok(done)
     }
 

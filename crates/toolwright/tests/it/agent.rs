@@ -237,12 +237,69 @@ async fn a_run_that_is_being_driven_cannot_be_resumed_beside_it() {
     assert_eq!(server.requests().len(), 2);
 }
 
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumed_run_has_the_tools_it_began_with() {
+    let place = Place::new();
+    let only = |name: &'static str| move |asked: &toolwright_testkit::model_server::Asked| asked.tool_names() == [name];
+    let script: Script = vec![
+        Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))])
+            .expecting("only the shell is shown", only("shell__bash")),
+        Turn::calls(vec![("fs__write", json!({"path": "escaped", "content": "x"}))])
+            .expecting("still only the shell is shown", only("shell__bash")),
+        Turn::text("Done."),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let child = start(&place, &variables, &["run", "x", "--policy", "trusted", "--tools", "shell:bash"]);
+    until("the call runs", || place.path("project/waiting").exists());
+    signal(child.id(), "INT");
+    let id = run_id(&stderr(&ended(child).await));
+    let output = ended(start(&place, &variables, &["run", "--resume", &id, "--policy", "trusted"])).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    assert_eq!((server.requests().len(), server.failures()), (3, Vec::new()));
+    assert!(!place.path("project/escaped").exists(), "a tool outside its list ran");
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_tools_are_known_is_not_waited_for() {
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    let script = format!("if test -e hang; then exec sleep 60; else exec {}; fi", server.display());
+    let place = Place::with(&format!("mcpServers:\n  odd:\n    command: sh\n    args: [-c, {}]\n", json!(script)));
+    let listed = crate::cli::run(&place, &["tools", "ls"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("odd__echo"), "{}", stderr(&listed));
+    place.write("project/hang", "");
+    let script = vec![
+        Turn::text("Done.")
+            .expecting("its tools are shown", |asked| asked.tool_names().iter().any(|n| n == "odd__echo")),
+    ];
+    let (model, variables) = with_model(WireApi::OpenAi, script.into()).await;
+    let output = ended(start(&place, &variables, &["run", "x", "--policy", "trusted"])).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), model.failures());
+    assert!(!stderr(&output).contains("still starting"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_hanging_server_is_named_and_waited_for_no_longer_than_told() {
+    let place = Place::with("mcpServers:\n  stuck:\n    command: sleep\n    args: [60]\n");
+    let mut run = program(&place);
+    run.env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1").env("OPENAI_MODEL", "m").env("OPENAI_API_KEY", "k");
+    let started = std::time::Instant::now();
+    let output = run.args(["run", "x", "--policy", "ask", "--max-time", "1s"]).output().expect("runs");
+    let said = stderr(&output);
+    assert!(said.contains("stuck: still starting after 5s; its tools are missing"), "{said}");
+    assert!(started.elapsed().as_secs() < 30, "{said}");
+}
+
 #[test]
 fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
     let place = Place::new();
     for (flag, value) in [
         ("--model", "openai/m"),
         ("--system", "be rude"),
+        ("--tools", "*"),
+        ("--window", "1000"),
         ("--max-turns", "3"),
         ("--max-calls", "3"),
         ("--max-time", "1m"),

@@ -27,7 +27,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn ok(place: &Place, arguments: &[&str]) -> String {
+pub(crate) fn ok(place: &Place, arguments: &[&str]) -> String {
     let output = run(place, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
     String::from_utf8(output.stdout).expect("text")
@@ -208,6 +208,13 @@ fn completions_are_written_for_every_shell() {
 }
 
 #[test]
+fn completions_are_json_where_json_was_asked_for() {
+    let printed = json_of(&run(&Place::new(), &["completions", "bash", "--json"]));
+    assert_eq!(printed["shell"], "bash");
+    assert!(printed["script"].as_str().is_some_and(|script| script.contains("complete")), "{printed}");
+}
+
+#[test]
 fn config_commands_print_json() {
     let place = Place::with("mcpServers:\n  a:\n    command: x\n    env: {API_KEY: literal-secret}\n");
     let schema: Value = serde_json::from_str(&ok(&place, &["config", "schema"])).expect("json");
@@ -347,6 +354,8 @@ fn import_previews_and_writes_with_secrets_masked() {
         (&written["written"], &written["servers"]["github"]["env"]["GITHUB_TOKEN"]),
         (&json!(true), &json!("[secret]"))
     );
+    let again = json_of(&run(&place, &["import", "claude-desktop", file, "--json"]));
+    assert_eq!((&again["written"], &again["servers"]), (&json!(false), &json!({})));
     let text = place.read("project/toolwright.yaml");
     assert!(text.starts_with("# mine\n") && text.contains("ghp_literal_0123"), "{text}");
     fails(&place, &["import", "codex"], 2, &["config.toml"]);
@@ -450,4 +459,35 @@ fn a_terminal_gets_colours_and_nobody_else_does() {
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(shown.contains("\u{1b}[1mfs__read"), "{shown}");
     }
+}
+
+#[test]
+fn a_tool_of_a_disabled_or_broken_entry_says_so() {
+    let place = Place::with(
+        "mcp_servers:\n  off: {command: x, disabled: true}\n  half: {command: x, url: 'http://h/'}\nrest_tools:\n  \
+         blocked: {description: d, url: 'https://h/${NOT_SET}'}\n  idle: {description: d, url: 'https://h/', enabled: false}\n",
+    );
+    for (tool, words) in [
+        ("off__x", &["server off is disabled in the configuration"][..]),
+        ("half__x", &["server half was left out", "both `command` and `url`"]),
+        ("rest__blocked", &["REST tool blocked was left out", "NOT_SET is not set"]),
+        ("rest__idle", &["REST tool idle is disabled in the configuration"]),
+    ] {
+        fails(&place, &["call", tool, "{}"], 3, &[&["unknown_tool"], words].concat());
+    }
+}
+
+#[test]
+fn a_command_does_not_inherit_the_keys_that_the_configuration_names() {
+    let place = Place::with(
+        "server:\n  token: ${GATE}\nmodels:\n  endpoints:\n    mine: {api: openai_chat, base_url: 'http://h/v1', \
+         api_key: '${MINE}'}\n",
+    );
+    let mut command = program(&place);
+    command.env("GATE", "gate-value").env("MINE", "mine-value").env("OTHER", "other-value");
+    let printenv = "{\"command\": \"env\"}";
+    let output = command.args(["call", "shell__bash", printenv]).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("OTHER=other-value"), "{said} {}", stderr(&output));
+    assert!(!said.contains("GATE=") && !said.contains("MINE="), "{said}");
 }

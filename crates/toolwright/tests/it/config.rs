@@ -24,7 +24,9 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     use Severity::{EntryDisabled, Error, Warning};
     broken("defualts:\n  tool_timeout: 3s\n", 1, "defualts", Error, &["unknown key", "did you mean `defaults`"]);
     broken("defaults:\n  tool_timout: 3s\n", 2, "defaults.tool_timout", Error, &["did you mean `tool_timeout`"]);
-    broken("defaults:\n  toolTimout: 3s\n", 2, "defaults.toolTimout", Error, &["did you mean `tool_timeout`"]);
+    broken("defaults:\n  toolTimout: 3s\n", 2, "defaults.toolTimout", Error, &["did you mean `toolTimeout`"]);
+    broken("mcpServer: {}\n", 1, "mcpServer", Error, &["did you mean `mcpServers`"]);
+    broken("rest_tool: {}\n", 1, "rest_tool", Error, &["did you mean `restTools`"]);
     broken("defaults:\n  builtins: 3\n", 2, "defaults.builtins", Error, &["expected true or false, found a number"]);
     broken(
         "defaults:\n  mcp_init_concurrency: eight\n",
@@ -166,6 +168,13 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         EntryDisabled,
         &["`id`", "does not declare"],
     );
+    broken(
+        "restTools:\n  a:\n    description: x\n    url: https://h/${parameters.city}?d=${parameters.days}&c=${parameters.city}\n",
+        2,
+        "rest_tools.a",
+        EntryDisabled,
+        &["`parameters` is missing: it must describe city, days"],
+    );
     broken("telemetry:\n  otlp: x\n", 1, "telemetry", Warning, &["not supported by this version"]);
     broken("server:\n  token: ${NO_SUCH_VARIABLE}\n", 2, "server.token", Error, &["NO_SUCH_VARIABLE"]);
     broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
@@ -306,6 +315,17 @@ fn queues_bind_and_the_namespace_of_a_clash_is_told_apart() {
 }
 
 #[test]
+fn a_rest_tool_without_placeholders_needs_no_parameters() {
+    let text = "restTools:\n  a:\n    description: x\n    url: https://h/now\n";
+    let config = Place::with(text).load();
+    assert!(config.problems.is_empty(), "{:?}", config.problems);
+    let expect = serde_json::json!({"type": "object", "properties": {}, "additionalProperties": false});
+    assert_eq!(config.rest_tools[0].spec.parameters, Some(expect));
+    let value: serde_json::Value = serde_saphyr::from_str(text).expect("yaml");
+    assert!(jsonschema::is_valid(&json_schema(), &value), "the schema agrees");
+}
+
+#[test]
 fn the_schema_accepts_the_example_and_refuses_what_the_program_refuses() {
     let schema = json_schema();
     let validator = jsonschema::validator_for(&schema).expect("the schema compiles");
@@ -324,4 +344,19 @@ fn the_schema_accepts_the_example_and_refuses_what_the_program_refuses() {
     }
     let place = Place::with(&text);
     assert!(place.load().problems.is_empty(), "{:?}", place.load().problems);
+}
+
+#[test]
+fn variables_that_hold_our_keys_are_known() {
+    let place = Place::with(
+        "server:\n  token: ${GATE:-x}\nmodels:\n  endpoints:\n    mine:\n      api: openai_chat\n      \
+         base_url: https://${MY_HOST}/v1\n      api_key: ${MINE}\n      headers: {X-User: \"${HOME}${TEAM}\"}\n",
+    )
+    .set("GATE", "g")
+    .set("MY_HOST", "h")
+    .set("MINE", "m")
+    .set("TEAM", "t");
+    let config = place.load();
+    assert_eq!(config.problems, []);
+    assert_eq!(config.key_variables, ["GATE", "MINE", "TEAM"]);
 }

@@ -4,6 +4,7 @@
 
 mod agent;
 mod arguments;
+mod call;
 mod cli;
 mod config;
 mod import;

@@ -127,6 +127,16 @@ fn stdio_lists_and_calls() {
 }
 
 #[test]
+fn a_cold_start_tells_how_many_tools_there_are_in_the_end() {
+    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("odd__echo", true);
+    let count = gateway.tool_names().len();
+    gateway.says(&format!("\ntoolwright: {count} tools"));
+}
+
+#[test]
 fn the_end_of_its_input_ends_the_stdio_gateway_with_code_0() {
     let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     place.write("project/a.txt", "hello\n");

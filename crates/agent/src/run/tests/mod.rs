@@ -12,7 +12,15 @@ use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
 use super::*;
 
 fn spec(limits: Limits) -> RunSpec {
-    RunSpec { model: "test/m".into(), system: "be brief".into(), max_tokens: Some(100), temperature: None, limits }
+    RunSpec {
+        model: "test/m".into(),
+        system: "be brief".into(),
+        max_tokens: Some(100),
+        temperature: None,
+        limits,
+        tools: Vec::new(),
+        window: None,
+    }
 }
 
 fn begin(limits: Limits) -> RunState {
@@ -64,6 +72,7 @@ fn pending(id: &CallId) -> Outcome {
         definition: ContentHash::of_bytes(b"v1"),
         arguments: json!({}),
         effects: Effects::WRITE,
+        scope: toolwright_core::catalogue::CallScope::Anywhere,
         reason: "it writes".into(),
     };
     Outcome { pending: Some(request), ..done(id, "") }

@@ -32,7 +32,12 @@ fn is_meant(stand_in: &str) -> bool {
 
 #[tokio::test]
 async fn a_server_inherits_no_keys_of_ours_but_gets_what_its_entry_gives() {
-    let keys = [("OPENAI_API_KEY", "model"), ("ANTHROPIC_API_KEY", "model"), ("TOOLWRIGHT_TOKEN", "own")];
+    let keys = [
+        ("OPENAI_API_KEY", "model"),
+        ("GROQ_API_KEY", "model"),
+        ("ANTHROPIC_API_KEY", "model"),
+        ("TOOLWRIGHT_TOKEN", "own"),
+    ];
     let others = [("MY_PRIVATE", "1"), ("MY_OTHER", "1"), ("ORDINARY", "1"), (DEPTH_VARIABLE, "1")];
     as_gateway("gateway_with_keys", &[&keys[..], &others].concat()).await;
 }
@@ -57,6 +62,7 @@ async fn gateway_with_keys() {
     let got: BTreeMap<_, _> = environment.lines().filter_map(|line| line.split_once('=')).collect();
     for (name, expect) in [
         ("OPENAI_API_KEY", None),
+        ("GROQ_API_KEY", None),
         ("TOOLWRIGHT_TOKEN", None),
         ("MY_PRIVATE", None),
         ("ANTHROPIC_API_KEY", Some("given")),

@@ -282,6 +282,52 @@ async fn many_announcements_of_a_change_are_one() {
 }
 
 #[tokio::test]
+async fn a_list_that_failed_is_asked_for_again_and_a_deaf_server_replaced() {
+    for (mode, is_dropped, starts) in
+        [("slow at first", false, 1), ("slow at first", true, 1), ("deaf at first", false, 2)]
+    {
+        let script = script(mode);
+        let limit = Duration::from_millis(if is_dropped { 60_000 } else { 300 });
+        let rig = script.rig(|spec| spec.request_timeout = Some(limit));
+        let notified = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&notified);
+        rig.provider.on_change(Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        rig.provider.warm_up().await.expect("connected");
+        eventually("the connection is announced", || notified.load(Ordering::Relaxed) == 1).await;
+        if is_dropped {
+            let list = tokio::time::timeout(Duration::from_millis(300), rig.provider.list());
+            assert!(list.await.is_err(), "a catalogue that has waited long enough drops the list");
+        } else {
+            let error = rig.provider.list().await.expect_err("too late").to_string();
+            assert!(error.contains("did not list its tools within 300ms"), "{error}");
+        }
+        eventually("another list is due", || notified.load(Ordering::Relaxed) > 1).await;
+        let processes = || script.methods().iter().filter(|method| *method == "initialize").count();
+        eventually("a deaf server is replaced", || processes() == starts).await;
+        assert_eq!(rig.names().await.len(), 3, "{mode}");
+        assert_eq!(rig.provider.health(), Health::Ready);
+        rig.provider.shut_down().await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_shut_down_no_list_is_due() {
+    let script = script("slow at first");
+    let rig = script.rig(|spec| spec.request_timeout = Some(Duration::from_millis(300)));
+    let notified = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notified);
+    rig.provider.on_change(Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    rig.provider.list().await.expect_err("too late");
+    rig.provider.shut_down().await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(notified.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
 async fn a_server_of_the_newest_generation_alone_is_found_at_once_and_remembered() {
     let script = script("modern");
     let rig = script.rig(|_| {});
@@ -301,7 +347,7 @@ async fn what_cannot_start_says_why_and_what_to_do() {
     let short = Duration::from_millis(300);
     for (transport, bound, fragments) in [
         (command("/nonexistent/mcp-server", &[]), short, &["not found", "PATH"][..]),
-        (script("exits").transport, Duration::from_secs(20), &["exit code 7", "cannot open the database"]),
+        (script("exits").transport, Duration::from_secs(20), &["exit code 7", "cannot open the database", "by hand"]),
         (command("cat", &[]), short, &["did not answer `initialize` within 300ms", "MCP server"]),
         (script("silent").transport, short, &["did not answer"]),
     ] {
@@ -309,6 +355,8 @@ async fn what_cannot_start_says_why_and_what_to_do() {
         let error = rig.provider.list().await.expect_err("no server").to_string();
         assert!(error.starts_with("MCP server srv: ") && fragments.iter().all(|part| error.contains(part)), "{error}");
         assert!(matches!(rig.provider.health(), Health::Failed { .. }));
+        let again = rig.provider.list().await.expect_err("no server").to_string();
+        assert!(!again.contains("tried again in"), "a command that ends tries nothing again: {again}");
         let call = rig.call("x", json!({})).await.expect_err("no server");
         assert_eq!((call.kind(), call.is_retryable()), (ErrorKind::TransportError, true), "{call}");
         rig.provider.shut_down().await;

@@ -8,11 +8,11 @@ mod sse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, Request as HttpRequest, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -30,7 +30,7 @@ use answer::{CallEvent, CallEvents, Held, Refusal, json};
 use headers::Accepts;
 use sessions::{HttpSession, Sessions};
 
-/// How long a client may take to send a request's body.
+/// How long a client may take to send a whole body, however steadily it comes.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// Progress of one call that waits for the client to read; more is dropped.
 const NOTES: usize = 64;
@@ -44,6 +44,7 @@ pub(crate) struct Endpoint {
     requests: Arc<Semaphore>,
     /// Streams live long: they must not use up what requests need.
     streams: Arc<Semaphore>,
+    body_pause: Duration,
     keep_alive: Duration,
     shutdown: Cancel,
 }
@@ -76,6 +77,7 @@ impl Endpoint {
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             streams: Arc::new(Semaphore::new(options.max_sessions)),
             requests: Arc::new(Semaphore::new(options.max_requests)),
+            body_pause: options.body_pause,
             keep_alive: options.keep_alive,
             shutdown,
         }
@@ -91,11 +93,11 @@ impl Endpoint {
     }
 
     async fn handle(&self, view: View, request: HttpRequest) -> Result<Response, Refusal> {
-        let permit = permit(&self.requests, "too many requests at once; try again")?;
         let method = request.method();
         if method == Method::POST {
-            return self.post(view, request, permit).await;
+            return self.post(view, request).await;
         }
+        let _permit = self.admit()?;
         if (method == Method::GET || method == Method::DELETE) && headers::may_be_legacy(request.headers()) {
             let session = self.session(&view, request.headers(), None)?;
             if method == Method::GET {
@@ -107,7 +109,7 @@ impl Endpoint {
         Ok((StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST, GET, DELETE")]).into_response())
     }
 
-    async fn post(&self, view: View, http: HttpRequest, permit: OwnedSemaphorePermit) -> Result<Response, Refusal> {
+    async fn post(&self, view: View, http: HttpRequest) -> Result<Response, Refusal> {
         let (parts, body) = http.into_parts();
         let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
             Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept application/json, text/event-stream or both")
@@ -115,7 +117,10 @@ impl Endpoint {
         if !headers::is_json(&parts.headers) {
             return Err(Refusal::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json"));
         }
-        let mut request = match message::parse(&self.body(body).await?) {
+        let body = self.body(body).await?;
+        // Only now: a client that does not go on must not keep others out.
+        let permit = self.admit()?;
+        let mut request = match message::parse(&body) {
             Ok(Message::Request(request)) => request,
             Ok(Message::Notification { method, params }) => {
                 if headers::may_be_legacy(&parts.headers) {
@@ -156,16 +161,29 @@ impl Endpoint {
         }
     }
 
+    fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        permit(&self.requests, "too many requests at once; try again")
+    }
+
     async fn body(&self, body: Body) -> Result<Bytes, Refusal> {
         let limit = self.gateway.options.max_message;
-        match tokio::time::timeout(BODY_LIMIT, to_bytes(body, limit)).await {
-            Ok(Ok(bytes)) => Ok(bytes),
-            // The other cause, a client that hangs up, sees no answer anyway.
-            Ok(Err(_)) => {
-                Err(Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes")))
+        let late = |_| Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
+        let mut chunks = body.into_data_stream();
+        let read = async {
+            let mut whole = BytesMut::new();
+            while let Some(chunk) = tokio::time::timeout(self.body_pause, chunks.next()).await.map_err(late)? {
+                match chunk {
+                    Ok(chunk) if chunk.len() <= limit - whole.len() => whole.extend_from_slice(&chunk),
+                    // The other cause, a client that hangs up, sees no answer anyway.
+                    _ => {
+                        let why = format!("a message has at most {limit} bytes");
+                        return Err(Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &why));
+                    }
+                }
             }
-            Err(_) => Err(Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
-        }
+            Ok(whole.freeze())
+        };
+        tokio::time::timeout(BODY_LIMIT, read).await.map_err(late)?
     }
 
     fn caller(&self, session: &str, view: View) -> Caller {

@@ -135,7 +135,8 @@ pub struct RestTool {
     /// the argument's type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
-    /// JSON Schema of the arguments.
+    /// JSON Schema of the arguments that the placeholders name. Without placeholders it may be left out:
+    /// the tool takes no arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
     /// JSON Schema of the result; with it, a JSON response is returned as a structured value too.

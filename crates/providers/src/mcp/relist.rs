@@ -1,0 +1,145 @@
+//! When a list is to be asked for again: after an announced change, and after a list that failed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use toolwright_core::catalogue::ChangeNotifier;
+
+use super::connection::Connection;
+use super::link::back_off;
+
+/// How long announcements of a changed list are collected before one is passed on.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// Announcements of changes, many in a short time passed on as one.
+#[derive(Default)]
+pub(super) struct Changes {
+    notify: Mutex<Option<ChangeNotifier>>,
+    collecting: AtomicBool,
+}
+
+impl Changes {
+    /// Passes announcements on to `notify` from here on.
+    pub(super) fn listen(&self, notify: ChangeNotifier) {
+        *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
+    }
+
+    /// Notes a change. Must be called inside a runtime.
+    pub(super) fn announce(self: &Arc<Self>) {
+        if self.collecting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let changes = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(DEBOUNCE).await;
+            // Before the notifier runs: what is announced from here on counts again.
+            changes.collecting.store(false, Ordering::Release);
+            let notify = changes.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(notify) = notify {
+                notify();
+            }
+        });
+    }
+}
+
+/// Has failed lists asked for again, with growing pauses.
+pub(super) struct Relist {
+    changes: Arc<Changes>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Failed lists in a row.
+    failures: usize,
+    /// The one that waits for its pause to end.
+    pending: Option<AbortHandle>,
+    closed: bool,
+}
+
+impl State {
+    fn forget_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.abort();
+        }
+    }
+}
+
+impl Relist {
+    /// Announces to `changes` that a list is due.
+    pub(super) fn new(changes: Arc<Changes>) -> Self {
+        Self { changes, state: Mutex::default() }
+    }
+
+    /// A list begins on `connection`.
+    pub(super) fn attempt(&self, connection: Arc<Connection>) -> Attempt<'_> {
+        Attempt { relist: self, connection, was_answered: false, has_succeeded: false }
+    }
+
+    /// Nothing is announced from here on.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.forget_pending();
+    }
+
+    fn succeeded(&self) {
+        let mut state = self.state();
+        state.failures = 0;
+        state.forget_pending();
+    }
+
+    fn failed(&self) {
+        // Outside of a runtime everything is over.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut state = self.state();
+        if state.closed {
+            return;
+        }
+        state.forget_pending();
+        state.failures = state.failures.saturating_add(1);
+        let (pause, changes) = (back_off(state.failures), Arc::clone(&self.changes));
+        let pending = runtime.spawn(async move {
+            tokio::time::sleep(pause).await;
+            changes.announce();
+        });
+        state.pending = Some(pending.abort_handle());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A list under way. Dropped before it succeeded, it is asked for again; a server that was silent until then
+/// is probed, and its connection made again if it does not answer that either.
+pub(super) struct Attempt<'a> {
+    relist: &'a Relist,
+    /// What it is asked on.
+    pub(super) connection: Arc<Connection>,
+    /// Whether the server said anything to it, or cannot any more.
+    pub(super) was_answered: bool,
+    has_succeeded: bool,
+}
+
+impl Attempt<'_> {
+    /// The list need not be asked for again.
+    pub(super) fn succeeded(mut self) {
+        self.has_succeeded = true;
+        self.relist.succeeded();
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.has_succeeded {
+            return;
+        }
+        if !self.was_answered {
+            self.connection.probe();
+        }
+        self.relist.failed();
+    }
+}

@@ -1,0 +1,87 @@
+//! Waiting for the lists of providers, so that whoever waits knows for whom.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use toolwright::House;
+use toolwright::core::{Event, Health};
+
+use super::screen::{DIM, WARN, harmless, is_interactive, say, styled};
+
+/// After how long a person is told whom all wait for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Which providers are waited for. All of them are listed anyhow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those of which no tools are known, not even from their last list.
+    Unknown,
+    /// All.
+    Fresh,
+}
+
+/// Lists every provider, waits at most `bound` for those that are wanted, and says which of them are
+/// still starting then, which are down, and why.
+pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration) {
+    let mut events = house.events().subscribe();
+    let mut pending = starting(house, wanted).await;
+    let mut listing = std::pin::pin!(house.list_all(bound));
+    let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
+    let mut told = !is_interactive();
+    loop {
+        tokio::select! {
+            // First, so that the lists are begun even where nobody is waited for.
+            biased;
+            () = &mut listing => break,
+            () = std::future::ready(()), if pending.is_empty() => break,
+            event = events.recv() => match event {
+                Ok(Event::ProviderChanged { provider, .. }) => {
+                    pending.remove(&provider);
+                }
+                // What was missed is made up for by the end of the lists.
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => break,
+            },
+            () = &mut patience, if !told => {
+                told = true;
+                let names = pending.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                say(styled(DIM, format_args!("waiting for {}", harmless(&names))));
+            }
+        }
+    }
+    say_failures(house);
+    let (late, unknown) = (starting(house, wanted).await, starting(house, Wanted::Unknown).await);
+    let bound = toolwright::core::duration::format(bound);
+    for name in late.intersection(&pending) {
+        let tools = if unknown.contains(name) { "missing until it is there" } else { "those of its last list" };
+        say(styled(WARN, format_args!("{}: still starting after {bound}; its tools are {tools}", harmless(name))));
+    }
+}
+
+/// The providers that have not listed yet.
+async fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
+    let providers = house.catalogue().providers().await;
+    let snapshot = house.catalogue().snapshot();
+    let is_known = |name: &str| snapshot.providers().iter().any(|status| status.name == name && status.tools > 0);
+    providers
+        .iter()
+        .filter(|provider| provider.health() == Health::Starting)
+        .map(|provider| provider.name().to_owned())
+        .filter(|name| wanted == Wanted::Fresh || !is_known(name))
+        .collect()
+}
+
+/// Says which providers are down, and why.
+pub(crate) fn say_failures(house: &House) {
+    let snapshot = house.catalogue().snapshot();
+    for provider in snapshot.providers() {
+        if let Some(error) = &provider.error {
+            say(styled(WARN, format_args!("{}: {}", provider.name, harmless(error))));
+        }
+    }
+    for issue in snapshot.issues() {
+        say(styled(WARN, format_args!("{}: {}", issue.provider, harmless(&issue.message))));
+    }
+}
