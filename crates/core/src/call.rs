@@ -3,23 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::catalogue::{Entry, Origin, Snapshot};
+use crate::arguments::Fitted;
+pub use crate::arguments::{Provenance, RawArguments};
+use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
 use crate::names::{NameMatch, Resolution};
-use crate::schema::{Violation, fill_defaults};
+use crate::schema::{Violation, shape};
 use crate::session::{CallId, Principal};
 
-/// Arguments as they arrived.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RawArguments {
-    /// Text that should be JSON, as model APIs give it.
-    Text(String),
-    /// Already a value, as MCP and the command line give it.
-    Value(Value),
-}
+/// An expected shape that takes more bytes than this is not shown.
+const MAX_SHAPE: usize = 300;
 
 /// A call as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,17 +26,6 @@ pub struct ToolCall {
     pub name: String,
     /// Its arguments as written.
     pub arguments: RawArguments,
-}
-
-/// What was done to the arguments on the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Provenance {
-    /// They were absent, null or an empty text, and became `{}`.
-    pub emptied: bool,
-    /// They were JSON inside a JSON string.
-    pub unwrapped: bool,
-    /// Defaults of the schema were added.
-    pub defaulted: bool,
 }
 
 /// A call that may run, on the implementation of one snapshot.
@@ -102,35 +87,23 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Resu
         let message = format!("{} is limited to the roles {}", entry.id(), entry.definition().allowed_roles.join(", "));
         return Err(reject(Value::Null, ToolError::new(ErrorKind::NotPermitted, message), Vec::new()));
     }
-    let mut provenance = Provenance::default();
-    let mut arguments = parse_arguments(call.arguments, &mut provenance).map_err(|message| {
-        reject(
-            Value::Null,
-            ToolError::new(ErrorKind::InvalidParameters, format!("the arguments of {} {message}", entry.wire_name)),
-            Vec::new(),
-        )
+    let Fitted { arguments, provenance, violations } = Fitted::to(entry, call.arguments).map_err(|message| {
+        let message = format!("the arguments of {} {message}", entry.wire_name);
+        reject(Value::Null, ToolError::new(ErrorKind::InvalidParameters, message), Vec::new())
     })?;
-    if entry.tool.origin() == Origin::Own
-        && let Some(schema) = &entry.definition().parameters
-    {
-        provenance.defaulted = fill_defaults(schema, &mut arguments);
+    if !violations.is_empty() {
+        // A bare name was a guess: arguments that do not fit say that it was a wrong one.
+        if matched == NameMatch::Bare {
+            return Err(unknown(
+                &ToolCall { id: call.id.clone(), name: call.name, arguments: RawArguments::Value(arguments) },
+                snapshot,
+                std::slice::from_ref(&entry.wire_name),
+            ));
+        }
+        return Err(reject(arguments, invalid(entry, &violations, provenance.repaired), violations));
     }
     let unvalidated = match entry.tool.schema() {
-        Ok(Some(schema)) => {
-            if !schema.is_valid(&arguments) {
-                let violations = schema.violations(&arguments);
-                // A bare name was a guess: arguments that do not fit say that it was a wrong one.
-                if matched == NameMatch::Bare {
-                    return Err(unknown(
-                        &ToolCall { id: call.id.clone(), name: call.name, arguments: RawArguments::Value(arguments) },
-                        snapshot,
-                        std::slice::from_ref(&entry.wire_name),
-                    ));
-                }
-                return Err(reject(arguments, invalid(entry, &violations), violations));
-            }
-            None
-        }
+        Ok(Some(_)) => None,
         Ok(None) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::HumanApproval)),
         // A foreign schema that does not compile must not take the tool away; the audit says so.
         Err(_) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::Full)),
@@ -156,47 +129,14 @@ fn unknown(call: &ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejecti
     Box::new(Rejection { call_id: call.id.clone(), name: shown, arguments, entry: None, error, violations: Vec::new() })
 }
 
-fn invalid(entry: &Entry, violations: &[Violation]) -> ToolError {
+fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError {
     let list = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    ToolError::new(ErrorKind::InvalidParameters, format!("invalid arguments for {}: {list}", entry.wire_name))
-}
-
-/// Lossless parsing only: an object, its JSON text, or JSON text inside a JSON string.
-fn parse_arguments(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, String> {
-    let mut value = match raw {
-        RawArguments::Value(value) => value,
-        RawArguments::Text(text) if text.trim().is_empty() => Value::Null,
-        RawArguments::Text(text) => {
-            serde_json::from_str(&text).map_err(|error| format!("are not JSON: {error}; write one JSON object"))?
-        }
-    };
-    if let Value::String(text) = &value {
-        if text.trim().is_empty() {
-            value = Value::Null;
-        } else if let Ok(inner @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
-            value = inner;
-            provenance.unwrapped = true;
-        }
-    }
-    match value {
-        Value::Object(_) => Ok(value),
-        Value::Null => {
-            provenance.emptied = true;
-            Ok(Value::Object(Map::new()))
-        }
-        other => Err(format!("must be a JSON object, not {}", kind_of(&other))),
-    }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Array(_) => "an array",
-        Value::String(_) => "a string",
-        Value::Number(_) => "a number",
-        Value::Bool(_) => "a boolean",
-        Value::Null => "null",
-        Value::Object(_) => "an object",
-    }
+    let expected = entry.definition().parameters.as_ref().and_then(|schema| shape(schema, MAX_SHAPE));
+    let expected = expected.map(|shape| format!("; expected {shape}")).unwrap_or_default();
+    let mended =
+        if repaired { "; the text was not JSON and had to be mended first: write one whole JSON object" } else { "" };
+    let message = format!("invalid arguments for {}: {list}{expected}{mended}", entry.wire_name);
+    ToolError::new(ErrorKind::InvalidParameters, message)
 }
 
 #[cfg(test)]
@@ -256,6 +196,19 @@ mod tests {
     }
 
     #[test]
+    fn broken_and_mistyped_arguments_are_mended_and_it_is_said() {
+        let text = |t: &str| RawArguments::Text(t.to_owned());
+        let expect = json!({"path": "a", "n": 4});
+        let call = valid("fs__read", text("```json\n{path: 'a', n: '4',}\n```"), expect.clone());
+        assert_eq!((call.provenance.repaired, call.provenance.coerced), (true, vec!["/n".to_owned()]));
+        assert!(valid("fs__read", text(r#"{"n": 4, "path": "a"#), expect.clone()).provenance.repaired);
+        let doubly = valid("fs__read", text(r#""{'path': 'a', 'n': 4}""#), expect);
+        assert!(doubly.provenance.unwrapped && doubly.provenance.repaired);
+        let whole = valid("fs__read", text(r#"{"path": "3"}"#), json!({"path": "3", "n": 3}));
+        assert!(!whole.provenance.repaired && whole.provenance.coerced.is_empty());
+    }
+
+    #[test]
     fn a_foreign_server_gets_what_the_model_wrote() {
         valid("gh__Get", RawArguments::Value(json!({"path": "a"})), json!({"path": "a"}));
     }
@@ -276,13 +229,16 @@ mod tests {
     #[test]
     fn rejections_name_what_where_and_remedy() {
         rejected("fs__read", json!({}), ErrorKind::InvalidParameters, "\"path\" is missing");
-        rejected("fs__read", json!({"path": 1}), ErrorKind::InvalidParameters, "/path: expected string");
+        rejected("fs__read", json!({"path": []}), ErrorKind::InvalidParameters, "/path: expected string");
+        rejected("fs__read", json!({}), ErrorKind::InvalidParameters, r#"expected {"path": string, "n"?: integer}"#);
         rejected("fs__read", json!([1]), ErrorKind::InvalidParameters, "not an array");
         rejected("fs__read", json!("x"), ErrorKind::InvalidParameters, "not a string");
         rejected("fs__raed", json!({}), ErrorKind::UnknownTool, "did you mean fs__read");
         rejected("fs__rm", json!({"path": "a"}), ErrorKind::NotPermitted, "ops");
-        let text = run("fs__read", RawArguments::Text("{\"path\":".into())).expect_err("broken");
-        assert!(text.to_string().contains("not JSON"), "{text}");
+        for text in ["read the file", "{\"path\":"] {
+            let broken = run("fs__read", RawArguments::Text(text.into())).expect_err("broken");
+            assert!(broken.to_string().contains("not JSON"), "{broken}");
+        }
     }
 
     #[test]

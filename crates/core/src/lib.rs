@@ -4,6 +4,7 @@
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 
 pub mod approval;
+pub mod arguments;
 pub mod call;
 pub mod cancel;
 pub mod canonical;
@@ -14,6 +15,7 @@ pub mod definition;
 pub mod duration;
 pub mod error;
 pub mod event;
+pub mod json;
 pub mod model;
 pub mod name;
 pub mod names;

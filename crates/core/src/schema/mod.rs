@@ -1,7 +1,11 @@
 //! JSON Schema: compile once, validate every call, say what is wrong in words a model can act on.
 
+mod coerce;
 mod defaults;
+mod shape;
 mod validate;
 
+pub use coerce::Coerced;
 pub use defaults::fill_defaults;
+pub use shape::shape;
 pub use validate::{CompiledSchema, SchemaError, Violation};

@@ -78,7 +78,12 @@ impl CompiledSchema {
     /// What is wrong with `value`, the first twelve; empty when it is valid.
     #[must_use]
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        self.validator.iter_errors(value).take(MAX_VIOLATIONS).map(|error| violation(&error)).collect()
+        self.errors(value).take(MAX_VIOLATIONS).map(|error| violation(&error)).collect()
+    }
+
+    /// The validator's own errors.
+    pub(super) fn errors<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = ValidationError<'a>> {
+        self.validator.iter_errors(value)
     }
 }
 

@@ -27,7 +27,7 @@ fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn every_call_gets_one_outcome_in_call_order_whatever_happens() {
-    let house = house(|options| options.timeout = Duration::from_millis(100)).await;
+    let house = house(|options| options.timeout = Duration::from_secs(1)).await;
     let outcomes = house
         .all(vec![
             call("a", "slow", json!({"n": 50})),
@@ -50,7 +50,7 @@ async fn every_call_gets_one_outcome_in_call_order_whatever_happens() {
     ];
     assert_eq!(kinds(&outcomes), expect.map(|(id, kind)| (id.to_owned(), kind.to_owned())));
     assert_eq!(outcomes[6].text(), "echo 7");
-    assert!(outcomes[4].text().contains("(tool failed: timeout after 100ms)"), "{}", outcomes[4].text());
+    assert!(outcomes[4].text().contains("(tool failed: timeout after 1s)"), "{}", outcomes[4].text());
     assert_eq!(outcomes[5].text(), "it did not work", "a tool's own words are its content");
     house.store.flush().await.expect("flush");
     let totals = house.store.totals().await.expect("totals");

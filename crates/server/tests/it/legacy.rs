@@ -62,7 +62,7 @@ async fn results_are_passed_on_untouched() {
     assert_eq!(result("test__echo", json!({"text": "hi"})).await["result"], echo);
     let failed = json!({"content": [{"type": "text", "text": "it did not work"}], "isError": true});
     assert_eq!(result("test__fail", json!({})).await["result"], failed);
-    let invalid = result("test__echo", json!({"text": 1})).await;
+    let invalid = result("test__echo", json!({"text": [1]})).await;
     assert_eq!(invalid["result"]["isError"], true);
     let text = invalid["result"]["content"][0]["text"].as_str().expect("text");
     assert!(text.starts_with("(tool failed: invalid arguments") && text.contains("/text"), "{text}");

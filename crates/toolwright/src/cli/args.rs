@@ -63,6 +63,11 @@ pub(crate) enum Command {
     /// same workspace root can read with output__read until it expires (outputs.max_age).
     #[command(after_help = EXIT_CODES)]
     Call(Call),
+    /// Says whether arguments fit a tool, and mends them where their meaning is plain. Answers as JSON;
+    /// exit code 1 if they do not fit.
+    Validate(Validate),
+    /// Reads what a model wrote. Answers as JSON; exit code 1 if nothing can be read.
+    Decode(Decode),
     /// Looks at the catalogue.
     #[command(subcommand)]
     Tools(Tools),
@@ -177,6 +182,35 @@ pub(crate) struct Call {
     /// Limit of the call, like 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<std::time::Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Validate {
+    /// Tool of the catalogue: wire name, id, alias or bare name.
+    #[arg(long, value_name = "TOOL", required_unless_present = "schema", conflicts_with = "schema")]
+    pub(crate) tool: Option<String>,
+    /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Leaves values of the wrong type as they are.
+    #[arg(long, conflicts_with = "tool")]
+    pub(crate) no_coerce: bool,
+    /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
+    #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
+    pub(crate) arguments: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Decode {
+    /// What the text is: `arguments`, one JSON text that may be broken.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: String,
+    /// The input has one JSON string a line; each gets its own line of answer.
+    #[arg(long)]
+    pub(crate) jsonl: bool,
+    /// File with the text. Default: standard input.
+    #[arg(value_name = "FILE|-")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

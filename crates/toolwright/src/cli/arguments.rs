@@ -1,6 +1,6 @@
 //! The arguments of `call`, from the three ways to write them.
 
-use std::io::Read as _;
+use std::path::Path;
 
 use serde_json::{Map, Value};
 use toolwright::core::names::Resolution;
@@ -8,22 +8,11 @@ use toolwright::core::{RawArguments, Snapshot};
 
 use super::exit::Failure;
 
-/// Bytes of standard input that are read.
-const MAX_INPUT: u64 = 16 << 20;
-
 /// One JSON object, `-`, or key=value pairs. JSON stays text: the checks parse it and say what is wrong.
 pub(crate) fn parse(words: &[String], tool: &str, snapshot: &Snapshot) -> Result<RawArguments, Failure> {
     match words {
         [] => Ok(RawArguments::Value(Value::Object(Map::new()))),
-        [dash] if dash == "-" => {
-            let mut text = String::new();
-            let read = std::io::stdin().lock().take(MAX_INPUT + 1).read_to_string(&mut text);
-            read.map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))?;
-            if text.len() as u64 > MAX_INPUT {
-                return Err(Failure::usage(format!("standard input has more than {MAX_INPUT} bytes")));
-            }
-            Ok(RawArguments::Text(text))
-        }
+        [dash] if dash == "-" => Ok(RawArguments::Text(super::input::read(Path::new("-"))?)),
         [json] if json.trim_start().starts_with(['{', '[', '"']) => Ok(RawArguments::Text(json.clone())),
         pairs => {
             let schema = match snapshot.resolve(tool) {

@@ -11,7 +11,7 @@ use super::signals::{First, watch};
 use super::{arguments, config, open};
 
 /// How long the provider of the tool may take to answer with its list.
-const LIST_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
 /// Characters by which a message is known again.
 const TELLING: usize = 80;
 

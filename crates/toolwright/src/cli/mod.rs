@@ -9,9 +9,11 @@ mod call;
 mod chat;
 mod config;
 mod console;
+mod decode;
 mod doctor;
 mod edit;
 mod exit;
+mod input;
 mod lists;
 mod logging;
 mod paste;
@@ -21,6 +23,7 @@ mod serve;
 mod signals;
 mod tools;
 mod transcript;
+mod validate;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -33,7 +36,7 @@ use toolwright::House;
 use toolwright::config::{Config, LoadOptions};
 use toolwright::house::HouseError;
 
-use args::{Cli, Command, Global};
+use args::{Cli, Command, Global, Validate};
 use exit::{Done, Exit, Failure};
 use screen::{BAD, say, styled};
 
@@ -50,6 +53,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Remove { name } => edit::remove(&cli.global, name),
         Command::Import(import) => edit::import(&cli.global, import),
         Command::Config(command) => config::command(&cli.global, command),
+        Command::Decode(decode) => decode::command(decode),
+        Command::Validate(validate @ Validate { schema: Some(file), .. }) => validate::against_schema(file, validate),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "toolwright", &mut script);
@@ -65,7 +70,7 @@ pub(crate) fn main() -> ExitCode {
     };
     let exit = done.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
-            if cli.global.json {
+            if cli.global.json || matches!(cli.command, Command::Decode(_) | Command::Validate(_)) {
                 // The exit code tells a program whose standard output is gone.
                 let _ = screen::print_json(&failure.to_json());
             }
@@ -117,11 +122,16 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Doctor => doctor::command(&cli.global).await,
+            Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
+                validate::against_tool(&cli.global, tool, validate).await
+            }
             Command::Init
             | Command::Add(_)
             | Command::Remove { .. }
             | Command::Import(_)
             | Command::Config(_)
+            | Command::Decode(_)
+            | Command::Validate(_)
             | Command::Completions { .. } => Ok(Exit::Ok),
         }
     });

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright::core::Entry;
 use toolwright::core::names::Resolution;
 use toolwright::core::select::{SearchFilter, search};
+use toolwright::core::{Entry, Snapshot};
 
 use super::args::{Filter, Global, Tools};
 use super::exit::{Done, Exit, Failure};
@@ -61,10 +61,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
         Tools::Show { tool } => {
             let Resolution::Found(index, _) = snapshot.resolve(tool) else {
                 let Resolution::Unknown(near) = snapshot.resolve(tool) else { return Ok(Exit::Ok) };
-                let why = snapshot.why_missing(tool).map(|why| format!(" ({why})")).unwrap_or_default();
-                let hint =
-                    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
-                return Err(Failure { exit: Exit::NoTool, message: format!("no tool is called `{tool}`{why}{hint}") });
+                return Err(unknown(&snapshot, tool, &near));
             };
             let entry = &snapshot.list()[index];
             if global.json {
@@ -75,6 +72,13 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// No tool has this name: why, and which ones are near.
+pub(crate) fn unknown(snapshot: &Snapshot, tool: &str, near: &[String]) -> Failure {
+    let why = snapshot.why_missing(tool).map(|why| format!(" ({why})")).unwrap_or_default();
+    let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+    Failure { exit: Exit::NoTool, message: format!("no tool is called `{tool}`{why}{hint}") }
 }
 
 fn filter_of(filter: &Filter) -> SearchFilter {

@@ -1,0 +1,70 @@
+//! Reading JSON as models write it. Valid JSON is read as it is; only what is broken is mended.
+
+mod cursor;
+mod literal;
+mod quoted;
+mod reader;
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// Containers inside containers that are followed, as in lossless parsing.
+pub const MAX_DEPTH: usize = 128;
+/// Layers of escaping that are taken off a text like `{\"a\": 1}`.
+const MAX_LAYERS: usize = 3;
+
+/// What a text says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Repaired {
+    /// The value.
+    pub value: Value,
+    /// The text was not JSON: the value is the likeliest reading.
+    pub repaired: bool,
+}
+
+/// Why nothing can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// White space, comments or nothing.
+    #[error("there is no value in the text")]
+    Empty,
+    /// More than [`MAX_DEPTH`] containers inside one another.
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// The reading took more steps than a text of this length deserves.
+    #[error("too tangled to mend")]
+    TooTangled,
+}
+
+/// Reads `text`: without loss if it is JSON, else by mending it in one pass.
+///
+/// Mended are code fences and prose around the first object or array, missing and superfluous commas,
+/// colons, quotes and brackets, other quotation marks, names and texts without any, Python's and
+/// JavaScript's literals, comments, ellipses, function calls around a value, raw line breaks and quotes
+/// in strings, a layer of escaping, and an end that never came. Objects one after another, as in JSON
+/// lines, become an array, so that none is lost. `NaN`, infinities and `undefined` become null.
+///
+/// # Errors
+/// [`Unreadable`] where there is no value, or too deep a one.
+pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
+    let mut text = Cow::Borrowed(text);
+    for layer in 0..=MAX_LAYERS {
+        if let Ok(value) = serde_json::from_str(&text) {
+            return Ok(Repaired { value, repaired: layer > 0 });
+        }
+        if layer == MAX_LAYERS || !is_escaped(&text) {
+            break;
+        }
+        text = Cow::Owned(quoted::unescape(&text));
+    }
+    reader::read(&text).map(|value| Repaired { value, repaired: true })
+}
+
+/// Whether the quotes of the text itself are escaped, as in JSON that was taken out of a JSON string.
+fn is_escaped(text: &str) -> bool {
+    text.find('"').is_some_and(|quote| text[..quote].ends_with('\\'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,426 @@
+//! The pass over broken JSON: a stack of open containers, and at each place the likeliest next thing.
+
+use serde_json::{Map, Value};
+
+use super::cursor::{Cursor, is_blank, is_name};
+use super::literal::literal;
+use super::quoted::{self, Place, is_quote};
+use super::{MAX_DEPTH, Unreadable};
+
+/// An open container.
+#[derive(Debug)]
+enum Frame {
+    Array(Vec<Value>),
+    Object {
+        members: Map<String, Value>,
+        /// The name that waits for its value.
+        key: Option<String>,
+    },
+}
+
+impl Frame {
+    fn closer(&self) -> char {
+        match self {
+            Self::Array(_) => ']',
+            Self::Object { .. } => '}',
+        }
+    }
+
+    fn close(self) -> Value {
+        match self {
+            Self::Array(items) => items.into(),
+            Self::Object { mut members, key } => {
+                if let Some(key) = key {
+                    members.insert(key, Value::Null);
+                }
+                members.into()
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Reader<'a> {
+    cursor: Cursor<'a>,
+    stack: Vec<Frame>,
+    /// Open objects and arrays, so that no bracket needs a walk over the stack.
+    open: [usize; 2],
+    /// A function call stands around a value: its `)` is due.
+    in_call: bool,
+}
+
+/// Reads the first value of `text`, and the objects that follow it.
+pub(super) fn read(text: &str) -> Result<Value, Unreadable> {
+    Reader::new(text).root()
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { cursor: Cursor::new(text), stack: Vec::new(), open: [0, 0], in_call: false }
+    }
+
+    fn root(&mut self) -> Result<Value, Unreadable> {
+        let first = self.find_value()?;
+        if !first.is_object() {
+            return Ok(first);
+        }
+        let mut all = vec![first];
+        loop {
+            self.cursor.skip_while(|c| is_blank(c) || c == ',');
+            self.filler();
+            if self.cursor.peek() != Some('{') {
+                break;
+            }
+            all.push(self.container()?);
+        }
+        Ok(if all.len() == 1 { all.swap_remove(0) } else { all.into() })
+    }
+
+    /// Goes over prose, fences and calls to the first value, and reads it.
+    fn find_value(&mut self) -> Result<Value, Unreadable> {
+        loop {
+            self.filler();
+            self.cursor.within_bounds()?;
+            let Some(next) = self.cursor.peek() else { return Err(Unreadable::Empty) };
+            let rest = self.cursor.rest();
+            if matches!(next, '{' | '[') {
+                if !rest[1..].trim_start_matches(is_blank).starts_with("```") {
+                    return self.container();
+                }
+                self.cursor.skip(1);
+            } else if is_quote(next) {
+                return self.quoted_root();
+            } else if let Some(call) = call_prefix(rest) {
+                self.cursor.skip(call);
+                self.in_call = true;
+            } else if let Some((start, _)) = rest
+                .char_indices()
+                .find(|(at, c)| matches!(c, '{' | '[') || (*c == '`' && rest[*at..].starts_with("```")))
+            {
+                self.cursor.skip(start);
+            } else {
+                let word = rest.trim_end_matches(|c| is_blank(c) || matches!(c, ',' | ';'));
+                return Ok(literal(word, true).unwrap_or_else(|| word.into()));
+            }
+        }
+    }
+
+    /// A string alone, or the members of an object that lacks its braces.
+    fn quoted_root(&mut self) -> Result<Value, Unreadable> {
+        let rest = self.cursor.rest();
+        let bare_members = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')).is_some_and(|(name, tail)| {
+            self.cursor.looked(name.len());
+            tail.trim_start_matches(is_blank).starts_with(':')
+        });
+        if bare_members {
+            self.push(Frame::Object { members: Map::new(), key: None })?;
+            return self.members();
+        }
+        self.string(Place::Root).map(Value::String)
+    }
+
+    fn container(&mut self) -> Result<Value, Unreadable> {
+        self.enter()?;
+        self.members()
+    }
+
+    /// Opens the container whose bracket is next.
+    fn enter(&mut self) -> Result<(), Unreadable> {
+        let frame = match self.cursor.bump() {
+            Some('[') => Frame::Array(Vec::new()),
+            _ => Frame::Object { members: Map::new(), key: None },
+        };
+        self.push(frame)
+    }
+
+    fn push(&mut self, frame: Frame) -> Result<(), Unreadable> {
+        if self.stack.len() == MAX_DEPTH {
+            return Err(Unreadable::TooDeep);
+        }
+        self.open[usize::from(frame.closer() == ']')] += 1;
+        self.stack.push(frame);
+        Ok(())
+    }
+
+    /// Reads until the outermost container is closed, by a bracket or by the end of the text.
+    fn members(&mut self) -> Result<Value, Unreadable> {
+        loop {
+            self.filler();
+            self.cursor.within_bounds()?;
+            let done = match self.cursor.peek() {
+                None => self.pop(),
+                Some(next @ ('}' | ']')) => self.close(next),
+                Some(',') => {
+                    self.cursor.bump();
+                    if matches!(self.stack.last(), Some(Frame::Object { key: Some(_), .. })) {
+                        self.put(Value::Null);
+                    }
+                    None
+                }
+                Some(next) => match self.stack.last() {
+                    Some(Frame::Object { key: None, .. }) => self.key(next)?,
+                    Some(Frame::Object { key: Some(_), .. }) => {
+                        self.value(next, Place::Member)?;
+                        None
+                    }
+                    _ => {
+                        self.item(next)?;
+                        None
+                    }
+                },
+            };
+            if let Some(value) = done {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Goes over what says nothing between values.
+    fn filler(&mut self) {
+        loop {
+            self.cursor.skip_while(is_blank);
+            let rest = self.cursor.rest();
+            if rest.starts_with("//") || rest.starts_with('#') {
+                self.cursor.skip_while(|c| c != '\n');
+            } else if let Some(comment) = rest.strip_prefix("/*") {
+                self.cursor.skip(comment.find("*/").map_or(rest.len(), |end| end + 4));
+            } else if rest.starts_with("```") {
+                self.cursor.skip(3);
+                self.cursor.skip_while(is_name);
+            } else if rest.starts_with("...") || rest.starts_with('…') {
+                self.cursor.skip(3);
+            } else if rest.starts_with([')', ';']) {
+                self.cursor.skip(1);
+                self.in_call = false;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Closes for `bracket`: the nearest container of its kind and all that it holds, or, where none is
+    /// open, the innermost one.
+    fn close(&mut self, bracket: char) -> Option<Value> {
+        self.cursor.bump();
+        if self.open[usize::from(bracket == ']')] == 0 {
+            return self.pop();
+        }
+        loop {
+            let found = self.stack.last().is_none_or(|frame| frame.closer() == bracket);
+            let done = self.pop();
+            if found || done.is_some() {
+                return done;
+            }
+        }
+    }
+
+    /// Closes the innermost container; the value, if it was the outermost.
+    fn pop(&mut self) -> Option<Value> {
+        let frame = self.stack.pop()?;
+        self.open[usize::from(frame.closer() == ']')] -= 1;
+        let value = frame.close();
+        if self.stack.is_empty() {
+            return Some(value);
+        }
+        self.put(value);
+        None
+    }
+
+    fn put(&mut self, value: Value) {
+        match self.stack.last_mut() {
+            Some(Frame::Array(items)) => items.push(value),
+            Some(Frame::Object { members, key }) => {
+                if let Some(key) = key.take() {
+                    members.insert(key, value);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// At the place of a name.
+    fn key(&mut self, next: char) -> Result<Option<Value>, Unreadable> {
+        let name = match next {
+            '{' => {
+                let in_array = self.stack.len() > 1 && matches!(self.stack[self.stack.len() - 2], Frame::Array(_));
+                let filled = matches!(self.stack.last(), Some(Frame::Object { members, .. }) if !members.is_empty());
+                if in_array && filled {
+                    // The object before lacks its brace.
+                    return Ok(self.pop());
+                }
+                self.cursor.bump();
+                return Ok(None);
+            }
+            '[' | ':' | '=' => {
+                self.cursor.bump();
+                return Ok(None);
+            }
+            quote if is_quote(quote) => self.string(Place::Key)?,
+            _ => self.bare_key(),
+        };
+        self.filler();
+        self.cursor.skip_while(|c| matches!(c, ':' | '=' | '>'));
+        if let Some(Frame::Object { key, .. }) = self.stack.last_mut() {
+            *key = Some(name);
+        }
+        Ok(None)
+    }
+
+    /// A name without quotes, or with the last alone.
+    fn bare_key(&mut self) -> String {
+        let start = self.cursor.at();
+        self.cursor.bump();
+        self.cursor.skip_while(|c| !matches!(c, ':' | '=' | ',' | '{' | '}' | '[' | ']' | '\n' | '/') && !is_quote(c));
+        let name = self.cursor.since(start).trim_end_matches(is_blank).to_owned();
+        if self.cursor.peek().is_some_and(is_quote) {
+            self.cursor.bump();
+        }
+        name
+    }
+
+    fn item(&mut self, next: char) -> Result<(), Unreadable> {
+        if next != ':' {
+            return self.value(next, Place::Item);
+        }
+        // A colon after a string: the array lacks its bracket, and the string is the object's next name.
+        self.cursor.bump();
+        if let [.., Frame::Object { .. }, Frame::Array(items)] = self.stack.as_mut_slice()
+            && let Some(Value::String(_)) = items.last()
+            && let Some(Value::String(name)) = items.pop()
+        {
+            self.pop();
+            if let Some(Frame::Object { key, .. }) = self.stack.last_mut() {
+                *key = Some(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, next: char, place: Place) -> Result<(), Unreadable> {
+        if matches!(next, '{' | '[') {
+            return self.enter();
+        }
+        let value = if is_quote(next) { Some(self.string(place)?.into()) } else { self.bare(place) };
+        if let Some(value) = value {
+            self.put(value);
+        }
+        Ok(())
+    }
+
+    /// A string and those that a `+` adds to it.
+    fn string(&mut self, place: Place) -> Result<String, Unreadable> {
+        let mut text = self.quoted(place);
+        if place == Place::Key {
+            return Ok(text);
+        }
+        loop {
+            self.filler();
+            self.cursor.within_bounds()?;
+            if self.cursor.peek() != Some('+') {
+                return Ok(text);
+            }
+            self.cursor.bump();
+            self.filler();
+            if self.cursor.peek().is_some_and(is_quote) {
+                text.push_str(&self.quoted(place));
+            }
+        }
+    }
+
+    /// One string. If it ran to the end of the text, it gives back the brackets that were due.
+    fn quoted(&mut self, place: Place) -> String {
+        let mut text = quoted::read(&mut self.cursor, place, self.in_call);
+        if !text.closed {
+            text.give_back(self.stack.iter().map(Frame::closer));
+        }
+        text.content
+    }
+
+    /// A value without quotes: a literal, or a text up to where the next thing begins. None where it is
+    /// the name of a function around the value, or a mark that says nothing.
+    fn bare(&mut self, place: Place) -> Option<Value> {
+        let rest = self.cursor.rest();
+        if let Some(call) = call_prefix(rest) {
+            self.cursor.skip(call);
+            self.in_call = true;
+            return None;
+        }
+        let start = self.cursor.at();
+        self.cursor.bump();
+        let mut first = true;
+        while let Some(next) = self.cursor.peek() {
+            let rest = self.cursor.rest();
+            match next {
+                ',' | '}' | ']' | '{' | '[' | '\n' => break,
+                ')' if self.in_call => break,
+                '/' if rest.starts_with("/*") => break,
+                '/' if rest.starts_with("//") && !self.cursor.since(start).ends_with(':') => break,
+                quote if is_quote(quote) && self.ends_bare(quote) => {
+                    let word = self.cursor.since(start).trim().to_owned();
+                    self.cursor.bump();
+                    return Some(word.into());
+                }
+                blank if is_blank(blank) => {
+                    let word = if first { literal(self.cursor.since(start), false) } else { None };
+                    first = false;
+                    if word.is_some() && self.next_is_apart(place) {
+                        return word;
+                    }
+                    self.cursor.skip_while(|c| is_blank(c) && c != '\n');
+                    continue;
+                }
+                _ => {}
+            }
+            self.cursor.bump();
+        }
+        let at_end = self.cursor.rest().is_empty();
+        let word = self.cursor.since(start).trim_matches(is_blank);
+        Some(literal(word, at_end).unwrap_or_else(|| word.into()))
+    }
+
+    /// Whether the quote that is next ends a text that began without one.
+    fn ends_bare(&mut self, quote: char) -> bool {
+        let after = &self.cursor.rest()[quote.len_utf8()..];
+        let following = after.trim_start_matches(is_blank);
+        self.cursor.looked(after.len() - following.len() + 1);
+        following.is_empty()
+            || following.starts_with(|c| matches!(c, ',' | ':' | '}' | ']' | '{' | '[' | '/') || is_quote(c))
+    }
+
+    /// Whether what follows a literal and a space is the next thing, not more of the same text.
+    fn next_is_apart(&mut self, place: Place) -> bool {
+        let following = self.cursor.rest().trim_start_matches(is_blank);
+        let end = following.find(|c| !is_name(c) && c != '.' && c != '+').unwrap_or(following.len());
+        self.cursor.looked(end + 1);
+        let (word, rest) = following.split_at(end);
+        match place {
+            Place::Item => literal(word, rest.is_empty()).is_some() || (word.is_empty() && rest.starts_with(is_quote)),
+            _ => {
+                let colon = rest.trim_start_matches(|c| is_blank(c) || is_quote(c));
+                self.cursor.looked(rest.len() - colon.len());
+                colon.starts_with(':') || (word.is_empty() && rest.starts_with(is_quote))
+            }
+        }
+    }
+}
+
+/// The length of a function's name and its parenthesis at the beginning of `text`, before a value.
+fn call_prefix(text: &str) -> Option<usize> {
+    let tail = text.trim_start_matches(is_name);
+    if tail.len() == text.len() {
+        return None;
+    }
+    let argument = tail.trim_start_matches(' ').strip_prefix('(')?;
+    let value = argument.trim_start_matches(is_blank);
+    value
+        .starts_with(|c: char| is_quote(c) || c.is_ascii_digit() || matches!(c, '{' | '[' | '-' | ')'))
+        .then(|| text.len() - argument.len())
+}
+
+#[cfg(test)]
+pub(super) fn steps(text: &str) -> usize {
+    let mut reader = Reader::new(text);
+    // What is read does not matter here.
+    let _ = reader.root();
+    reader.cursor.steps()
+}

@@ -1,0 +1,162 @@
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn check(text: &str, expect: Value) {
+    let read = repair(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    assert_eq!(read.value, expect, "{text}");
+    assert_eq!(read.repaired, serde_json::from_str::<Value>(text).is_err(), "{text}");
+}
+
+/// Cases of one line each: `{id, input, expected}`; those that fail.
+fn failures(lines: &str) -> (usize, Vec<String>) {
+    let mut failed = Vec::new();
+    let cases: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a case")).collect();
+    for case in &cases {
+        let text = |key: &str| case[key].as_str().expect("a text");
+        let expect: Value = serde_json::from_str(text("expected")).expect("JSON");
+        let read = repair(text("input")).map(|read| read.value);
+        if read.as_ref() != Ok(&expect) {
+            failed.push(format!("{}: {} -> {read:?}", text("id"), text("input")));
+        }
+    }
+    (cases.len(), failed)
+}
+
+#[test]
+fn cases_that_other_repairers_agree_on() {
+    let (_, failed) = failures(include_str!("fixtures/jsonrepair.jsonl"));
+    assert_eq!(failed, Vec::<String>::new());
+}
+
+/// The whole set, where it is: `TOOLWRIGHT_TEST_DATA` names its folder.
+#[test]
+fn at_least_95_percent_of_the_whole_set_where_it_is() {
+    let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from) else { return };
+    let lines = std::fs::read_to_string(folder.join("json_repair/cases.jsonl")).expect("the cases");
+    let (count, failed) = failures(&lines);
+    println!("{} of {count} as expected", count - failed.len());
+    assert!(failed.len() * 20 <= count, "{} of {count} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn what_surrounds_the_value_is_left_out() {
+    check("Sure! Here it is: {\"a\": 1}. Anything else?", json!({"a": 1}));
+    check("Here:\n```json\n{\"a\": \"```\"}\n```\nDone.", json!({"a": "```"}));
+    check("{{\"a\": 1}}", json!({"a": 1}));
+    check("{\"a\": 1}\n{\"a\": 2}\n", json!([{"a": 1}, {"a": 2}]));
+    check("\"a\": 1, \"b\": [2]", json!({"a": 1, "b": [2]}));
+}
+
+#[test]
+fn bare_quotes_and_line_breaks_stay_in_their_string() {
+    check(r#"{"code": "print("hi", "ho")", "n": 1}"#, json!({"code": "print(\"hi\", \"ho\")", "n": 1}));
+    check(r#"{"text": "she said "yes", and left"}"#, json!({"text": "she said \"yes\", and left"}));
+    check(r#"{"text": "a 24" screen", "b": "c"}"#, json!({"text": "a 24\" screen", "b": "c"}));
+    check(r#"["say "hi"", "x"]"#, json!(["say \"hi\"", "x"]));
+    check("{\"a\": \"one\ntwo\", \"b\": 'it\\'s'}", json!({"a": "one\ntwo", "b": "it's"}));
+    check(r#"{"re": "\d+\.", "n": 1,}"#, json!({"re": "\\d+\\.", "n": 1}));
+    check("{'a': 'it's fine', 'b': 2}", json!({"a": "it's fine", "b": 2}));
+}
+
+#[test]
+fn what_is_missing_is_put_in() {
+    check(r#"{"a": "b", "c": ["d", {"e": "f"#, json!({"a": "b", "c": ["d", {"e": "f"}]}));
+    check(r#"{"a": "b"#, json!({"a": "b"}));
+    check(r#"{"a": "b},"#, json!({"a": "b"}));
+    check(r#"{"a": "x\"#, json!({"a": "x"}));
+    check(r#"{"a":"#, json!({"a": null}));
+    check(r#"{"a": , "b": 2}"#, json!({"a": null, "b": 2}));
+    check(r#"{"a": [1, "b": 2}"#, json!({"a": [1], "b": 2}));
+    check(r#"{"a": 1 "b": 2 c: 3}"#, json!({"a": 1, "b": 2, "c": 3}));
+    check(r#"["This is C(2)", "This is F(3)]"#, json!(["This is C(2)", "This is F(3)"]));
+    check("{a: 12 kg, b: x-1, c: /tmp/y}", json!({"a": "12 kg", "b": "x-1", "c": "/tmp/y"}));
+}
+
+#[test]
+fn other_notations_are_read() {
+    check("{'a': True, 'b': None, 'c': NaN, 'd': undefined}", json!({"a": true, "b": null, "c": null, "d": null}));
+    check(r#"{"_id": ObjectId("12"), "n": NumberLong(3)}"#, json!({"_id": "12", "n": 3}));
+    check(
+        r#"{"a": "x" + 'y', # note
+        "b": 1}"#,
+        json!({"a": "xy", "b": 1}),
+    );
+    check(r#"{\"a\": \"b \\\"c\\\"\"}"#, json!({"a": "b \"c\""}));
+    check(r#"{"a": '\u00e9\ud83d\ude00\ud83d'}"#, json!({"a": "é😀\u{fffd}"}));
+}
+
+#[test]
+fn nothing_and_too_much_are_errors() {
+    for text in ["", "  \n", "// only a comment", "/* open"] {
+        assert_eq!(repair(text), Err(Unreadable::Empty), "{text}");
+    }
+    for unit in ["[", "{\"a\":", "[{\"a\":"] {
+        assert_eq!(repair(&unit.repeat(200_000)), Err(Unreadable::TooDeep), "{unit}");
+    }
+}
+
+#[test]
+fn the_steps_grow_with_the_text_and_no_faster() {
+    let units = [
+        "\"", "\"a", "\",", "\"a, \"b", "'\"", "\\", "\\\"", "/*", "//", "`", "```", "a(", "1 ", "a ", "a: ", "\" ",
+        "\"}", "}]", ",", ":", "+", "\"+", "{a", "\" /*", "“'", "\"\n", "1 \"b,", "``` x", "\"x} ", "…", "{}",
+        "\"a\":", "x\"", "\u{a0}",
+    ];
+    for opening in ["", "{", "[", "{\"a\": \"", "[\"", "{\"a\":[{\"b\":\""] {
+        for unit in units {
+            let text = |bytes: usize| format!("{opening}{}", unit.repeat(bytes / unit.len()));
+            let (short, long) = (reader::steps(&text(2_000)), reader::steps(&text(16_000)));
+            assert!(long <= 8 * short + 2_000, "{opening}{unit}…: {short} steps, then {long}");
+            assert!(long <= 16 * 16_000 + 2_000, "{opening}{unit}…: {long} steps");
+        }
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::vec((any::<String>(), inner), 0..6).prop_map(|members| members.into_iter().collect()),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn valid_json_is_never_changed(value in any_json()) {
+        let read = repair(&value.to_string()).expect("valid");
+        prop_assert_eq!(read, Repaired { value, repaired: false });
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in any::<String>()) {
+        let _ = repair(&text);
+    }
+
+    #[test]
+    fn no_marks_make_it_panic(text in "[\\[\\]{}:,\"'`“\\\\/*#+.()u0-2a\ntrue -]{0,60}") {
+        let _ = repair(&text);
+    }
+
+    #[test]
+    fn a_cut_text_is_read(value in any_json(), at in any::<prop::sample::Index>()) {
+        let text = json!({"a": value}).to_string();
+        let mut end = 1 + at.index(text.len() - 1);
+        while !text.is_char_boundary(end) {
+            end += 1;
+        }
+        prop_assert!(repair(&text[..end]).expect("an object").value.is_object());
+    }
+}

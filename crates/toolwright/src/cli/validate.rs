@@ -1,0 +1,87 @@
+//! `validate`: whether arguments fit a tool or a schema, and what had to be done to make them fit.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use toolwright::core::RawArguments;
+use toolwright::core::arguments::{Fitted, Provenance, fit};
+use toolwright::core::json::repair;
+use toolwright::core::names::Resolution;
+use toolwright::core::schema::CompiledSchema;
+
+use super::args::{Global, Validate};
+use super::exit::{Done, Exit, Failure};
+use super::screen::print_json;
+use super::{call::LIST_WAIT, config, input, open, tools};
+
+/// Against a file, without any configuration. Any JSON value may be an instance.
+pub(crate) fn against_schema(file: &Path, validate: &Validate) -> Done {
+    let name = file.display();
+    let schema: Value = serde_json::from_str(&input::read(file)?)
+        .map_err(|error| Failure::usage(format!("{name} is not JSON: {error}")))?;
+    let schema = CompiledSchema::compile(&schema).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    let text = written(validate)?;
+    let fitted = repair(&text).map_err(|error| error.to_string()).map(|read| {
+        let provenance = Provenance { repaired: read.repaired, ..Provenance::default() };
+        if validate.no_coerce {
+            let violations = schema.violations(&read.value);
+            Fitted { arguments: read.value, provenance, violations }
+        } else {
+            fit(&schema, read.value, provenance)
+        }
+    });
+    answer(&text, fitted)
+}
+
+/// Against a tool of the catalogue, as a call of it would be.
+pub(crate) async fn against_tool(global: &Global, tool: &str, validate: &Validate) -> Done {
+    let text = written(validate)?;
+    let house = open(global, config::usable(global)?).await?;
+    house.list_for(tool, LIST_WAIT).await;
+    let snapshot = house.catalogue().snapshot();
+    house.shut_down().await;
+    match snapshot.resolve(tool) {
+        Resolution::Found(index, _) => {
+            let entry = &snapshot.list()[index];
+            let fitted = Fitted::to(entry, RawArguments::Text(text.clone()));
+            answer(&text, fitted.map_err(|message| format!("the arguments {message}")))
+        }
+        Resolution::Unknown(near) => Err(tools::unknown(&snapshot, tool, &near)),
+    }
+}
+
+/// What was written; nothing stands for an empty object.
+fn written(validate: &Validate) -> Result<String, Failure> {
+    match validate.arguments.as_deref() {
+        None => Ok("{}".into()),
+        Some("-") => input::read(Path::new("-")),
+        Some(text) => Ok(text.into()),
+    }
+}
+
+fn answer(text: &str, fitted: Result<Fitted, String>) -> Done {
+    let (valid, document) = match fitted {
+        Ok(Fitted { arguments, provenance, violations }) => (
+            violations.is_empty(),
+            json!({
+                "valid": violations.is_empty(),
+                "arguments": arguments,
+                "coerced": provenance.coerced,
+                "repaired": provenance.repaired,
+                "errors": violations,
+            }),
+        ),
+        Err(message) => (
+            false,
+            json!({
+                "valid": false,
+                "arguments": serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
+                "coerced": [],
+                "repaired": false,
+                "errors": [{"path": "", "keyword": "parse", "message": message}],
+            }),
+        ),
+    };
+    print_json(&document)?;
+    Ok(if valid { Exit::Ok } else { Exit::Failed })
+}

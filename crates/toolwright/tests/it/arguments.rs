@@ -1,0 +1,106 @@
+//! `validate` and `decode` as programs use them: JSON on standard output, whatever happens.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::cli::program;
+use crate::support::Place;
+
+/// Runs with `input` on standard input; the lines of the answer and the exit code.
+fn answers(place: &Place, arguments: &[&str], input: &str) -> (Vec<Value>, i32) {
+    let mut command = program(place);
+    let piped = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the program runs");
+    child.stdin.take().expect("standard input").write_all(input.as_bytes()).expect("input");
+    let output = child.wait_with_output().expect("the program ends");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+    (lines.collect(), output.status.code().expect("an exit code"))
+}
+
+fn check(place: &Place, arguments: &[&str], input: &str, code: i32, expect: &[Value]) {
+    assert_eq!(answers(place, arguments, input), (expect.to_vec(), code), "{arguments:?} {input}");
+}
+
+#[test]
+fn decode_reads_broken_arguments_without_any_configuration() {
+    let place = Place::with("version: [not a configuration\n");
+    let decode = ["decode", "--format", "arguments"];
+    check(&place, &decode, "{'a': [1, 2", 0, &[json!({"value": {"a": [1, 2]}, "repaired": true})]);
+    check(&place, &decode, " [1] ", 0, &[json!({"value": [1], "repaired": false})]);
+    let nothing = json!({"value": null, "repaired": false, "error": "there is no value in the text"});
+    check(&place, &decode, "", 1, std::slice::from_ref(&nothing));
+    let file = place.write("project/args.txt", "{a: 1}");
+    let file = file.to_str().expect("a path");
+    check(&place, &[&decode[..], &[file]].concat(), "", 0, &[json!({"value": {"a": 1}, "repaired": true})]);
+
+    let (lines, code) =
+        answers(&place, &[&decode[..], &["--jsonl", "-"]].concat(), "\"{a: 1}\"\n\"\"\nnot a string\n\"2\"\n");
+    assert_eq!(code, 1);
+    assert_eq!(lines[..2], [json!({"value": {"a": 1}, "repaired": true}), nothing]);
+    assert!(lines[2]["error"].as_str().is_some_and(|error| error.contains("not one JSON string")), "{}", lines[2]);
+    assert_eq!(lines[3..], [json!({"value": 2, "repaired": false})]);
+}
+
+#[test]
+fn decode_says_which_formats_it_lacks() {
+    let (lines, code) = answers(&Place::new(), &["decode", "--format", "hermes"], "");
+    assert_eq!(code, 2);
+    let message = lines[0]["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("`hermes` is not supported by this version"), "{message}");
+}
+
+#[test]
+fn validate_against_a_schema_needs_no_configuration_and_takes_any_value() {
+    let place = Place::with("version: [not a configuration\n");
+    let schema = json!({"type": ["object", "integer"], "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let file = place.write("project/schema.json", &schema.to_string());
+    let against =
+        |more: &[&str]| [&["validate", "--schema", file.to_str().expect("a path")][..], more].concat().join("\u{1f}");
+    let check = |more: &[&str], input: &str, code: i32, expect: Value| {
+        let arguments = against(more);
+        check(&place, &arguments.split('\u{1f}').collect::<Vec<_>>(), input, code, &[expect]);
+    };
+    let valid = |arguments: Value, coerced: Value, repaired: bool| json!({"valid": true, "arguments": arguments, "coerced": coerced, "repaired": repaired, "errors": []});
+    check(&["{\"n\": 1}"], "", 0, valid(json!({"n": 1}), json!([]), false));
+    check(&["-"], "{n: '1',}", 0, valid(json!({"n": 1}), json!(["/n"]), true));
+    check(&["-3"], "", 0, valid(json!(-3), json!([]), false));
+    let error = json!({"path": "/n", "keyword": "type", "message": "expected integer, got string \"1\""});
+    let invalid = json!({"valid": false, "arguments": {"n": "1"}, "coerced": [], "repaired": false, "errors": [error]});
+    check(&["--no-coerce", "{\"n\": \"1\"}"], "", 1, invalid);
+    let missing = json!({"path": "", "keyword": "required", "message": "the required property \"n\" is missing"});
+    check(&[], "", 1, json!({"valid": false, "arguments": {}, "coerced": [], "repaired": false, "errors": [missing]}));
+    let empty = json!({"path": "", "keyword": "parse", "message": "there is no value in the text"});
+    check(&["-"], "", 1, json!({"valid": false, "arguments": "", "coerced": [], "repaired": false, "errors": [empty]}));
+}
+
+#[test]
+fn validate_refuses_a_remote_reference_by_name() {
+    let place = Place::new();
+    place.write("project/remote.json", r#"{"$ref": "http://localhost:1234/s.json"}"#);
+    let (lines, code) = answers(&place, &["validate", "--schema", "remote.json", "1"], "");
+    assert_eq!(code, 2);
+    let message = lines[0]["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("http://localhost:1234/s.json") && message.contains("refused"), "{message}");
+}
+
+#[test]
+fn validate_against_a_tool_does_what_a_call_does() {
+    let place = Place::new();
+    let tool = |arguments| answers(&place, &["validate", "--tool", "fs__read", arguments], "");
+    let (lines, code) = tool("{path: 'a', limit: '5'}");
+    assert_eq!(code, 0, "{lines:?}");
+    assert_eq!((&lines[0]["coerced"], &lines[0]["repaired"]), (&json!(["/limit"]), &json!(true)));
+    assert_eq!((&lines[0]["arguments"]["path"], &lines[0]["arguments"]["limit"]), (&json!("a"), &json!(5)));
+    let (lines, code) = tool("{}");
+    assert_eq!((code, &lines[0]["errors"][0]["keyword"]), (1, &json!("required")));
+    let (lines, code) = tool("[1]");
+    assert_eq!(
+        (code, &lines[0]["errors"][0]["message"]),
+        (1, &json!("the arguments must be a JSON object, not an array"))
+    );
+    let (lines, code) = answers(&place, &["validate", "--tool", "fs__raed"], "");
+    assert_eq!((code, &lines[0]["error"]["kind"]), (3, &json!("unknown_tool")));
+}
