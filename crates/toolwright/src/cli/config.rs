@@ -1,22 +1,31 @@
 //! `config schema`, `config show`, and what every command says about its configuration.
 
+use std::path::PathBuf;
+
 use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
 
 use super::args::{ConfigCommand, Global};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{WARN, harmless, print_json, say, styled};
 
-/// Loads the configuration that the options name.
-pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
-    let cwd = std::env::current_dir()
-        .map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))?;
-    let options = LoadOptions {
+/// Where the command line says that the configuration is.
+pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
+    Ok(LoadOptions {
         config: global.config.clone(),
         root: global.root.clone(),
         state_dir: global.state_dir.clone(),
-        cwd,
-    };
-    Ok(load(&options, &variable))
+        cwd: cwd()?,
+    })
+}
+
+/// The current folder.
+pub(crate) fn cwd() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))
+}
+
+/// Loads the configuration that the options name.
+pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
+    Ok(load(&options(global)?, &variable))
 }
 
 /// As [`read`], for commands that work with it: problems are said, and one that cannot be used ends

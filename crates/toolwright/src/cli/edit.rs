@@ -10,7 +10,7 @@ use toolwright::config::{Layer, masked};
 use toolwright::import::is_toolwright;
 
 use super::args::{Add, Global, Import};
-use super::config::{read, variable};
+use super::config::{cwd, read, variable};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{WARN, harmless, has_unseen, one_line, print_json, say, styled};
 
@@ -37,10 +37,6 @@ policy:
 fn target(global: &Global) -> Result<PathBuf, Failure> {
     let cwd = cwd()?;
     Ok(global.config.as_ref().map_or_else(|| cwd.join("toolwright.yaml"), |file| cwd.join(file)))
-}
-
-fn cwd() -> Result<PathBuf, Failure> {
-    std::env::current_dir().map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))
 }
 
 fn text_of(path: &Path) -> Result<String, Failure> {

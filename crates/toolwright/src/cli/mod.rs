@@ -33,7 +33,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use serde_json::json;
 use toolwright::House;
-use toolwright::config::{Config, LoadOptions};
+use toolwright::config::Config;
 use toolwright::house::HouseError;
 
 use args::{Cli, Command, Global, Validate};
@@ -142,18 +142,13 @@ fn in_runtime(cli: &Cli) -> Done {
 
 /// Opens the house on a configuration that [`config::usable`] gave.
 async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
-    let cwd = std::env::current_dir()
-        .map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))?;
-    let options = LoadOptions {
-        config: global.config.clone(),
-        root: global.root.clone(),
-        state_dir: global.state_dir.clone(),
-        cwd,
-    };
-    let house = House::open(options, config, Box::new(config::variable)).await.map_err(|error| match error {
-        HouseError::Config(_) | HouseError::Store(_) => Failure::usage(error),
-        HouseError::Builtins(_) => Failure::failed(error),
-    })?;
+    let house =
+        House::open(config::options(global)?, config, Box::new(config::variable)).await.map_err(
+            |error| match error {
+                HouseError::Config(_) | HouseError::Store(_) => Failure::usage(error),
+                HouseError::Builtins(_) => Failure::failed(error),
+            },
+        )?;
     screen::redact_with(house.redactor());
     Ok(house)
 }
