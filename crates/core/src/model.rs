@@ -2,6 +2,7 @@
 //! `toolwright-models`; nothing here knows an API.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -11,14 +12,21 @@ use crate::cancel::Cancel;
 use crate::content::ContentBlock;
 
 /// One tool as a request shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ShownTool {
     /// Wire name.
     pub name: String,
     /// Description.
     pub description: String,
-    /// Argument schema.
+    /// Argument schema as its author wrote it; each API is shown its own view of it.
     pub parameters: Value,
+    /// The author's word on strict decoding: `Some(false)` forbids it, `Some(true)` asks for it
+    /// where the API has it and the strict form of the schema says the same, `None` leaves it to the encoder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+    /// The argument that takes the body of a call, for text formats whose calls have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_argument: Option<String>,
 }
 
 /// Whether the model may, must or must not call tools.
@@ -102,6 +110,31 @@ pub struct CallResult {
     pub is_error: bool,
 }
 
+/// The shape that the final text of an answer must have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OutputFormat {
+    /// A name for the shape, `[a-zA-Z0-9_-]`, at most 64 characters; others are made legal.
+    pub name: String,
+    /// JSON Schema of the text, which is JSON then.
+    pub schema: Value,
+}
+
+/// An item of an answer that the client is to run and that is no function call: a custom tool's free
+/// text, a shell command, a patch, a computer action, a tool search. Toolwright hands it on and runs none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherCall {
+    /// Its type, in the API's word.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its id, empty where the API gave none.
+    pub id: String,
+    /// Its name, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it asks for, as the API gave it.
+    pub input: Value,
+}
+
 /// One request to a model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ModelRequest {
@@ -109,10 +142,16 @@ pub struct ModelRequest {
     pub system: String,
     /// The conversation.
     pub messages: Vec<Message>,
-    /// Tools, in catalogue order.
-    pub tools: Vec<ShownTool>,
+    /// Tools, in catalogue order. Shared, so that an API's view of them is made once and not per request.
+    pub tools: Arc<[ShownTool]>,
     /// Whether to call them.
     pub tool_choice: ToolChoice,
+    /// Whether one answer may hold several calls; absent for the API's own default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel_calls: Option<bool>,
+    /// The shape of the final text; absent for free text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputFormat>,
     /// Limit of the answer in tokens; APIs that require one get a default.
     pub max_tokens: Option<u32>,
     /// Sampling temperature.
@@ -140,10 +179,11 @@ impl Usage {
 }
 
 /// Why a model stopped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// It was done.
+    #[default]
     End,
     /// It wants its calls run.
     ToolCalls,
@@ -156,14 +196,17 @@ pub enum StopReason {
 }
 
 /// One answer of a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ModelResponse {
     /// Text.
     pub text: String,
     /// Reasoning that the API shows, apart from the text.
     pub reasoning: String,
-    /// Complete calls, in order.
+    /// Complete function calls, in order.
     pub calls: Vec<WrittenCall>,
+    /// Complete items of other kinds that the client is to run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_calls: Vec<OtherCall>,
     /// Why it stopped.
     pub stop: StopReason,
     /// What it used.
@@ -226,6 +269,9 @@ pub struct ModelError {
     pub message: String,
     /// Milliseconds the provider asked to wait (Retry-After).
     pub retry_after_ms: Option<u64>,
+    /// What was complete when an answer broke off or failed amid its stream. Its calls are whole, but the
+    /// answer is not: none of them may start because of it.
+    pub partial: Option<Box<ModelResponse>>,
     /// Cause.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -234,7 +280,7 @@ pub struct ModelError {
 impl ModelError {
     /// An error without a source.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after_ms: None, source: None }
+        Self { kind, message: message.into(), retry_after_ms: None, partial: None, source: None }
     }
 }
 

@@ -116,7 +116,15 @@ impl Answer {
             None => StopReason::End,
         };
         let opaque = self.opaque.into_iter().map(|data| OpaqueData { api: api.as_str().into(), data }).collect();
-        ModelResponse { text: self.text, reasoning: self.reasoning, calls: self.calls, stop, usage: self.usage, opaque }
+        ModelResponse {
+            text: self.text,
+            reasoning: self.reasoning,
+            calls: self.calls,
+            other_calls: Vec::new(),
+            stop,
+            usage: self.usage,
+            opaque,
+        }
     }
 }
 

@@ -2,15 +2,13 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{
-    ModelError, ModelErrorKind, ModelRequest, ShownTool, StopReason, ToolChoice, Usage, WrittenCall,
-};
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, StopReason, ToolChoice, Usage, WrittenCall};
 
 use crate::answer::{Answer, Assemble, Sink, count, parse};
 use crate::api::{Api, EncodedRequest};
+use crate::dialect::{ToolView, Toolset};
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
-use crate::schema::{object_view, retain_properties};
 
 const API: Api = Api::Anthropic;
 /// The API demands a limit.
@@ -18,7 +16,7 @@ const DEFAULT_MAX_TOKENS: u32 = 8192;
 /// Stands where the API demands words and there are none.
 const NOTHING: &str = "(nothing)";
 
-pub(crate) fn encode(request: &ModelRequest, model: &str) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, toolset: &Toolset) -> EncodedRequest {
     let messages = messages(request);
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
@@ -26,7 +24,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str) -> EncodedRequest {
     if !request.system.trim().is_empty() {
         body.insert("system".into(), json!(request.system));
     }
-    if request.tools.is_empty() {
+    if toolset.tools.is_empty() {
         // Past calls are refused where no tools are declared.
         let called = called_names(&messages);
         if !called.is_empty() {
@@ -34,7 +32,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str) -> EncodedRequest {
             body.insert("tool_choice".into(), json!({"type": "none"}));
         }
     } else {
-        body.insert("tools".into(), request.tools.iter().map(tool).collect());
+        body.insert("tools".into(), toolset.tools.iter().map(tool).collect());
         match &request.tool_choice {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some(json!({"type": "any"})),
@@ -51,14 +49,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str) -> EncodedRequest {
     EncodedRequest { path: "/v1/messages", headers: &[("anthropic-version", "2023-06-01")], body: Value::Object(body) }
 }
 
-fn tool(tool: &ShownTool) -> Value {
-    let mut schema = object_view(&tool.parameters);
-    // The API's own rule for property names; one that breaks it fails the request.
-    retain_properties(&mut schema, |name| {
-        (1..=64).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
-    });
-    json!({"name": tool.name, "description": tool.description, "input_schema": schema})
+fn tool(tool: &ToolView) -> Value {
+    json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters})
 }
 
 fn retired(name: &str) -> Value {

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::dialect::Dialect;
+
 /// A model API that Toolwright speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,6 +22,16 @@ pub enum Api {
 impl Api {
     /// Every API.
     pub const ALL: [Self; 3] = [Self::OpenAiChat, Self::Anthropic, Self::Ollama];
+
+    /// The rules that its tool schemas keep.
+    #[must_use]
+    pub fn dialect(self) -> Dialect {
+        match self {
+            Self::OpenAiChat => Dialect::OpenAi,
+            Self::Anthropic => Dialect::Anthropic,
+            Self::Ollama => Dialect::Ollama,
+        }
+    }
 
     /// Its name, which also tags its opaque data.
     #[must_use]

@@ -7,19 +7,20 @@ use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, StopReaso
 
 use crate::answer::{Answer, Assemble, Sink, parse};
 use crate::api::{Api, EncodedRequest};
+use crate::dialect::Toolset;
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
 use crate::openai_chat::tools;
 
 const API: Api = Api::Ollama;
 
-pub(crate) fn encode(request: &ModelRequest, model: &str) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, toolset: &Toolset) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     body.insert("messages".into(), messages(request));
     // The API has no tool choice: that none may be called is said by showing none. A call cannot be forced.
-    if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
-        body.insert("tools".into(), tools(request));
+    if !toolset.tools.is_empty() && request.tool_choice != ToolChoice::None {
+        body.insert("tools".into(), tools(toolset));
     }
     let mut options = Map::new();
     if let Some(limit) = request.max_tokens {

@@ -7,18 +7,18 @@ use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, StopReaso
 
 use crate::answer::{Answer, Assemble, Sink, count, parse};
 use crate::api::{Api, EncodedRequest};
+use crate::dialect::{ToolView, Toolset};
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
-use crate::schema::object_view;
 
 const API: Api = Api::OpenAiChat;
 
-pub(crate) fn encode(request: &ModelRequest, model: &str) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, toolset: &Toolset) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     body.insert("messages".into(), messages(request));
-    if !request.tools.is_empty() {
-        body.insert("tools".into(), tools(request));
+    if !toolset.tools.is_empty() {
+        body.insert("tools".into(), tools(toolset));
         match &request.tool_choice {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some(json!("required")),
@@ -39,13 +39,12 @@ pub(crate) fn encode(request: &ModelRequest, model: &str) -> EncodedRequest {
 }
 
 /// The tools as Chat Completions and Ollama wrap them.
-pub(crate) fn tools(request: &ModelRequest) -> Value {
-    let wrap = |tool: &toolwright_core::model::ShownTool| {
-        let function =
-            json!({"name": tool.name, "description": tool.description, "parameters": object_view(&tool.parameters)});
+pub(crate) fn tools(toolset: &Toolset) -> Value {
+    let wrap = |tool: &ToolView| {
+        let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
         json!({"type": "function", "function": function})
     };
-    request.tools.iter().map(wrap).collect()
+    toolset.tools.iter().map(wrap).collect()
 }
 
 fn messages(request: &ModelRequest) -> Value {

@@ -81,6 +81,8 @@ pub(super) fn shown_tool(entry: &Entry) -> ShownTool {
         name: entry.wire_name.clone(),
         description: definition.description.clone(),
         parameters: definition.shown_schema(),
+        strict: definition.strict,
+        body_argument: definition.body_argument.clone(),
     }
 }
 

@@ -160,10 +160,10 @@ impl RunState {
             Phase::Model { last } => Step::CallModel(ModelRequest {
                 system: self.spec.system.clone(),
                 messages: self.messages.clone(),
-                tools: Vec::new(),
                 tool_choice: if *last { ToolChoice::None } else { ToolChoice::Auto },
                 max_tokens: self.spec.max_tokens,
                 temperature: self.spec.temperature,
+                ..ModelRequest::default()
             }),
             Phase::Calls { calls } => {
                 let batch = turn::batch(calls);

@@ -72,9 +72,9 @@ proptest! {
     /// By the same rules as the scripted server, which are those of the APIs.
     #[test]
     fn any_history_is_legal(messages in proptest::collection::vec(message(), 1..8), bad_schema in prop_oneof![Just(Value::Null), Just(serde_json::json!({"oneOf": [1], "properties": 3}))]) {
-        let tools = vec![ShownTool { name: "t".into(), description: String::new(), parameters: bad_schema }];
+        let tools = vec![ShownTool { name: "t".into(), parameters: bad_schema, ..ShownTool::default() }];
         for tools in [tools, vec![]] {
-            let request = ModelRequest { system: " ".into(), messages: messages.clone(), tools, ..ModelRequest::default() };
+            let request = ModelRequest { system: " ".into(), messages: messages.clone(), tools: tools.into(), ..ModelRequest::default() };
             for (api, wire) in crate::client::PAIRS {
                 let encoded = encode(api, &request, "m");
                 if !encoded.body["messages"].as_array().is_some_and(Vec::is_empty) {

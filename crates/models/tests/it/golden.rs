@@ -18,7 +18,7 @@ fn result(id: &str, name: &str, content: Vec<ContentBlock>, is_error: bool) -> C
 }
 
 fn tool(name: &str, description: &str, parameters: Value) -> ShownTool {
-    ShownTool { name: name.into(), description: description.into(), parameters }
+    ShownTool { name: name.into(), description: description.into(), parameters, ..ShownTool::default() }
 }
 
 /// Everything a conversation can hold.
@@ -60,7 +60,7 @@ pub(crate) fn conversation() -> ModelRequest {
             },
             Message::user("Stop."),
         ],
-        tools: vec![
+        tools: [
             tool(
                 "fs__read",
                 "Reads a file.",
@@ -72,10 +72,12 @@ pub(crate) fn conversation() -> ModelRequest {
                 json!({"anyOf": [{"properties": {"pattern": {"type": "string"}}}, {"properties": {"limit": true}}]}),
             ),
             tool("odd__any", "Takes anything.", json!(true)),
-        ],
+        ]
+        .into(),
         tool_choice: ToolChoice::Auto,
         max_tokens: None,
         temperature: Some(0.5),
+        ..ModelRequest::default()
     }
 }
 
@@ -126,7 +128,7 @@ fn a_choice_of_tools_has_its_form_in_each_api() {
 
 #[test]
 fn past_calls_stay_legal_for_anthropic_when_no_tool_is_shown() {
-    let body = encode(Api::Anthropic, &ModelRequest { tools: vec![], ..conversation() }, "m").body;
+    let body = encode(Api::Anthropic, &ModelRequest { tools: [].into(), ..conversation() }, "m").body;
     let names: Vec<&str> =
         body["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["fs__read", "fs__grep", "fs_read_"]);
