@@ -79,11 +79,10 @@ impl ModelClient for ScriptedModel {
         };
         Ok(ModelResponse {
             text: text.to_owned(),
-            reasoning: String::new(),
             stop: if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls },
             calls: calls.into_iter().map(written).collect(),
             usage: Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 },
-            opaque: Vec::new(),
+            ..ModelResponse::default()
         })
     }
 }
