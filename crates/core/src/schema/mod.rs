@@ -3,9 +3,11 @@
 mod coerce;
 mod defaults;
 mod shape;
+#[cfg(test)]
+mod suite;
 mod validate;
 
 pub use coerce::Coerced;
 pub use defaults::fill_defaults;
 pub use shape::shape;
-pub use validate::{CompiledSchema, SchemaError, Violation};
+pub use validate::{CompiledSchema, Draft, SchemaError, Violation};

@@ -7,6 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolwright::core::Profile;
+use toolwright::core::schema::Draft;
 use toolwright::import::Source;
 
 /// What `--help` says about exit codes.
@@ -192,8 +193,14 @@ pub(crate) struct Validate {
     /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
-    /// Leaves values of the wrong type as they are.
+    /// Draft of a schema that names none. Default: the newest in which it compiles.
+    #[arg(long, value_name = "DRAFT", conflicts_with = "tool")]
+    pub(crate) draft: Option<DraftName>,
+    /// With a schema, too, mends values of the wrong type, as for a tool.
     #[arg(long, conflicts_with = "tool")]
+    pub(crate) coerce: bool,
+    /// Leaves values of the wrong type as they are. Default with a schema.
+    #[arg(long, conflicts_with_all = ["tool", "coerce"])]
     pub(crate) no_coerce: bool,
     /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
     #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
@@ -308,6 +315,29 @@ impl From<PolicyName> for Profile {
             PolicyName::Workspace => Self::Workspace,
             PolicyName::Trusted => Self::Trusted,
         }
+    }
+}
+
+/// A draft of JSON Schema by its number or date.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DraftName(pub(crate) Draft);
+
+impl ValueEnum for DraftName {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [DraftName; Draft::ALL.len()] = {
+            let mut all = [DraftName(Draft::Draft202012); Draft::ALL.len()];
+            let mut index = 0;
+            while index < all.len() {
+                all[index] = DraftName(Draft::ALL[index]);
+                index += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.as_str()))
     }
 }
 

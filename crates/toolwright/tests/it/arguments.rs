@@ -65,15 +65,43 @@ fn validate_against_a_schema_needs_no_configuration_and_takes_any_value() {
     };
     let valid = |arguments: Value, coerced: Value, repaired: bool| json!({"valid": true, "arguments": arguments, "coerced": coerced, "repaired": repaired, "errors": []});
     check(&["{\"n\": 1}"], "", 0, valid(json!({"n": 1}), json!([]), false));
-    check(&["-"], "{n: '1',}", 0, valid(json!({"n": 1}), json!(["/n"]), true));
+    check(&["--coerce", "-"], "{n: '1',}", 0, valid(json!({"n": 1}), json!(["/n"]), true));
     check(&["-3"], "", 0, valid(json!(-3), json!([]), false));
     let error = json!({"path": "/n", "keyword": "type", "message": "expected integer, got string \"1\""});
     let invalid = json!({"valid": false, "arguments": {"n": "1"}, "coerced": [], "repaired": false, "errors": [error]});
+    check(&["{\"n\": \"1\"}"], "", 1, invalid.clone());
     check(&["--no-coerce", "{\"n\": \"1\"}"], "", 1, invalid);
     let missing = json!({"path": "", "keyword": "required", "message": "the required property \"n\" is missing"});
     check(&[], "", 1, json!({"valid": false, "arguments": {}, "coerced": [], "repaired": false, "errors": [missing]}));
     let empty = json!({"path": "", "keyword": "parse", "message": "there is no value in the text"});
     check(&["-"], "", 1, json!({"valid": false, "arguments": "", "coerced": [], "repaired": false, "errors": [empty]}));
+}
+
+#[test]
+fn validate_takes_json_as_it_is_whatever_its_type() {
+    let place = Place::new();
+    place.write("project/any.json", "{}");
+    let plain = |text: &str| {
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        let expect = json!({"valid": true, "arguments": value, "coerced": [], "repaired": false, "errors": []});
+        check(&place, &["validate", "--json", "--schema", "any.json", "-"], text, 0, &[expect]);
+    };
+    for text in ["null", "true", "-1.5e3", "\"\"", "\"null\"", r#""{\"a\": 1}""#, "\"a\u{7f}b\"", "[]", " [\"1\"] "] {
+        plain(text);
+    }
+}
+
+#[test]
+fn validate_reads_a_schema_in_the_draft_that_is_named() {
+    let place = Place::new();
+    place.write("project/pair.json", r#"{"items": [{"type": "string"}]}"#);
+    let code = |more: &[&str]| answers(&place, &[&["validate", "--schema", "pair.json"], more].concat(), "").1;
+    for draft in ["4", "6", "7", "2019-09"] {
+        assert_eq!(code(&["--draft", draft, "[1]"]), 1, "{draft}");
+    }
+    assert_eq!((code(&["[1]"]), code(&["[\"a\"]"])), (1, 0));
+    assert_eq!(code(&["--draft", "2020-12", "[1]"]), 2);
+    assert_eq!(code(&["--draft", "5", "[1]"]), 2);
 }
 
 #[test]
