@@ -5,6 +5,7 @@
 
 pub mod approval;
 pub mod arguments;
+pub mod authoring;
 pub mod call;
 pub mod cancel;
 pub mod canonical;
@@ -32,6 +33,9 @@ pub mod store;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+
+#[doc(hidden)]
+pub use authoring::macro_support as __private;
 
 pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
 pub use call::{RawArguments, Rejection, ToolCall, ValidCall, check};

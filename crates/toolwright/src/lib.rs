@@ -34,3 +34,10 @@ pub use toolwright_runtime as runtime;
 pub use toolwright_server as server;
 
 pub use house::{House, HouseError};
+
+#[doc(hidden)]
+pub use toolwright_core::__private;
+#[doc(inline)]
+pub use toolwright_macros::tool;
+/// The versions that the types of arguments and results have to be written against.
+pub use {schemars, serde, serde_json};
