@@ -7,6 +7,7 @@
 mod answer;
 mod anthropic;
 pub mod api;
+pub mod composed;
 pub mod decoder;
 pub mod dialect;
 pub mod discover;
