@@ -112,9 +112,8 @@ impl Decoder {
                 Err(ModelError::new(ModelErrorKind::BadResponse, message))
             }
             None => {
-                let message = format!(
-                    "the {} answer broke off after {} bytes, before it was complete", self.api, self.fed
-                );
+                let message =
+                    format!("the {} answer broke off after {} bytes, before it was complete", self.api, self.fed);
                 Err(self.fail(ModelError::new(ModelErrorKind::BadResponse, message)))
             }
             Some(failure) => Err(self.fail(failure)),

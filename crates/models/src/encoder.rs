@@ -82,7 +82,10 @@ pub(crate) fn output_schema(dialect: Dialect, output: &OutputFormat) -> OutputSc
 
 /// What the system prompt says where an API has no means of its own to demand a shape.
 pub(crate) fn output_instruction(output: &OutputFormat) -> String {
-    format!("Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}", output.schema)
+    format!(
+        "Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}",
+        output.schema
+    )
 }
 
 /// Adds `key` where there is a value for it.

@@ -276,7 +276,9 @@ fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Re
         match endpoint.api {
             Api::Anthropic => set("x-api-key", key.expose())?,
             Api::Gemini => set("x-goog-api-key", key.expose())?,
-            Api::OpenAiChat | Api::OpenAiResponses | Api::Ollama => set("authorization", &format!("Bearer {}", key.expose()))?,
+            Api::OpenAiChat | Api::OpenAiResponses | Api::Ollama => {
+                set("authorization", &format!("Bearer {}", key.expose()))?
+            }
         }
     }
     for (name, value) in &endpoint.headers {

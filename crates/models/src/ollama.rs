@@ -44,7 +44,8 @@ fn messages(request: &ModelRequest) -> Value {
             Turn::User(content) => out.push(user(parts(content))),
             Turn::Assistant { text, calls, opaque } => {
                 let mut message = json!({"role": "assistant", "content": text});
-                if let Some(thinking) = opaque.iter().find_map(|data| data.get("item").unwrap_or(data).get("thinking")) {
+                if let Some(thinking) = opaque.iter().find_map(|data| data.get("item").unwrap_or(data).get("thinking"))
+                {
                     message["thinking"] = thinking.clone();
                 }
                 if !calls.is_empty() {

@@ -28,9 +28,8 @@ pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'
     let mut out = Vec::with_capacity(calls.len() + opaque.len() + 1);
     let (mut said, mut called) = (0, 0);
     for data in opaque {
-        let count = |key| {
-            data.pointer(key).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
-        };
+        let count =
+            |key| data.pointer(key).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
         let until = text.floor_char_boundary(count("/after/text").min(text.len()));
         let calls_before = count("/after/calls").min(calls.len());
         advance(&mut out, text, &mut said, until);

@@ -86,7 +86,12 @@ enum Kind {
     /// A call, with the input that its start had.
     Call(WrittenCall),
     /// Thinking, and what the server itself ran: kept to be echoed.
-    Opaque { start: Value, thinking: String, signature: String, content: String },
+    Opaque {
+        start: Value,
+        thinking: String,
+        signature: String,
+        content: String,
+    },
 }
 
 /// An answer under assembly.

@@ -54,8 +54,7 @@ fn path(model: &str) -> String {
 
 pub(crate) fn tools(toolset: &Toolset) -> Value {
     let key = if toolset.dialect == Dialect::GeminiDeclaration { "parameters" } else { "parametersJsonSchema" };
-    let declare =
-        |tool: &ToolView| json!({"name": tool.name, "description": tool.description, key: tool.parameters});
+    let declare = |tool: &ToolView| json!({"name": tool.name, "description": tool.description, key: tool.parameters});
     if toolset.tools.is_empty() {
         return json!([]);
     }
@@ -75,9 +74,10 @@ fn contents(request: &ModelRequest) -> Vec<Value> {
             }
             Turn::Results(results) => {
                 let mut images = Vec::new();
-                let responses = results.iter().enumerate().map(|(number, result)| {
-                    response(result, ids.get(number).and_then(Option::as_deref), &mut images)
-                });
+                let responses = results
+                    .iter()
+                    .enumerate()
+                    .map(|(number, result)| response(result, ids.get(number).and_then(Option::as_deref), &mut images));
                 let mut parts: Vec<Value> = responses.collect();
                 parts.extend(images);
                 out.push("user", parts);

@@ -159,7 +159,10 @@ mod tests {
             r#"{"a":"xy","b":[{"c":0.5},{"c":true}],"d e":{"f":null}}"#,
         );
         check(r#"[{"jsonPath": "$.a[2]", "numberValue": 1}]"#, r#"{"a":[null,null,1]}"#);
-        check(r#"[{"jsonPath": "$.a[99999999]", "numberValue": 1}, {"jsonPath": "$"}, {"jsonPath": "$..x"}]"#, r#"{"a":[]}"#);
+        check(
+            r#"[{"jsonPath": "$.a[99999999]", "numberValue": 1}, {"jsonPath": "$"}, {"jsonPath": "$..x"}]"#,
+            r#"{"a":[]}"#,
+        );
         check(r#"[{"jsonPath": "$.a", "stringValue": "x"}, {"jsonPath": "$.a", "stringValue": "y"}]"#, r#"{"a":"y"}"#);
     }
 }

@@ -105,4 +105,3 @@ fn user_content(mut parts: Vec<Part<'_>>) -> Value {
     };
     if parts.is_empty() { json!("") } else { parts.into_iter().map(part).collect() }
 }
-

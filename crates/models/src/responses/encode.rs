@@ -57,7 +57,9 @@ fn input(request: &ModelRequest) -> Vec<Value> {
     let mut out = Vec::new();
     for turn in legal_turns(&request.messages, API) {
         match turn {
-            Turn::User(content) => out.push(json!({"type": "message", "role": "user", "content": content_of(parts(content))})),
+            Turn::User(content) => {
+                out.push(json!({"type": "message", "role": "user", "content": content_of(parts(content))}))
+            }
             Turn::Assistant { text, calls, opaque } => answer(&mut out, text, &calls, &opaque),
             Turn::Results(results) => out.extend(results.iter().map(output)),
         }
@@ -105,7 +107,10 @@ fn output(result: &LegalResult<'_>) -> Value {
 /// A text, or the list of parts that holds images.
 fn content_of(parts: Vec<Part<'_>>) -> Value {
     if parts.iter().all(|part| matches!(part, Part::Text(_))) {
-        let texts: Vec<&str> = parts.iter().filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect();
+        let texts: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+            .collect();
         return Value::String(texts.join("\n"));
     }
     let part = |part| match part {
