@@ -11,7 +11,7 @@ use crate::framing::Framing;
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
 /// The longest answer that is read, in bytes on the wire; it also bounds what a decoder holds.
-pub const MAX_ANSWER: usize = 64 << 20;
+pub const MAX_ANSWER: usize = 128 << 20;
 
 /// An incremental decoder of one answer. Any bytes at any chunking are safe to feed.
 pub struct Decoder {

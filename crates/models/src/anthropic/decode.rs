@@ -174,16 +174,22 @@ impl Assembly {
         Ok(())
     }
 
-    /// Some relays begin again when their upstream breaks. That is fine while nothing has been given
-    /// out; after that the pieces could not be taken back.
+    /// Messages that follow one another, each to its end, are one answer. One that begins amid another
+    /// takes its place: some relays begin again when their upstream breaks. That is fine while nothing has
+    /// been given out; after that the pieces could not be taken back.
     fn start(&mut self, message: Option<&RawValue>, sink: Sink<'_>) -> Result<(), ModelError> {
+        if std::mem::take(&mut self.complete) {
+            self.started = false;
+        }
         if self.started && self.answer.has_output() {
             return Err(ModelError::new(
                 ModelErrorKind::BadResponse,
                 "the stream began a second message after text or calls of a first",
             ));
         }
-        self.answer.reset();
+        if self.started {
+            self.answer.reset();
+        }
         self.open.clear();
         self.started = true;
         let Some(message) = message else { return Ok(()) };

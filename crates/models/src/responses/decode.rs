@@ -108,6 +108,8 @@ impl Assemble for Assembly {
                 let response = event.response.ok_or_else(unfinished)?;
                 self.over(parse_part(API, response)?, sink)?;
             }
+            // Responses that follow one another, each to its end, are one answer.
+            "response.created" => (self.itemised, self.complete) = (false, false),
             "error" => return Err(error(data, event.error)),
             kind if kind.starts_with("response.") => {}
             _ if event.object.as_str() == "response" => self.over(parse(API, data)?, sink)?,
