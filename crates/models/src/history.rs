@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Message, OpaqueData, WrittenCall};
 use toolwright_core::name::{MAX_WIRE_NAME, short_hash};
@@ -17,6 +17,11 @@ const MAX_CALL_ID: usize = 40;
 /// The result of a call that has none.
 const NO_RESULT: &str = "(tool failed: there is no result, the call was interrupted)";
 
+/// Marks a failure for APIs that have no flag for it.
+const FAILED: &str = "(tool failed) ";
+/// Stands where an API demands words and there are none.
+pub(crate) const NOTHING: &str = "(nothing)";
+
 /// One legal turn.
 pub(crate) enum Turn<'a> {
     /// From the user.
@@ -27,7 +32,7 @@ pub(crate) enum Turn<'a> {
         text: &'a str,
         /// Its calls.
         calls: Vec<LegalCall<'a>>,
-        /// The data of the API that is encoded for, and of no other.
+        /// The data of the API that is encoded for, and of no other, in its order.
         opaque: Vec<&'a Value>,
     },
     /// One result for each call of the turn before, in call order.
@@ -92,6 +97,17 @@ impl LegalResult<'_> {
         self.result.map_or_else(|| vec![Part::Text(NO_RESULT.to_owned())], |result| parts(&result.content))
     }
 
+    /// What goes back to the model through an API without a flag for failure: a failure says so.
+    pub(crate) fn plain_parts(&self) -> Vec<Part<'_>> {
+        let mut parts = self.parts();
+        match parts.first_mut() {
+            _ if !self.is_error() => {}
+            Some(Part::Text(text)) => mark_failure(text),
+            _ => parts.insert(0, Part::Text(FAILED.trim_end().to_owned())),
+        }
+        parts
+    }
+
     /// Text and images apart, for APIs whose results hold only text: a note stands where an image was,
     /// and a failure says so, because there is no flag for it.
     pub(crate) fn text_and_images(&self) -> (String, Vec<Image<'_>>) {
@@ -107,8 +123,8 @@ impl LegalResult<'_> {
             }
         }
         let mut text = lines.join("\n");
-        if self.is_error() && !text.starts_with("(tool failed") {
-            text.insert_str(0, "(tool failed) ");
+        if self.is_error() {
+            mark_failure(&mut text);
         }
         (text, images)
     }
@@ -116,6 +132,12 @@ impl LegalResult<'_> {
     /// Introduces the images of this result in the user message that carries them.
     pub(crate) fn images_caption(&self) -> String {
         format!("[images in the result of {}, call {}]", self.name, self.id)
+    }
+}
+
+fn mark_failure(text: &mut String) {
+    if !text.starts_with("(tool failed") {
+        text.insert_str(0, FAILED);
     }
 }
 
@@ -173,6 +195,38 @@ pub(crate) fn legal_turns(messages: &[Message], api: Api) -> Vec<Turn<'_>> {
     turns
 }
 
+/// Messages whose roles alternate, beginning with the user: what follows in the same role is joined.
+pub(crate) struct Alternating {
+    /// What the API calls the model.
+    pub model: &'static str,
+    /// Under which key it takes the blocks of a message.
+    pub key: &'static str,
+    /// The block that stands where there must be one.
+    pub nothing: fn() -> Value,
+    /// The messages so far.
+    pub messages: Vec<Value>,
+}
+
+impl Alternating {
+    /// Adds blocks in the user's or the model's role.
+    pub(crate) fn push(&mut self, role: &str, content: Vec<Value>) {
+        if self.messages.is_empty() && role == self.model && !content.is_empty() {
+            self.push("user", Vec::new());
+        }
+        match self.messages.last_mut() {
+            Some(last) if last["role"] == role => {
+                if let Some(blocks) = last[self.key].as_array_mut() {
+                    blocks.extend(content);
+                }
+            }
+            // An empty answer is left out; an empty question cannot be.
+            _ if content.is_empty() && role == self.model => {}
+            _ if content.is_empty() => self.messages.push(json!({"role": role, self.key: [(self.nothing)()]})),
+            _ => self.messages.push(json!({"role": role, self.key: content})),
+        }
+    }
+}
+
 fn own(opaque: &[OpaqueData], api: Api) -> Vec<&Value> {
     opaque.iter().filter(|data| data.api == api.as_str()).map(|data| &data.data).collect()
 }
@@ -199,7 +253,8 @@ fn legal_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }
 
-fn legal_name(written: &str) -> String {
+/// `written` as a name that every API takes.
+pub(crate) fn legal_name(written: &str) -> String {
     let mut name = legal_characters(written.trim());
     name.truncate(MAX_WIRE_NAME);
     if name.is_empty() { "unnamed".into() } else { name }

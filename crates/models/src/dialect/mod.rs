@@ -2,13 +2,36 @@
 //!
 //! A definition's own schema is never touched: what a model answers is checked against that.
 
+mod cache;
+mod gemini;
+mod keywords;
+mod limits;
+mod merge;
+mod object;
+mod refs;
+mod restore;
 mod root;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod types;
+mod words;
+mod write;
+
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use toolwright_core::model::ShownTool;
 
-pub(crate) use root::retain_properties;
+pub use cache::Toolsets;
+
+use crate::api::Api;
+use limits::Budget;
+use root::Failed;
+use write::Unlike;
 
 /// Rules about tool schemas that one or more APIs share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,12 +77,15 @@ pub struct ToolView {
     pub name: String,
     /// Description.
     pub description: String,
-    /// The API's view of the schema.
+    /// The API's view of the schema; null where the API wants none, which is said of tools without
+    /// parameters under [`Dialect::GeminiDeclaration`].
     pub parameters: Value,
     /// Whether the API is to hold the model to the schema while it writes.
     pub strict: bool,
     /// The one property that holds the arguments, where the schema's root had to be wrapped in an object.
     pub wrapped: Option<&'static str>,
+    /// How calls are changed back, where the view changed anything.
+    plan: Option<Box<restore::Plan>>,
 }
 
 /// The tools of a request as an API takes them, in the order they were given.
@@ -73,6 +99,7 @@ pub struct Toolset {
     pub losses: Vec<Loss>,
     /// The tools that cannot be shown.
     pub quarantined: Vec<Quarantined>,
+    rendered: cache::Rendered,
 }
 
 impl Toolset {
@@ -81,28 +108,152 @@ impl Toolset {
     pub fn get(&self, name: &str) -> Option<&ToolView> {
         self.tools.iter().find(|tool| tool.name == name)
     }
+
+    /// The arguments of a call to `name` as the tool takes them, for what the model wrote by its view:
+    /// unwrapped, properties by their own names, what is null for being left out left out. None if there is
+    /// nothing to undo; so it is for text that is no JSON, and for tools that were not shown.
+    #[must_use]
+    pub fn restore(&self, name: &str, arguments: &str) -> Option<String> {
+        let tool = self.get(name).filter(|tool| tool.wrapped.is_some() || tool.plan.is_some())?;
+        let arguments = serde_json::from_str(arguments).ok()?;
+        let restored = restore::restore(tool.plan.as_deref(), tool.wrapped.is_some(), &tool.parameters, arguments)?;
+        Some(restored.to_string())
+    }
+
+    /// The inverse of [`Toolset::restore`], for past calls: `arguments` as the model would have written them
+    /// by the view of `name`. None if they are that already.
+    #[must_use]
+    pub fn replay(&self, name: &str, arguments: &Value) -> Option<Value> {
+        let tool = self.get(name)?;
+        restore::replay(tool.plan.as_deref(), tool.wrapped.is_some(), &tool.parameters, arguments)
+    }
+
+    /// The `tools` of a request to `api` as text, which `render` makes when it is first asked for.
+    pub fn rendered(&self, api: Api, render: impl FnOnce() -> Box<RawValue>) -> Arc<RawValue> {
+        self.rendered.get(api, render)
+    }
 }
 
 /// The view of `tools` under the rules of `dialect`. `strict` asks for strict decoding of the tools whose
-/// author left it open.
+/// author left it open; it is sent where the API has it, the strict form of the schema says the same as the
+/// schema, and the API's limits allow it; else a loss of the keyword `strict` says why not.
+///
+/// The result is legal whatever the schemas are. What an author wrote for JSON Schema is read as what was
+/// meant, where that can be told, and recorded; a tool that cannot be called by any arguments is left out.
 #[must_use]
 pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset {
-    let _ = strict;
-    let view = |tool: &ShownTool| {
-        let mut parameters = root::object_view(&tool.parameters);
-        if dialect == Dialect::Anthropic {
-            retain_properties(&mut parameters, |name| {
-                (1..=64).contains(&name.len())
-                    && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
-            });
+    let mut set = Toolset {
+        dialect,
+        tools: Vec::with_capacity(tools.len()),
+        losses: Vec::new(),
+        quarantined: Vec::new(),
+        rendered: cache::Rendered::default(),
+    };
+    let mut budget = Budget::ANTHROPIC;
+    let mut names = HashSet::with_capacity(tools.len());
+    for tool in tools {
+        let shown = if !is_legal_name(&tool.name) {
+            Err("its name is not one that the API takes".to_owned())
+        } else if !names.insert(tool.name.as_str()) {
+            Err("its name is that of a tool before it".to_owned())
+        } else {
+            view(dialect, tool, tool.strict.unwrap_or(strict), &mut budget, &mut set.losses)
+        };
+        match shown {
+            Ok(view) => set.tools.push(view),
+            Err(reason) => set.quarantined.push(Quarantined { tool: tool.name.clone(), reason }),
         }
-        ToolView {
-            name: tool.name.clone(),
-            description: tool.description.clone(),
-            parameters,
-            strict: false,
-            wrapped: None,
+    }
+    set
+}
+
+/// The view of one tool, or why it has none.
+fn view(
+    dialect: Dialect,
+    tool: &ShownTool,
+    strict: bool,
+    budget: &mut Budget,
+    losses: &mut Vec<Loss>,
+) -> Result<ToolView, String> {
+    let before = losses.len();
+    let strict_rules = rules::rules(dialect, true);
+    let mut refused = None;
+    if strict && strict_rules.strict.is_none() {
+        let why = format!("{} has no strict tools", strict_rules.api);
+        refused = Some(Unlike { path: String::new(), why });
+    } else if strict {
+        match root::write(strict_rules, tool, losses) {
+            Ok(mut view) => match admit(dialect, &view.parameters, budget) {
+                Ok(()) => {
+                    view.strict = true;
+                    describe(strict_rules.max_description, &mut view, losses);
+                    return Ok(view);
+                }
+                Err(why) => refused = Some(Unlike { path: String::new(), why }),
+            },
+            Err(Failed::Unlike(unlike)) => refused = Some(unlike),
+            Err(Failed::Impossible(reason)) => return Err(reason),
+        }
+        losses.truncate(before);
+    }
+    if let Some(Unlike { path, why }) = refused {
+        let note = format!("sent without strict decoding: {why}");
+        losses.push(Loss { tool: tool.name.clone(), path, keyword: "strict".to_owned(), note });
+    }
+    let rules = rules::rules(dialect, false);
+    let mut view = match root::write(rules, tool, losses) {
+        Ok(view) => view,
+        Err(Failed::Unlike(Unlike { why: reason, .. }) | Failed::Impossible(reason)) => {
+            losses.truncate(before);
+            return Err(reason);
         }
     };
-    Toolset { dialect, tools: tools.iter().map(view).collect(), losses: Vec::new(), quarantined: Vec::new() }
+    match dialect {
+        Dialect::GeminiDeclaration => {
+            view.parameters = gemini::declare(&tool.name, std::mem::take(&mut view.parameters), losses);
+        }
+        // It has no field for the description of the arguments as a whole.
+        Dialect::Ollama => {
+            if let Some(Value::String(text)) = view.parameters.as_object_mut().and_then(|map| map.shift_remove("description")) {
+                view.description = format!("{} {text}", view.description).trim().to_owned();
+            }
+        }
+        _ => {}
+    }
+    describe(rules.max_description, &mut view, losses);
+    Ok(view)
+}
+
+/// Whether a strict view is within the API's limits.
+fn admit(dialect: Dialect, parameters: &Value, budget: &mut Budget) -> Result<(), String> {
+    let size = limits::size(parameters);
+    match dialect {
+        Dialect::Anthropic => budget.take(&size),
+        _ => limits::over_openai(&size).map_or(Ok(()), Err),
+    }
+}
+
+fn describe(most: usize, view: &mut ToolView, losses: &mut Vec<Loss>) {
+    if view.description.len() <= most {
+        return;
+    }
+    // Room is left for the mark of the cut.
+    let Some((end, _)) = view.description.char_indices().nth(most) else { return };
+    let end = view.description[..end].char_indices().next_back().map_or(0, |(at, _)| at);
+    view.description.truncate(end);
+    view.description.push('…');
+    losses.push(Loss {
+        tool: view.name.clone(),
+        path: String::new(),
+        keyword: "description".to_owned(),
+        note: format!("cut after {most} characters, the most that the API takes"),
+    });
+}
+
+/// Whether every API takes a tool of this name: Gemini wants a letter or `_` in front, the others what the
+/// rest says.
+fn is_legal_name(name: &str) -> bool {
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }

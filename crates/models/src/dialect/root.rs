@@ -1,106 +1,169 @@
-//! The least change that makes a tool's schema acceptable at the root. One schema that an API refuses
-//! fails the whole request, so the view shown to a model is patched; what comes back is still checked
-//! against the schema as its author wrote it.
+//! The root of a tool's schema, which every API wants to be an object.
 
 use serde_json::{Map, Value, json};
+use toolwright_core::model::ShownTool;
 
-/// How many `$ref`s are followed at the root.
+use super::keywords::is_structural;
+use super::restore::{Plan, Undo, WRAPPER};
+use super::rules::Rules;
+use super::types::Types;
+use super::write::{Node, Unlike, Writer, brief, listed};
+use super::{Loss, ToolView};
+
+/// References that are followed at the root.
 const MAX_HOPS: usize = 8;
-/// What no API takes at the root of a tool's parameters.
-const REFUSED_AT_ROOT: [&str; 5] = ["anyOf", "oneOf", "allOf", "not", "enum"];
 
-/// The schema with an object at its root: `type: object` and `properties` present, a `$ref` at the root
-/// resolved, the properties of root alternatives offered side by side, property schemas objects.
-pub(crate) fn object_view(schema: &Value) -> Value {
-    let mut view = resolve_root(schema);
-    // Taken out and put back in its place: key order is part of the bytes.
-    let mut offered = match view.get_mut("properties").map(Value::take) {
-        Some(Value::Object(properties)) => properties,
-        _ => Map::new(),
+/// Why there is no view.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Not a strict one.
+    Unlike(Unlike),
+    /// None at all.
+    Impossible(String),
+}
+
+impl From<Unlike> for Failed {
+    fn from(unlike: Unlike) -> Self {
+        Self::Unlike(unlike)
+    }
+}
+
+/// Whether a tool has no schema to speak of, and so is an open object.
+pub(super) fn is_open(parameters: &Value) -> bool {
+    match parameters {
+        Value::Null | Value::Bool(true) => true,
+        Value::Object(map) => map.is_empty(),
+        // How PHP writes an empty object.
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    }
+}
+
+/// The view of `tool` under `rules`.
+pub(super) fn write(rules: &'static Rules, tool: &ShownTool, losses: &mut Vec<Loss>) -> Result<ToolView, Failed> {
+    let bare;
+    let (schema, map) = match &tool.parameters {
+        open if is_open(open) => {
+            let strict = rules.strict.is_some();
+            let unlike = Unlike { path: String::new(), why: "a tool without a schema".to_owned() };
+            return if strict { Err(unlike.into()) } else { Ok(shown(tool, object(), None, None)) };
+        }
+        Value::Object(map) if is_bare(map) => {
+            bare = json!({"properties": map});
+            (&bare, bare.as_object().unwrap_or(map))
+        }
+        schema @ Value::Object(map) => (schema, map),
+        Value::Bool(false) => return Err(Failed::Impossible("its schema allows no arguments at all".to_owned())),
+        other => return Err(Failed::Impossible(format!("its parameters are {}, which is no schema", brief(other)))),
     };
-    for keyword in REFUSED_AT_ROOT {
-        // `enum` and `not` hold no properties to offer.
-        let refused = view.shift_remove(keyword);
-        for branch in refused.as_ref().and_then(Value::as_array).into_iter().flatten() {
-            for (name, property) in branch_properties(schema, branch) {
-                offered.entry(name).or_insert(property);
-            }
-        }
+    let mut writer = Writer::new(rules, &tool.name, schema, losses);
+    if !std::ptr::eq(schema, &tool.parameters) {
+        writer.differ("properties", "the properties stand at the root, without `properties`")?;
     }
-    for property in offered.values_mut().filter(|property| !property.is_object()) {
-        *property = json!({});
+    let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
+    if types != Types::NONE && !types.has(Types::OBJECT) && !map.contains_key("properties") {
+        return Err(Failed::Impossible(format!("its schema takes {}, and arguments are an object", listed(types))));
     }
-    let names = |required: &Value| required.as_array().is_some_and(|names| names.iter().all(Value::is_string));
-    if !view.get("required").is_none_or(names) {
-        view.shift_remove("required");
+    if let Some(keyword) = refused(&mut writer, map) {
+        return wrap(writer, tool, map, keyword);
     }
-    view.insert("type".into(), json!("object"));
-    view.insert("properties".into(), Value::Object(offered));
-    Value::Object(view)
-}
-
-/// Takes the root properties that `legal` refuses out of an [`object_view`].
-pub(crate) fn retain_properties(view: &mut Value, legal: impl Fn(&str) -> bool) {
-    if let Some(properties) = view.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.retain(|name, _| legal(name));
+    if types != Types::NONE && types != Types::OBJECT {
+        writer.lose("type", format!("{} is written as object: arguments are one", listed(types)));
     }
-    if let Some(required) = view.get_mut("required").and_then(Value::as_array_mut) {
-        required.retain(|name| name.as_str().is_some_and(&legal));
+    let mut map = map;
+    let narrowed;
+    if types != Types::OBJECT && types != Types::NONE {
+        let mut only: Map<String, Value> = map.clone();
+        only.insert("type".to_owned(), json!("object"));
+        narrowed = only;
+        map = &narrowed;
     }
-}
-
-fn resolve_root(schema: &Value) -> Map<String, Value> {
-    let mut view = schema.as_object().cloned().unwrap_or_default();
-    for _ in 0..MAX_HOPS {
-        let Some(target) = view.get("$ref").and_then(Value::as_str).and_then(|reference| local(schema, reference))
-        else {
-            break;
-        };
-        view.shift_remove("$ref");
-        for (key, value) in target {
-            view.entry(key.clone()).or_insert_with(|| value.clone());
-        }
+    let node = writer.map(map, true)?;
+    let Node { mut view, undo } = node;
+    if rules.strict.is_some() && !view.contains_key("properties") {
+        return Err(writer.unlike("an object of any properties, which strict tools cannot have").into());
     }
     view.shift_remove("$ref");
-    view
-}
-
-fn branch_properties(schema: &Value, branch: &Value) -> Map<String, Value> {
-    let branch = match branch.get("$ref").and_then(Value::as_str) {
-        Some(reference) => local(schema, reference),
-        None => branch.as_object(),
-    };
-    branch.and_then(|branch| branch.get("properties")).and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
-fn local<'a>(schema: &'a Value, reference: &str) -> Option<&'a Map<String, Value>> {
-    schema.pointer(reference.strip_prefix('#')?)?.as_object()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roots_become_objects_with_the_least_change() {
-        let check = |schema: Value, expect: Value| assert_eq!(object_view(&schema), expect, "{schema}");
-        let good = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "$defs": {}});
-        check(good.clone(), good);
-        check(json!(true), json!({"type": "object", "properties": {}}));
-        check(json!({"type": "string"}), json!({"type": "object", "properties": {}}));
-        check(json!({"type": ["object", "null"]}), json!({"type": "object", "properties": {}}));
-        check(
-            json!({"type": "object", "properties": {"a": true}, "required": true}),
-            json!({"type": "object", "properties": {"a": {}}}),
-        );
-        check(
-            json!({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"x": {}}}}}),
-            json!({"$defs": {"A": {"type": "object", "properties": {"x": {}}}}, "type": "object", "properties": {"x": {}}}),
-        );
-        check(
-            json!({"anyOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/B"}], "$defs": {"B": {"properties": {"b": {}}}}}),
-            json!({"$defs": {"B": {"properties": {"b": {}}}}, "type": "object", "properties": {"a": {}, "b": {}}}),
-        );
-        check(json!({"$ref": "#"}), json!({"type": "object", "properties": {}}));
+    if view.contains_key("type") {
+        view.insert("type".to_owned(), json!("object"));
+    } else {
+        view.shift_insert(0, "type".to_owned(), json!("object"));
     }
+    view.entry("properties").or_insert_with(|| json!({}));
+    finish(writer, tool, view, undo, None)
+}
+
+/// Shows the whole schema as the one property of an object.
+fn wrap(
+    mut writer: Writer<'_, '_>,
+    tool: &ShownTool,
+    map: &Map<String, Value>,
+    keyword: &'static str,
+) -> Result<ToolView, Failed> {
+    writer.refs.root_at = None;
+    writer.lose(keyword, format!("not taken at the root: the arguments are shown as `{WRAPPER}`, and called as they are"));
+    let node = writer.map(map, false)?;
+    let mut properties = Map::new();
+    properties.insert(WRAPPER.to_owned(), Value::Object(node.view));
+    let mut view = Map::new();
+    view.insert("type".to_owned(), json!("object"));
+    view.insert("properties".to_owned(), Value::Object(properties));
+    view.insert("required".to_owned(), json!([WRAPPER]));
+    if writer.rules.keeps("additionalProperties") || writer.rules.strict.is_some() {
+        view.insert("additionalProperties".to_owned(), json!(false));
+    }
+    finish(writer, tool, view, node.undo, Some(WRAPPER))
+}
+
+fn finish(
+    writer: Writer<'_, '_>,
+    tool: &ShownTool,
+    mut view: Map<String, Value>,
+    undo: Undo,
+    wrapped: Option<&'static str>,
+) -> Result<ToolView, Failed> {
+    let (definitions, plan) = writer.finish(undo)?;
+    if !definitions.is_empty() {
+        view.insert("$defs".to_owned(), Value::Object(definitions));
+    }
+    Ok(shown(tool, Value::Object(view), wrapped, plan))
+}
+
+fn shown(tool: &ShownTool, parameters: Value, wrapped: Option<&'static str>, plan: Option<Box<Plan>>) -> ToolView {
+    let (name, description) = (tool.name.clone(), tool.description.clone());
+    ToolView { name, description, parameters, strict: false, wrapped, plan }
+}
+
+fn object() -> Value {
+    json!({"type": "object", "properties": {}})
+}
+
+/// Whether properties stand where the schema should: nothing in `map` is a keyword, each is a schema.
+fn is_bare(map: &Map<String, Value>) -> bool {
+    map.iter().all(|(key, value)| value.is_object() && !is_structural(key, value))
+}
+
+/// What keeps `map` from standing at the root. A reference to a plain object is written out in its place.
+fn refused(writer: &mut Writer<'_, '_>, map: &Map<String, Value>) -> Option<&'static str> {
+    let merges = !writer.rules.keeps("allOf");
+    let mut map = map;
+    for _ in 0..MAX_HOPS {
+        let combined = map.iter().find_map(|(key, value)| match (key.as_str(), value) {
+            ("anyOf", Value::Array(list)) if !list.is_empty() => Some("anyOf"),
+            ("oneOf", Value::Array(list)) if !list.is_empty() => Some("oneOf"),
+            ("allOf", Value::Array(list)) if !list.is_empty() && !merges => Some("allOf"),
+            ("not", Value::Object(_)) => Some("not"),
+            ("enum", Value::Array(list)) if !list.is_empty() => Some("enum"),
+            ("const", _) => Some("const"),
+            _ => None,
+        });
+        let reference = ["$ref", "$dynamicRef", "$recursiveRef"].into_iter().find(|key| map.contains_key(*key));
+        let (None, Some(keyword)) = (combined, reference) else { return combined };
+        match map.get(keyword).and_then(Value::as_str).and_then(|text| writer.refs.resolve(text)) {
+            Some(Value::Object(target)) => map = target,
+            // Left to the writer, which says so.
+            _ => break,
+        }
+    }
+    None
 }

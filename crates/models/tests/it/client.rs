@@ -1,4 +1,4 @@
-//! The client against the scripted server, over a real socket, in all three APIs.
+//! The client against the scripted server, over a real socket, in every API.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,8 +13,13 @@ use toolwright_core::model::{
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, Timeouts};
 use toolwright_testkit::model_server::{Fault, Reply, Script, ScriptedModel, Turn, WireApi};
 
-pub(crate) const PAIRS: [(Api, WireApi); 3] =
-    [(Api::OpenAiChat, WireApi::OpenAi), (Api::Anthropic, WireApi::Anthropic), (Api::Ollama, WireApi::Ollama)];
+pub(crate) const PAIRS: [(Api, WireApi); 5] = [
+    (Api::OpenAiChat, WireApi::OpenAi),
+    (Api::OpenAiResponses, WireApi::Responses),
+    (Api::Anthropic, WireApi::Anthropic),
+    (Api::Gemini, WireApi::Gemini),
+    (Api::Ollama, WireApi::Ollama),
+];
 
 struct Bench {
     server: ScriptedModel,
@@ -104,11 +109,13 @@ async fn the_bytes_and_headers_that_go_out() {
         assert_eq!(sent.api, wire);
         assert_eq!(sent.bytes, toolwright_models::encode(api, &request, "m/1").bytes(), "{api}");
         assert_eq!(sent.header("content-type"), "application/json");
-        let (bearer, key, version) =
-            (sent.header("authorization"), sent.header("x-api-key"), sent.header("anthropic-version"));
-        let expect =
-            if api == Api::Anthropic { ("", "sk-secret-7", "2023-06-01") } else { ("Bearer sk-secret-7", "", "") };
-        assert_eq!((bearer, key, version), expect, "{api}");
+        let headers = ["authorization", "x-api-key", "x-goog-api-key", "anthropic-version"];
+        let expect = match api {
+            Api::Anthropic => ["", "sk-secret-7", "", "2023-06-01"],
+            Api::Gemini => ["", "", "sk-secret-7", ""],
+            _ => ["Bearer sk-secret-7", "", "", ""],
+        };
+        assert_eq!(headers.map(|name| sent.header(name)), expect, "{api}");
     }
 }
 
@@ -169,6 +176,9 @@ async fn a_stream_that_breaks_is_not_tried_again() {
             let bench = Bench::new(api, vec![turn, Turn::text("late")]).await;
             let error = bench.ask(&question("q")).await.unwrap_err();
             assert!(error.kind == kind && error.message.contains(part), "{api} {fault:?}: {error}");
+            let partial = error.partial.map(|partial| partial.text).unwrap_or_default();
+            assert!("a text of some length".starts_with(&partial), "{api} {fault:?}: {partial:?}");
+            assert_eq!(error.message.contains("kept as a partial answer"), !partial.is_empty(), "{api} {fault:?}");
             assert_eq!(bench.server.requests().len(), 1, "{api} {fault:?}");
         }
     }

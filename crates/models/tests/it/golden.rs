@@ -87,7 +87,7 @@ fn one_conversation_in_the_form_of_each_api() {
     let bless = std::env::var_os("TOOLWRIGHT_BLESS").is_some();
     for api in Api::ALL {
         let encoded = encode(api, &conversation(), "some-model");
-        let got = serde_json::to_string_pretty(&encoded.body).unwrap() + "\n";
+        let got = serde_json::to_string_pretty(&encoded.body()).unwrap() + "\n";
         let path = folder.join(format!("{api}.json"));
         if bless {
             std::fs::write(&path, &got).unwrap();
@@ -106,7 +106,7 @@ fn one_conversation_in_the_form_of_each_api() {
 fn a_choice_of_tools_has_its_form_in_each_api() {
     let check = |choice: ToolChoice, openai: Value, anthropic: Value, ollama_tools: usize| {
         let request = ModelRequest { tool_choice: choice, max_tokens: Some(7), ..conversation() };
-        let body = |api| encode(api, &request, "m").body;
+        let body = |api| encode(api, &request, "m").body();
         let (chat, messages, ollama) = (body(Api::OpenAiChat), body(Api::Anthropic), body(Api::Ollama));
         assert_eq!((&chat["tool_choice"], &messages["tool_choice"]), (&openai, &anthropic));
         assert_eq!(ollama["tools"].as_array().map_or(0, Vec::len), ollama_tools);
@@ -128,7 +128,7 @@ fn a_choice_of_tools_has_its_form_in_each_api() {
 
 #[test]
 fn past_calls_stay_legal_for_anthropic_when_no_tool_is_shown() {
-    let body = encode(Api::Anthropic, &ModelRequest { tools: [].into(), ..conversation() }, "m").body;
+    let body = encode(Api::Anthropic, &ModelRequest { tools: [].into(), ..conversation() }, "m").body();
     let names: Vec<&str> =
         body["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["fs__read", "fs__grep", "fs_read_"]);

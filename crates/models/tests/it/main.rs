@@ -6,4 +6,5 @@ mod arbitrary;
 mod client;
 mod discovery;
 mod golden;
+mod recordings;
 mod streams;

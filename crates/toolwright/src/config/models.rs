@@ -34,7 +34,9 @@ pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scop
     }
     let api = match filled.api {
         ModelApi::OpenaiChat => Api::OpenAiChat,
+        ModelApi::OpenaiResponses => Api::OpenAiResponses,
         ModelApi::Anthropic => Api::Anthropic,
+        ModelApi::Gemini => Api::Gemini,
         ModelApi::Ollama => Api::Ollama,
     };
     let headers = filled.headers.into_iter().map(|(name, value)| (name, value.0)).collect();

@@ -3,7 +3,9 @@
 
 use toolwright_core::model::ModelError;
 
-use crate::lines::{Lines, MAX_LINE, too_long};
+use super::Each;
+use super::lines::{Lines, MAX_LINE, too_long};
+use super::mend::or_mended;
 
 /// An incremental event parser that holds at most two events' worth of bytes.
 #[derive(Debug, Default)]
@@ -14,35 +16,37 @@ pub(crate) struct Sse {
 
 #[derive(Debug, Default)]
 struct Event {
-    data: Option<Vec<u8>>,
+    /// The data so far; kept for the next event, so that its memory is.
+    data: Vec<u8>,
+    has_data: bool,
     past_first_line: bool,
 }
 
 impl Sse {
     /// Takes some bytes and hands the data of each event that is now complete to `each`.
-    pub(crate) fn feed(
-        &mut self,
-        bytes: &[u8],
-        each: &mut dyn FnMut(&[u8]) -> Result<(), ModelError>,
-    ) -> Result<(), ModelError> {
+    pub(super) fn feed(&mut self, bytes: &[u8], each: Each<'_>) -> Result<(), ModelError> {
         let event = &mut self.event;
         self.lines.feed(bytes, &mut |line| event.line(line, each))
     }
 
     /// Hands over a last event that no blank line ends: some servers close right after `[DONE]`.
-    pub(crate) fn finish(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<(), ModelError>) -> Result<(), ModelError> {
+    pub(super) fn finish(&mut self, each: Each<'_>) -> Result<(), ModelError> {
         let event = &mut self.event;
-        self.lines.finish(&mut |line| event.line(line, each))?;
-        event.line(b"", each)
+        let cut = self.lines.finish(&mut |line| event.line(line, each))?;
+        let Event { data, has_data: true, .. } = std::mem::take(event) else { return Ok(()) };
+        // A line that has its end was sent as a whole.
+        if cut { each(&data) } else { or_mended(&data, each) }
     }
 }
 
 impl Event {
-    fn line(&mut self, line: &[u8], each: &mut dyn FnMut(&[u8]) -> Result<(), ModelError>) -> Result<(), ModelError> {
+    fn line(&mut self, line: &[u8], each: Each<'_>) -> Result<(), ModelError> {
         let line = if self.past_first_line { line } else { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) };
         self.past_first_line = true;
         if line.is_empty() {
-            return self.data.take().map_or(Ok(()), |data| each(&data));
+            let taken = if self.has_data { or_mended(&self.data, each) } else { Ok(()) };
+            self.has_data = false;
+            return taken;
         }
         let Some(value) = line
             .strip_prefix(b"data")
@@ -51,14 +55,15 @@ impl Event {
             return Ok(());
         };
         let value = value.strip_prefix(b" ").unwrap_or(value);
-        match &mut self.data {
-            Some(data) if data.len() + value.len() < MAX_LINE => {
-                data.push(b'\n');
-                data.extend_from_slice(value);
-            }
-            Some(_) => return Err(too_long()),
-            None => self.data = Some(value.to_vec()),
+        if !self.has_data {
+            self.data.clear();
+            self.has_data = true;
+        } else if self.data.len() + value.len() < MAX_LINE {
+            self.data.push(b'\n');
+        } else {
+            return Err(too_long());
         }
+        self.data.extend_from_slice(value);
         Ok(())
     }
 }

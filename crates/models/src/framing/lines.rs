@@ -4,21 +4,21 @@
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 /// The longest line, and the longest event, in bytes.
-pub(crate) const MAX_LINE: usize = 16 << 20;
+pub(super) const MAX_LINE: usize = 16 << 20;
 
 /// An incremental line splitter that holds at most [`MAX_LINE`] bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(super) struct Lines {
     held: Vec<u8>,
     after_cr: bool,
 }
 
 impl Lines {
     /// Takes some bytes and hands each line that is now complete, without its end, to `each`.
-    pub(crate) fn feed(
+    pub(super) fn feed(
         &mut self,
         mut bytes: &[u8],
-        each: &mut dyn FnMut(&[u8]) -> Result<(), ModelError>,
+        each: &mut impl FnMut(&[u8]) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         if std::mem::take(&mut self.after_cr) {
             if bytes.is_empty() {
@@ -39,19 +39,25 @@ impl Lines {
                 each(line)?;
             } else {
                 self.hold(line)?;
-                let whole = std::mem::take(&mut self.held);
-                each(&whole)?;
+                let taken = each(&self.held);
+                self.held.clear();
+                taken?;
             }
         }
         self.hold(bytes)
     }
 
-    /// Hands over a last line that has no end.
-    pub(crate) fn finish(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<(), ModelError>) -> Result<(), ModelError> {
-        match std::mem::take(&mut self.held) {
-            rest if rest.is_empty() => Ok(()),
-            rest => each(&rest),
+    /// Hands over a last line that has no end, and says whether there was one.
+    pub(super) fn finish(
+        &mut self,
+        each: &mut impl FnMut(&[u8]) -> Result<(), ModelError>,
+    ) -> Result<bool, ModelError> {
+        let rest = std::mem::take(&mut self.held);
+        if rest.is_empty() {
+            return Ok(false);
         }
+        each(&rest)?;
+        Ok(true)
     }
 
     fn hold(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
@@ -64,7 +70,7 @@ impl Lines {
 }
 
 /// The error for a line or event past its bound.
-pub(crate) fn too_long() -> ModelError {
+pub(super) fn too_long() -> ModelError {
     ModelError::new(
         ModelErrorKind::BadResponse,
         format!("the stream holds an event of more than {} MiB", MAX_LINE >> 20),

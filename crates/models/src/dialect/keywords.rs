@@ -1,0 +1,398 @@
+//! The keywords of one schema, those that depend on each other: types, arrays, unions.
+
+use serde_json::{Map, Value, json};
+
+use super::object::{names, nullable};
+use super::types::Types;
+use super::words;
+use super::write::{Node, Unlike, Writer, Written, brief, listed};
+
+impl Writer<'_, '_> {
+    /// Writes `map`, whose `$ref` is shown as `reference`.
+    pub(super) fn keywords(
+        &mut self,
+        map: &Map<String, Value>,
+        is_root: bool,
+        reference: Option<(&str, String)>,
+    ) -> Written {
+        let mut node = Node::default();
+        let mut said = Vec::new();
+        let (types, _) = map.get("type").map_or((Types::NONE, true), Types::read);
+        let mut replaced = "";
+        if let Some((keyword, at)) = reference {
+            node.undo.shared = Some(at.clone());
+            node.view.insert("$ref".to_owned(), Value::String(at));
+            replaced = keyword;
+        }
+        for (key, value) in map {
+            match key.as_str() {
+                keyword if keyword == replaced => {}
+                "type" => self.types(value, &mut node),
+                "description" => self.description(value, &mut node),
+                "properties" => self.object(map, value, is_root, &mut node, &mut said)?,
+                "required" => self.required(map, value, &mut node, &mut said)?,
+                "items" => self.items(map, value, &mut node, &mut said)?,
+                "prefixItems" => self.prefix_items(value, &mut node, &mut said)?,
+                "enum" => self.enumeration(value, &mut node, &mut said)?,
+                "const" => self.constant(map, value, &mut node, &mut said)?,
+                "anyOf" | "oneOf" | "allOf" => self.union(key, map, value, &mut node, &mut said)?,
+                "additionalProperties" => self.further(map, value, &mut node, &mut said)?,
+                "minimum" if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => {}
+                "maximum" if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => {}
+                "exclusiveMinimum" | "exclusiveMaximum" => self.exclusive(key, map, value, &mut node, &mut said)?,
+                "dependencies" => self.dependencies(value, &mut node, &mut said)?,
+                "nullable" if value == &Value::Bool(true) && !types.has(Types::NULL) => {
+                    self.lose("nullable", "no keyword of JSON Schema, by which null is not valid: left out");
+                }
+                // About the document, or read together with another keyword.
+                "nullable" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor"
+                | "$recursiveAnchor" | "$vocabulary" | "$ref" | "$dynamicRef" | "$recursiveRef" | "additionalItems" => {}
+                _ => self.plain(key, value, &mut node, &mut said)?,
+            }
+        }
+        self.complete(map, is_root, &mut node)?;
+        say(&mut node.view, &said);
+        Ok(node)
+    }
+
+    fn types(&mut self, value: &Value, node: &mut Node) {
+        let (types, legal) = Types::read(value);
+        if types == Types::NONE {
+            self.lose("type", format!("{} is no type of JSON Schema: left out", brief(value)));
+            return;
+        }
+        if !legal {
+            self.lose("type", format!("{} is written as {}", brief(value), listed(types)));
+        }
+        node.view.insert("type".to_owned(), if legal { value.clone() } else { types.to_value() });
+    }
+
+    pub(super) fn description(&mut self, value: &Value, node: &mut Node) {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Null => return self.lose("description", "null: left out"),
+            other => {
+                self.lose("description", "not a string: written as its JSON text");
+                other.to_string()
+            }
+        };
+        node.view.insert("description".to_owned(), Value::String(text));
+    }
+
+    fn items(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        match value {
+            // Until draft 2019-09 a list was what `prefixItems` is now.
+            Value::Array(_) => {
+                self.prefix_items(value, node, said)?;
+                if let Some(rest) = map.get("additionalItems") {
+                    self.items(&Map::new(), rest, node, said)?;
+                }
+                Ok(())
+            }
+            Value::Bool(false) if node.view.contains_key("prefixItems") && self.rules.keeps("not") => {
+                node.view.insert("items".to_owned(), json!(false));
+                Ok(())
+            }
+            Value::Bool(false) => self.differ("items", "no further items are allowed: left out"),
+            _ => {
+                let written = self.at(&["items"], |writer| writer.schema(value))?;
+                node.view.insert("items".to_owned(), Value::Object(written.view));
+                if !written.undo.is_empty() {
+                    node.undo.items = Some(Box::new(written.undo));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn prefix_items(&mut self, value: &Value, node: &mut Node, said: &mut Vec<String>) -> Result<(), Unlike> {
+        let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
+            self.lose("prefixItems", format!("{} is no list of schemas: left out", brief(value)));
+            return Ok(());
+        };
+        if !self.rules.keeps("prefixItems") {
+            return self.leave_out("prefixItems", value, said);
+        }
+        let was = std::mem::replace(&mut self.blind, true);
+        let mut shown = Vec::with_capacity(list.len());
+        for (at, schema) in list.iter().enumerate() {
+            let written = self.at(&["prefixItems", &at.to_string()], |writer| writer.schema(schema))?;
+            shown.push(Value::Object(written.view));
+        }
+        self.blind = was;
+        node.view.insert("prefixItems".to_owned(), Value::Array(shown));
+        Ok(())
+    }
+
+    fn enumeration(&mut self, value: &Value, node: &mut Node, said: &mut Vec<String>) -> Result<(), Unlike> {
+        let Some(values) = value.as_array().filter(|values| !values.is_empty()) else {
+            return self.differ("enum", &format!("{} allows nothing: left out", brief(value)));
+        };
+        if self.rules.strict.is_some() && values.iter().any(|value| value.is_object() || value.is_array()) {
+            return Err(self.unlike("an enumeration of objects or arrays"));
+        }
+        // Gemini: "for strings and numbers".
+        let takes_all = self.rules.api != "Gemini" || values.iter().all(|value| value.is_string() || value.is_number());
+        if !takes_all {
+            return self.leave_out("enum", value, said);
+        }
+        node.view.insert("enum".to_owned(), value.clone());
+        Ok(())
+    }
+
+    fn constant(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        if self.rules.strict.is_some() && (value.is_object() || value.is_array()) {
+            return Err(self.unlike("a constant that is an object or an array"));
+        }
+        if self.rules.keeps("const") {
+            node.view.insert("const".to_owned(), value.clone());
+            return Ok(());
+        }
+        if map.contains_key("enum") || !(value.is_string() || value.is_number()) {
+            return self.leave_out("const", value, said);
+        }
+        self.lose("const", "written as an `enum` of one");
+        node.view.insert("enum".to_owned(), json!([value]));
+        Ok(())
+    }
+
+    fn union(
+        &mut self,
+        keyword: &str,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
+            return self.differ(keyword, &format!("{} is no list of schemas: left out", brief(value)));
+        };
+        let kept = keyword == "anyOf" || self.rules.keeps(keyword);
+        if !kept && map.contains_key("anyOf") {
+            return self.leave_out(keyword, value, said);
+        }
+        if !kept {
+            if !self.are_disjoint(list) {
+                self.differ(keyword, "shown as `anyOf`, by which a value may match several")?;
+            } else {
+                self.lose(keyword, "shown as `anyOf`; no value matches two of its parts");
+            }
+        }
+        let was = self.blind;
+        self.blind |= keyword == "allOf";
+        let mut shown = Vec::with_capacity(list.len());
+        let mut undo = Vec::with_capacity(list.len());
+        for (at, branch) in list.iter().enumerate() {
+            if branch == &Value::Bool(false) {
+                continue;
+            }
+            let written = self.at(&[keyword, &at.to_string()], |writer| writer.schema(branch))?;
+            shown.push(Value::Object(written.view));
+            undo.push(written.undo);
+        }
+        self.blind = was;
+        if shown.is_empty() {
+            return self.differ(keyword, "nothing matches it: left out");
+        }
+        node.view.insert(if kept { keyword } else { "anyOf" }.to_owned(), Value::Array(shown));
+        if keyword != "allOf" && undo.iter().any(|undo| !undo.is_empty()) {
+            node.undo.union = undo;
+        }
+        Ok(())
+    }
+
+    /// `additionalProperties` where it need not be false.
+    fn further(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        if self.rules.strict.is_some() {
+            return if map.contains_key("properties") { Ok(()) } else { self.close(map, true) };
+        }
+        if !self.rules.keeps("additionalProperties") {
+            return self.leave_out("additionalProperties", value, said);
+        }
+        let shown = match value {
+            Value::Bool(_) => value.clone(),
+            _ => {
+                let was = std::mem::replace(&mut self.blind, true);
+                let written = self.at(&["additionalProperties"], |writer| writer.schema(value))?;
+                self.blind = was;
+                Value::Object(written.view)
+            }
+        };
+        node.view.insert("additionalProperties".to_owned(), shown);
+        Ok(())
+    }
+
+    /// Draft 4 had a boolean beside the bound.
+    fn exclusive(
+        &mut self,
+        keyword: &str,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
+        let number = match value {
+            Value::Bool(true) => map.get(bound),
+            Value::Bool(false) => return Ok(()),
+            other => Some(other),
+        };
+        match number.filter(|number| number.is_number()) {
+            None => self.lose(keyword, format!("{} is no number: left out", brief(value))),
+            Some(number) if self.rules.keeps(keyword) => {
+                node.view.insert(keyword.to_owned(), number.clone());
+            }
+            Some(number) => self.leave_out(keyword, &number.clone(), said)?,
+        }
+        Ok(())
+    }
+
+    /// Until draft 7 one keyword for what is two now.
+    fn dependencies(&mut self, value: &Value, node: &mut Node, said: &mut Vec<String>) -> Result<(), Unlike> {
+        let Some(map) = value.as_object() else {
+            self.lose("dependencies", format!("{} names none: left out", brief(value)));
+            return Ok(());
+        };
+        for (keyword, lists) in [("dependentRequired", true), ("dependentSchemas", false)] {
+            let some: Map<String, Value> = map
+                .iter()
+                .filter(|(_, value)| value.is_array() == lists)
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
+            if !some.is_empty() {
+                self.plain(keyword, &Value::Object(some), node, said)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a schema must say beside what its author wrote.
+    fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), Unlike> {
+        let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
+        if self.rules.strict.is_none() {
+            if types.has(Types::ARRAY) && !node.view.contains_key("items") && !node.view.contains_key("prefixItems") {
+                // "array schema missing items" is an error for OpenAI and Gemini, and says nothing new.
+                node.view.insert("items".to_owned(), json!({}));
+            }
+            return Ok(());
+        }
+        if node.view.contains_key("$ref") {
+            return Ok(());
+        }
+        if node.view.contains_key("anyOf") {
+            let beside = ["type", "properties", "items", "enum", "const"].iter().find(|key| node.view.contains_key(**key));
+            return beside.map_or(Ok(()), |key| Err(self.unlike(format!("a union beside `{key}`"))));
+        }
+        let types = if types == Types::NONE { Types::implied(map) } else { types };
+        if types == Types::NONE {
+            return Err(self.unlike("a value of any type"));
+        }
+        let composite = types.has(Types::OBJECT.with(Types::ARRAY));
+        let or_null = types.has(Types::NULL) && types.len() == 2;
+        if composite && types.len() > 1 && !or_null {
+            return Err(self.unlike(format!("{}, whose other keywords belong to one of them", listed(types))));
+        }
+        if types.has(Types::OBJECT) && !node.view.contains_key("properties") {
+            self.close(&Map::new(), !is_root || !map.contains_key("properties"))?;
+        }
+        if types.has(Types::ARRAY) && !node.view.contains_key("items") {
+            return Err(self.unlike("an array of any items"));
+        }
+        if composite && or_null {
+            node.view.insert("type".to_owned(), types.without(Types::NULL).to_value());
+            nullable(node);
+        } else if !node.view.contains_key("type") {
+            node.view.shift_insert(0, "type".to_owned(), types.to_value());
+        }
+        Ok(())
+    }
+
+    /// Whether no value matches two of `branches`, as far as types and constant properties tell.
+    fn are_disjoint(&mut self, branches: &[Value]) -> bool {
+        const MAX_BRANCHES: usize = 32;
+        if branches.len() > MAX_BRANCHES {
+            return false;
+        }
+        let known: Vec<Value> = branches
+            .iter()
+            .map(|branch| {
+                let text = branch.get("$ref").and_then(Value::as_str);
+                text.and_then(|text| self.refs.resolve(text)).unwrap_or(branch).clone()
+            })
+            .collect();
+        let types = |schema: &Value| match (schema.get("type"), schema.as_object()) {
+            (Some(types), _) => Types::read(types).0,
+            (None, Some(map)) => Types::implied(map),
+            _ => Types::NONE,
+        };
+        let apart = |a: &Value, b: &Value| types(a).disjoint(types(b)) || values_apart(a, b) || tags_apart(a, b);
+        known.iter().enumerate().all(|(at, a)| known[at + 1..].iter().all(|b| apart(a, b)))
+    }
+}
+
+/// The values that `schema` is limited to.
+fn limited(schema: &Value) -> Option<Vec<&Value>> {
+    match (schema.get("const"), schema.get("enum")) {
+        (Some(value), _) => Some(vec![value]),
+        (None, Some(Value::Array(values))) => Some(values.iter().collect()),
+        _ => None,
+    }
+}
+
+fn values_apart(a: &Value, b: &Value) -> bool {
+    matches!((limited(a), limited(b)), (Some(a), Some(b)) if !a.iter().any(|value| b.contains(value)))
+}
+
+/// Whether both require a property that cannot have the same value in the two.
+fn tags_apart(a: &Value, b: &Value) -> bool {
+    let (Some(one), Some(two)) = (a.get("properties").and_then(Value::as_object), b.get("properties")) else {
+        return false;
+    };
+    let requires = |schema: &Value, name: &str| names(schema.get("required")).any(|known| known == name);
+    one.iter().any(|(name, tag)| {
+        requires(a, name) && requires(b, name) && two.get(name).is_some_and(|other| values_apart(tag, other))
+    })
+}
+
+/// Adds sentences to the description.
+pub(super) fn say(view: &mut Map<String, Value>, said: &[String]) {
+    if said.is_empty() {
+        return;
+    }
+    let mut text = view.get("description").and_then(Value::as_str).unwrap_or_default().trim_end().to_owned();
+    for sentence in said {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(sentence);
+    }
+    view.insert("description".to_owned(), Value::String(text));
+}
+
+/// Whether a keyword is one that a schema, rather than a property called like it, would have.
+pub(super) fn is_structural(keyword: &str, value: &Value) -> bool {
+    let form = words::form(keyword);
+    match keyword {
+        "properties" | "$defs" | "definitions" | "patternProperties" | "dependentSchemas" | "items" | "not" | "if"
+        | "additionalProperties" | "propertyNames" | "unevaluatedProperties" => true,
+        _ => form != words::Form::Unknown && !value.is_object(),
+    }
+}

@@ -1,0 +1,253 @@
+//! Objects: their properties, which of them are required, and what is added for strict tools.
+
+use serde_json::{Map, Value, json};
+
+use super::restore::{Member, Undo};
+use super::rules::is_legal_property;
+use super::types::Types;
+use super::write::{Node, Unlike, Writer, brief};
+
+impl Writer<'_, '_> {
+    pub(super) fn object(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        is_root: bool,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        let declared = self.declared(value);
+        let (mut required, mut optional) = (Vec::new(), false);
+        let listed = required_names(map);
+        let all_required = self.rules.strict.is_some_and(|strict| strict.all_required);
+        let mut properties = Map::with_capacity(declared.len());
+        for (name, schema) in &declared {
+            if *schema == &Value::Bool(false) {
+                self.at(&["properties", name], |writer| writer.differ("false", "it may not be given: left out"))?;
+                continue;
+            }
+            let marked = schema.get("required") == Some(&Value::Bool(true));
+            let needed = marked || listed.binary_search(name).is_ok();
+            let mut written = self.at(&["properties", name], |writer| {
+                if marked {
+                    writer.lose("required", "stands at the property: put into the list of its object");
+                }
+                writer.schema(schema)
+            })?;
+            let filled = all_required && !needed;
+            if filled {
+                self.at(&["properties", name], |writer| writer.check_optional(schema))?;
+                if !self.accepts_null(schema, 0) {
+                    nullable(&mut written);
+                }
+                optional = true;
+            }
+            let shown = self.shown_name(name, value);
+            if needed || all_required {
+                required.push(Value::from(shown.as_deref().unwrap_or(name)));
+            }
+            self.undoes |= filled || shown.is_some();
+            let member = Member { name: (*name).to_owned(), shown, filled, undo: written.undo };
+            properties.insert(member.shown.as_ref().unwrap_or(&member.name).clone(), Value::Object(written.view));
+            if member.matters() {
+                node.undo.members.push(member);
+            }
+        }
+        let undeclared = listed.iter().filter(|name| !is_declared(value, name));
+        let undeclared: Vec<Value> = undeclared.map(|name| self.required_name(name)).collect();
+        if !undeclared.is_empty() {
+            if self.rules.keeps("dependentRequired") {
+                required.extend(undeclared);
+            } else {
+                self.leave_out("required", &Value::Array(undeclared), said)?;
+            }
+        }
+        if optional {
+            self.lose("required", "what is optional is required and may be null; the null is taken out of calls");
+        }
+        if self.rules.strict.is_some() {
+            self.close(map, declared.is_empty() && !is_root)?;
+        }
+        node.view.insert("properties".to_owned(), Value::Object(properties));
+        if !required.is_empty() || self.rules.strict.is_some() || map.contains_key("required") {
+            node.view.insert("required".to_owned(), Value::Array(required));
+        }
+        if self.rules.strict.is_some() {
+            node.view.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        Ok(())
+    }
+
+    /// The properties of an object; a list of named ones is read as such.
+    fn declared<'v>(&mut self, value: &'v Value) -> Vec<(&'v str, &'v Value)> {
+        match value {
+            Value::Object(map) => map.iter().map(|(name, schema)| (name.as_str(), schema)).collect(),
+            Value::Array(list) => {
+                self.lose("properties", "a list: read as properties by `name`");
+                let mut named: Vec<(&str, &Value)> =
+                    list.iter().filter_map(|item| Some((item.get("name")?.as_str()?, item))).collect();
+                named.sort_by_key(|(name, _)| *name);
+                named.dedup_by_key(|(name, _)| *name);
+                named
+            }
+            other => {
+                self.lose("properties", format!("{} names none", brief(other)));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The name by which a property is shown, where it may not be shown by its own.
+    fn shown_name(&mut self, name: &str, properties: &Value) -> Option<String> {
+        if !self.rules.limits_names || self.blind || is_legal_property(name) {
+            return None;
+        }
+        let mut alias = legal_name(name);
+        while is_declared(properties, &alias) {
+            alias.push('_');
+        }
+        self.at(&["properties", name], |writer| {
+            writer.lose("properties", format!("the name is not allowed: shown as `{alias}`, and called by its own name"));
+        });
+        Some(alias)
+    }
+
+    /// An optional property becomes one that may be null, which says the same unless null already means
+    /// something else.
+    fn check_optional(&mut self, schema: &Value) -> Result<(), Unlike> {
+        if self.accepts_null(schema, 0) && schema.get("default") != Some(&Value::Null) {
+            return Err(self.unlike("an optional property that may also be null: strict tools cannot leave it out"));
+        }
+        Ok(())
+    }
+
+    /// Whether null is valid, as far as it can be told at a glance.
+    fn accepts_null(&mut self, schema: &Value, hops: usize) -> bool {
+        let Some(map) = schema.as_object().filter(|_| hops < 16) else { return schema == &Value::Bool(true) };
+        if let Some(target) = map.get("$ref").and_then(Value::as_str).and_then(|text| self.refs.resolve(text)) {
+            return self.accepts_null(target, hops + 1);
+        }
+        let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
+        let branches = ["anyOf", "oneOf"].iter().find_map(|key| map.get(*key)).and_then(Value::as_array);
+        types.allow(&Value::Null)
+            && map.get("enum").and_then(Value::as_array).is_none_or(|values| values.contains(&Value::Null))
+            && map.get("const").is_none_or(Value::is_null)
+            && branches.is_none_or(|list| list.iter().any(|branch| self.accepts_null(branch, hops + 1)))
+            && map.get("allOf").and_then(Value::as_array).is_none_or(|list| {
+                list.iter().all(|branch| self.accepts_null(branch, hops + 1))
+            })
+    }
+
+    /// The name by which a property is required where it is not declared.
+    fn required_name(&self, name: &str) -> Value {
+        let limited = self.rules.limits_names && !self.blind && !is_legal_property(name);
+        Value::from(if limited { legal_name(name) } else { name.to_owned() })
+    }
+
+    /// Whether an object may be closed, as strict tools want it. Silence is read as closed where properties
+    /// are declared: that is what authors of tools mean by it; everything else is taken at its word.
+    pub(super) fn close(&mut self, map: &Map<String, Value>, is_bare: bool) -> Result<(), Unlike> {
+        match map.get("additionalProperties") {
+            Some(Value::Bool(false)) => Ok(()),
+            Some(_) => Err(self.unlike("an object with further properties, which strict tools cannot have")),
+            None if is_bare => Err(self.unlike("an object of any properties, which strict tools cannot have")),
+            None => {
+                self.lose("additionalProperties", "not given: the properties that are declared are taken for all");
+                Ok(())
+            }
+        }
+    }
+
+    /// `required` of a schema that declares no properties.
+    pub(super) fn required(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        // At a property, a boolean is the business of the object around it.
+        if value.is_boolean() {
+            return Ok(());
+        }
+        let legal = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+        if !legal {
+            self.lose("required", format!("{} is not a list of names: mended", brief(value)));
+        }
+        if map.contains_key("properties") {
+            return Ok(());
+        }
+        let required: Vec<Value> = required_names(map).iter().map(|name| self.required_name(name)).collect();
+        if required.is_empty() {
+            return Ok(());
+        }
+        if self.rules.strict.is_none() && self.rules.keeps("dependentRequired") {
+            node.view.insert("required".to_owned(), Value::Array(required));
+            return Ok(());
+        }
+        self.leave_out("required", &Value::Array(required), said)
+    }
+}
+
+/// Lets a written schema be null too.
+pub(super) fn nullable(node: &mut Node) {
+    let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
+    let plain = types != Types::NONE && !types.has(Types::OBJECT.with(Types::ARRAY)) && !node.view.contains_key("const");
+    if let Some(branches) = node.view.get_mut("anyOf").and_then(Value::as_array_mut) {
+        branches.push(json!({"type": "null"}));
+        if !node.undo.union.is_empty() {
+            node.undo.union.push(Undo::default());
+        }
+    } else if plain {
+        node.view.insert("type".to_owned(), types.with(Types::NULL).to_value());
+        if let Some(values) = node.view.get_mut("enum").and_then(Value::as_array_mut) {
+            values.push(Value::Null);
+        }
+    } else {
+        let mut view = std::mem::take(&mut node.view);
+        let description = view.shift_remove("description");
+        node.view.insert("anyOf".to_owned(), json!([view, {"type": "null"}]));
+        if let Some(description) = description {
+            node.view.insert("description".to_owned(), description);
+        }
+        let undo = std::mem::take(&mut node.undo);
+        if !undo.is_empty() {
+            node.undo.union = vec![undo, Undo::default()];
+        }
+    }
+}
+
+pub(super) fn names(required: Option<&Value>) -> impl Iterator<Item = &str> {
+    let (one, many) = match required {
+        Some(Value::String(name)) => (Some(name.as_str()), None),
+        Some(Value::Array(list)) => (None, Some(list.iter().filter_map(Value::as_str))),
+        _ => (None, None),
+    };
+    one.into_iter().chain(many.into_iter().flatten())
+}
+
+/// The names that `map` requires, sorted.
+fn required_names(map: &Map<String, Value>) -> Vec<&str> {
+    let mut all: Vec<&str> = names(map.get("required")).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn is_declared(properties: &Value, name: &str) -> bool {
+    match properties {
+        Value::Object(map) => map.contains_key(name),
+        other => other.as_array().is_some_and(|list| list.iter().any(|item| item.get("name").is_some_and(|own| own == name))),
+    }
+}
+
+/// A legal name for a property, the same for the same name, its end telling apart what looks alike.
+fn legal_name(name: &str) -> String {
+    const OFFSET: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    let hash = name.bytes().fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME));
+    let legal = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '_' };
+    let mut alias: String = name.chars().take(48).map(legal).collect();
+    alias.push_str(&format!("_{hash:08x}"));
+    alias
+}

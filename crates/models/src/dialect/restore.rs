@@ -1,0 +1,235 @@
+//! What a view changed about the arguments, changed back in what the model wrote, and made again in what
+//! it is shown of past calls.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::types::Types;
+
+/// The property that holds the arguments where a schema's root is wrapped.
+pub(super) const WRAPPER: &str = "input";
+/// Nested values that are changed back.
+const MAX_DEPTH: usize = 160;
+
+/// How calls of one tool are changed back.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    pub(super) root: Undo,
+    /// By the `$ref` that the view has for it.
+    pub(super) shared: BTreeMap<String, Undo>,
+}
+
+/// What the view of one schema changed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Undo {
+    pub(super) members: Vec<Member>,
+    pub(super) items: Option<Box<Undo>>,
+    /// One for each part of the view's `anyOf` or `oneOf`; empty where none changed anything.
+    pub(super) union: Vec<Undo>,
+    /// The `$ref` of the view.
+    pub(super) shared: Option<String>,
+}
+
+/// One property.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Member {
+    pub(super) name: String,
+    /// What it is called in the view, where that is something else.
+    pub(super) shown: Option<String>,
+    /// Whether it is null in the view where it is left out of the call.
+    pub(super) filled: bool,
+    pub(super) undo: Undo,
+}
+
+impl Undo {
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.items.is_none() && self.union.is_empty() && self.shared.is_none()
+    }
+}
+
+impl Member {
+    pub(super) fn matters(&self) -> bool {
+        self.filled || self.shown.is_some() || !self.undo.is_empty()
+    }
+}
+
+/// The arguments of a call as the tool takes them, None if they are that already.
+pub(super) fn restore(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arguments: Value) -> Option<Value> {
+    let mut arguments = arguments;
+    let mut changed = false;
+    let mut view = parameters;
+    if wrapped {
+        view = parameters.pointer("/properties/input").unwrap_or(parameters);
+        if let Some(inner) = arguments.as_object_mut().and_then(|map| map.shift_remove(WRAPPER)) {
+            arguments = inner;
+            changed = true;
+        }
+    }
+    if let Some(plan) = plan {
+        let mut walk = Walk { plan, parameters, changed };
+        walk.restore(&plan.root, view, &mut arguments, 0);
+        changed = walk.changed;
+    }
+    changed.then_some(arguments)
+}
+
+/// The inverse of [`restore`].
+pub(super) fn replay(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arguments: &Value) -> Option<Value> {
+    if plan.is_none() && !wrapped {
+        return None;
+    }
+    let view = if wrapped { parameters.pointer("/properties/input").unwrap_or(parameters) } else { parameters };
+    let mut shown = arguments.clone();
+    let mut changed = wrapped;
+    if let Some(plan) = plan {
+        let mut walk = Walk { plan, parameters, changed };
+        walk.replay(&plan.root, view, &mut shown, 0);
+        changed = walk.changed;
+    }
+    if wrapped {
+        let mut outer = Map::new();
+        outer.insert(WRAPPER.to_owned(), shown);
+        shown = Value::Object(outer);
+    }
+    changed.then_some(shown)
+}
+
+struct Walk<'v> {
+    plan: &'v Plan,
+    parameters: &'v Value,
+    changed: bool,
+}
+
+impl<'v> Walk<'v> {
+    fn restore(&mut self, undo: &Undo, view: &'v Value, value: &mut Value, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        if let Some((inner, view)) = self.shared(undo) {
+            self.restore(inner, view, value, depth + 1);
+        }
+        if !undo.union.is_empty() {
+            let fitting = branches(view).position(|branch| fits(self.parameters, branch, value, 0));
+            // A model that kept to none may still have meant the one that changed something.
+            let at = fitting.or_else(|| undo.union.iter().position(|undo| !undo.is_empty()));
+            if let Some((undo, branch)) = at.and_then(|at| Some((undo.union.get(at)?, branches(view).nth(at)?))) {
+                self.restore(undo, branch, value, depth + 1);
+            }
+        }
+        match value {
+            Value::Array(items) => {
+                if let (Some(undo), Some(view)) = (&undo.items, view.get("items")) {
+                    items.iter_mut().for_each(|item| self.restore(undo, view, item, depth + 1));
+                }
+            }
+            Value::Object(map) if !undo.members.is_empty() => {
+                for (shown, mut inner) in std::mem::take(map) {
+                    let Some(member) = undo.members.iter().find(|m| m.shown.as_ref().unwrap_or(&m.name) == &shown) else {
+                        map.insert(shown, inner);
+                        continue;
+                    };
+                    if member.filled && inner.is_null() {
+                        self.changed = true;
+                        continue;
+                    }
+                    if let Some(view) = view.get("properties").and_then(|all| all.get(&shown)) {
+                        self.restore(&member.undo, view, &mut inner, depth + 1);
+                    }
+                    self.changed |= member.shown.is_some();
+                    map.insert(member.name.clone(), inner);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn replay(&mut self, undo: &Undo, view: &'v Value, value: &mut Value, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        match value {
+            Value::Array(items) => {
+                if let (Some(undo), Some(view)) = (&undo.items, view.get("items")) {
+                    items.iter_mut().for_each(|item| self.replay(undo, view, item, depth + 1));
+                }
+            }
+            Value::Object(map) if !undo.members.is_empty() => {
+                for (name, mut inner) in std::mem::take(map) {
+                    let Some(member) = undo.members.iter().find(|member| member.name == name) else {
+                        map.insert(name, inner);
+                        continue;
+                    };
+                    let shown = member.shown.as_ref().unwrap_or(&name);
+                    if let Some(view) = view.get("properties").and_then(|all| all.get(shown)) {
+                        self.replay(&member.undo, view, &mut inner, depth + 1);
+                    }
+                    self.changed |= member.shown.is_some();
+                    map.insert(shown.clone(), inner);
+                }
+                for member in undo.members.iter().filter(|member| member.filled) {
+                    let shown = member.shown.as_ref().unwrap_or(&member.name);
+                    if !map.contains_key(shown) {
+                        map.insert(shown.clone(), Value::Null);
+                        self.changed = true;
+                    }
+                }
+            }
+            _ => {}
+        }
+        for (undo, branch) in undo.union.iter().zip(branches(view)) {
+            let mut candidate = value.clone();
+            let before = self.changed;
+            self.replay(undo, branch, &mut candidate, depth + 1);
+            if fits(self.parameters, branch, &candidate, 0) {
+                *value = candidate;
+                break;
+            }
+            self.changed = before;
+        }
+        if let Some((inner, view)) = self.shared(undo) {
+            self.replay(inner, view, value, depth + 1);
+        }
+    }
+
+    fn shared(&self, undo: &Undo) -> Option<(&'v Undo, &'v Value)> {
+        let reference = undo.shared.as_deref()?;
+        let view = self.parameters.pointer(reference.strip_prefix('#')?)?;
+        let undo = if reference == "#" { &self.plan.root } else { self.plan.shared.get(reference)? };
+        Some((undo, view))
+    }
+}
+
+fn branches(view: &Value) -> impl Iterator<Item = &Value> {
+    view.get("anyOf").or_else(|| view.get("oneOf")).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Whether `value` is of the shape of `view`: enough to tell the parts of a union from each other.
+fn fits(root: &Value, view: &Value, value: &Value, depth: usize) -> bool {
+    if depth > MAX_DEPTH {
+        return true;
+    }
+    let below = |view: &Value, value: &Value| fits(root, view, value, depth + 1);
+    let referred = view.get("$ref").and_then(Value::as_str).and_then(|text| root.pointer(text.strip_prefix('#')?));
+    let properties = view.get("properties").and_then(Value::as_object);
+    let shape = match value {
+        Value::Object(map) => {
+            let required = view.get("required").and_then(Value::as_array);
+            let has = |name: &Value| name.as_str().is_none_or(|name| map.contains_key(name));
+            let closed = view.get("additionalProperties") == Some(&Value::Bool(false));
+            required.is_none_or(|all| all.iter().all(has))
+                && map.iter().all(|(name, inner)| match properties.and_then(|all| all.get(name)) {
+                    Some(view) => below(view, inner),
+                    None => !closed,
+                })
+        }
+        Value::Array(items) => view.get("items").is_none_or(|view| items.iter().all(|item| below(view, item))),
+        _ => true,
+    };
+    shape
+        && view.get("type").is_none_or(|types| Types::read(types).0.allow(value))
+        && view.get("enum").and_then(Value::as_array).is_none_or(|values| values.contains(value))
+        && view.get("const").is_none_or(|constant| constant == value)
+        && referred.is_none_or(|view| below(view, value))
+        && (branches(view).next().is_none() || branches(view).any(|branch| below(branch, value)))
+}

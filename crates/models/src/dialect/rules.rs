@@ -1,0 +1,229 @@
+//! What each API takes, as tables. The pages are named where they are not the API's own reference.
+
+use serde_json::Value;
+
+use super::Dialect;
+
+/// How a view says what a `$ref` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum References {
+    /// By `$ref` into `$defs`, whatever stands beside it.
+    Shared,
+    /// By `$ref` into `$defs`, and nothing beside it.
+    Alone,
+    /// Likewise, but a recursive one is written out a few times.
+    AloneUnrolled,
+    /// Written out.
+    Inline,
+}
+
+/// What a strict view may say, where it differs from one API to the other.
+#[derive(Debug)]
+pub(super) struct Strict {
+    /// Whether every property has to be required.
+    pub(super) all_required: bool,
+    /// Whether a schema may refer back to itself.
+    pub(super) recursion: bool,
+    pub(super) formats: &'static [&'static str],
+}
+
+/// The rules of one API.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) api: &'static str,
+    pub(super) keeps: fn(&str) -> bool,
+    pub(super) references: References,
+    /// Whether names of properties are limited, see [`is_legal_property`].
+    pub(super) limits_names: bool,
+    /// Characters of a tool's description.
+    pub(super) max_description: usize,
+    pub(super) strict: Option<&'static Strict>,
+}
+
+/// Azure's page on function calling and OpenAI's own error name 1,024 characters; OpenAI has dropped the
+/// limit since, compatible servers have not.
+const OPENAI_DESCRIPTION: usize = 1024;
+
+pub(super) fn rules(dialect: Dialect, strict: bool) -> &'static Rules {
+    match (dialect, strict) {
+        (Dialect::OpenAi, false) => &OPENAI,
+        (Dialect::OpenAi, true) => &OPENAI_STRICT,
+        (Dialect::Anthropic, false) => &ANTHROPIC,
+        (Dialect::Anthropic, true) => &ANTHROPIC_STRICT,
+        (Dialect::GeminiJsonSchema, _) => &GEMINI_JSON_SCHEMA,
+        (Dialect::GeminiDeclaration, _) => &GEMINI_DECLARATION,
+        (Dialect::Ollama, _) => &OLLAMA,
+    }
+}
+
+static OPENAI: Rules = Rules {
+    api: "OpenAI",
+    keeps: |keyword| !is_house_keeping(keyword),
+    references: References::Shared,
+    limits_names: false,
+    max_description: OPENAI_DESCRIPTION,
+    strict: None,
+};
+
+/// "Structured model outputs", sections "Supported schemas" and "Some type-specific keywords".
+static OPENAI_STRICT: Rules = Rules {
+    api: "OpenAI",
+    keeps: |keyword| {
+        matches!(
+            keyword,
+            "title" | "pattern" | "format" | "multipleOf" | "minimum" | "maximum" | "exclusiveMinimum"
+                | "exclusiveMaximum" | "minItems" | "maxItems" | "const"
+        )
+    },
+    references: References::Alone,
+    limits_names: false,
+    max_description: OPENAI_DESCRIPTION,
+    strict: Some(&Strict {
+        all_required: true,
+        recursion: true,
+        formats: &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"],
+    }),
+};
+
+/// Tools take JSON Schema 2020-12; properties match `^[a-zA-Z0-9_.-]{1,64}$`.
+static ANTHROPIC: Rules = Rules {
+    api: "Anthropic",
+    keeps: |keyword| !is_house_keeping(keyword),
+    references: References::Shared,
+    limits_names: true,
+    max_description: usize::MAX,
+    strict: None,
+};
+
+/// "Structured outputs", section "JSON Schema limitations".
+static ANTHROPIC_STRICT: Rules = Rules {
+    api: "Anthropic",
+    keeps: |keyword| matches!(keyword, "title" | "default" | "format" | "pattern" | "minItems" | "const"),
+    references: References::Alone,
+    limits_names: true,
+    max_description: usize::MAX,
+    strict: Some(&Strict {
+        all_required: false,
+        recursion: false,
+        formats: &["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"],
+    }),
+};
+
+/// The keywords that the reference of `GenerationConfig.responseJsonSchema` names.
+static GEMINI_JSON_SCHEMA: Rules = Rules {
+    api: "Gemini",
+    keeps: |keyword| {
+        matches!(
+            keyword,
+            "title" | "format" | "prefixItems" | "minItems" | "maxItems" | "minimum" | "maximum" | "oneOf"
+                | "additionalProperties"
+        )
+    },
+    references: References::AloneUnrolled,
+    limits_names: false,
+    max_description: usize::MAX,
+    strict: None,
+};
+
+/// The reference of `Schema`.
+static GEMINI_DECLARATION: Rules = Rules {
+    api: "Gemini",
+    keeps: |keyword| {
+        matches!(
+            keyword,
+            "title" | "format" | "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minimum" | "maximum"
+                | "minLength" | "maxLength" | "pattern" | "example" | "default"
+        )
+    },
+    references: References::Inline,
+    limits_names: false,
+    max_description: usize::MAX,
+    strict: None,
+};
+
+/// `ToolFunctionParameters` and `ToolProperty` in Ollama's `api/types.go`: further keywords are thrown away
+/// unread, so that the model would never see them.
+static OLLAMA: Rules = Rules {
+    api: "Ollama",
+    keeps: |_| false,
+    references: References::Inline,
+    limits_names: false,
+    max_description: usize::MAX,
+    strict: None,
+};
+
+/// Keywords about a schema document, which a view is not.
+fn is_house_keeping(keyword: &str) -> bool {
+    matches!(keyword, "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor" | "$vocabulary" | "$recursiveAnchor")
+}
+
+impl Rules {
+    pub(super) fn keeps(&self, keyword: &str) -> bool {
+        (self.keeps)(keyword)
+    }
+
+    /// Whether a strict view may hold a keyword that the API takes, with this value.
+    pub(super) fn keeps_value(&self, keyword: &str, value: &Value) -> bool {
+        let Some(strict) = self.strict else { return true };
+        match keyword {
+            "format" => value.as_str().is_some_and(|format| strict.formats.contains(&format)),
+            "minItems" if !strict.all_required => value.as_u64().is_some_and(|least| least <= 1),
+            "pattern" if !strict.all_required => value.as_str().is_some_and(is_plain_pattern),
+            _ => true,
+        }
+    }
+}
+
+/// Whether a property may be called this where names are limited.
+pub(super) fn is_legal_property(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+/// Whether a pattern is without what Anthropic's grammars lack: look-around, back-references, word
+/// boundaries, large counted repetitions.
+fn is_plain_pattern(pattern: &str) -> bool {
+    const MAX_REPEATS: u32 = 100;
+    let bytes = pattern.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let next = bytes.get(at + 1).copied();
+        match bytes[at] {
+            b'\\' if next.is_some_and(|b| b.is_ascii_digit() || matches!(b, b'b' | b'B' | b'k' | b'p' | b'P')) => {
+                return false;
+            }
+            b'\\' => at += 1,
+            b'(' if next == Some(b'?') && bytes.get(at + 2) != Some(&b':') => return false,
+            b'{' => {
+                let counts = pattern[at + 1..].split('}').next().unwrap_or_default();
+                if counts.split(',').any(|count| !count.is_empty() && count.parse().is_ok_and(|n: u32| n > MAX_REPEATS)) {
+                    return false;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_for_a_grammar_are_plain() {
+        for (pattern, plain) in [
+            ("^[a-z]{2,8}(-\\d+)*$", true),
+            ("^(?:a|b)$", true),
+            ("^(?=a)", false),
+            ("(?<name>a)", false),
+            ("\\bword\\b", false),
+            ("(a)\\1", false),
+            ("a{1,5000}", false),
+            ("\\\\b", true),
+        ] {
+            assert_eq!(is_plain_pattern(pattern), plain, "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! One pass over a schema, which makes its view by an API's rules and mends what is malformed on the way.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::Loss;
+use super::keywords::say;
+use super::merge::merge;
+use super::refs::Refs;
+use super::restore::{Plan, Undo};
+use super::rules::{References, Rules};
+use super::types::Types;
+use super::words::{self, Form};
+
+/// Nested schemas that are shown; what is deeper is shown as anything.
+const MAX_DEPTH: usize = 40;
+/// Schemas of one tool that are shown; what comes after is shown as anything.
+const MAX_NODES: usize = 10_000;
+/// Likewise where references are written out, which can multiply.
+const MAX_NODES_INLINED: usize = 2_000;
+/// Schemas of one tool that are merged, which copies them.
+const MAX_MERGED: usize = 200;
+/// References to references that are followed.
+const MAX_HOPS: usize = 16;
+/// How often a recursive schema is written out inside itself.
+const MAX_UNROLLED: usize = 2;
+/// References that are written out inside one another.
+const MAX_INLINED: usize = 24;
+
+/// Where the strict form of a schema would not say what the schema says.
+#[derive(Debug)]
+pub(super) struct Unlike {
+    pub(super) path: String,
+    pub(super) why: String,
+}
+
+/// The view of one schema.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) view: Map<String, Value>,
+    pub(super) undo: Undo,
+}
+
+/// `Err` from strict rules only.
+pub(super) type Written = Result<Node, Unlike>;
+
+pub(super) struct Writer<'a, 'l> {
+    pub(super) rules: &'static Rules,
+    pub(super) refs: Refs<'a>,
+    tool: &'a str,
+    losses: &'l mut Vec<Loss>,
+    /// JSON Pointer to the schema being written.
+    pub(super) path: String,
+    depth: usize,
+    nodes: usize,
+    merged: usize,
+    /// The references that are being written out.
+    inlined: Vec<*const Value>,
+    /// Whether what is written is out of reach of [`Undo`], and so may rename nothing.
+    pub(super) blind: bool,
+    /// Whether a call has to be changed back.
+    pub(super) undoes: bool,
+}
+
+impl<'a, 'l> Writer<'a, 'l> {
+    pub(super) fn new(rules: &'static Rules, tool: &'a str, root: &'a Value, losses: &'l mut Vec<Loss>) -> Self {
+        let (refs, path, inlined) = (Refs::new(root), String::new(), Vec::new());
+        Self { rules, refs, tool, losses, path, depth: 0, nodes: 0, merged: 0, inlined, blind: false, undoes: false }
+    }
+
+    pub(super) fn lose(&mut self, keyword: &str, note: impl Into<String>) {
+        let (tool, path) = (self.tool.to_owned(), self.path.clone());
+        self.losses.push(Loss { tool, path, keyword: keyword.to_owned(), note: note.into() });
+    }
+
+    /// In a strict view the end, otherwise a loss.
+    pub(super) fn differ(&mut self, keyword: &str, why: &str) -> Result<(), Unlike> {
+        if self.rules.strict.is_some() {
+            return Err(self.unlike(format!("`{keyword}`: {why}")));
+        }
+        self.lose(keyword, why);
+        Ok(())
+    }
+
+    pub(super) fn unlike(&self, why: impl Into<String>) -> Unlike {
+        Unlike { path: self.path.clone(), why: why.into() }
+    }
+
+    /// Writes with `segment` on the path.
+    pub(super) fn at<T>(&mut self, segment: &[&str], write: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        for part in segment {
+            self.path.push('/');
+            if part.contains(['~', '/']) {
+                self.path.push_str(&part.replace('~', "~0").replace('/', "~1"));
+            } else {
+                self.path.push_str(part);
+            }
+        }
+        let written = write(self);
+        self.path.truncate(length);
+        written
+    }
+
+    /// Writes a schema out of reach of [`Undo`].
+    fn blindly(&mut self, segment: &[&str], schema: &Value) -> Result<Value, Unlike> {
+        let was = std::mem::replace(&mut self.blind, true);
+        let written = self.at(segment, |writer| writer.schema(schema));
+        self.blind = was;
+        written.map(|node| Value::Object(node.view))
+    }
+
+    pub(super) fn schema(&mut self, schema: &Value) -> Written {
+        match schema {
+            Value::Object(map) => self.map(map, false),
+            Value::Bool(true) => self.anything("true", "a value of any kind is allowed"),
+            Value::Bool(false) => {
+                self.differ("false", "no value is allowed here, which no API takes")?;
+                Ok(Node::default())
+            }
+            other => {
+                let note = format!("{} is no schema: shown as anything", brief(other));
+                self.anything("schema", &note)
+            }
+        }
+    }
+
+    fn anything(&mut self, keyword: &str, why: &str) -> Written {
+        if self.rules.strict.is_some() {
+            return Err(self.unlike(why));
+        }
+        if keyword != "true" {
+            self.lose(keyword, why);
+        }
+        Ok(Node::default())
+    }
+
+    pub(super) fn map(&mut self, map: &Map<String, Value>, is_root: bool) -> Written {
+        self.nodes += 1;
+        let most = if self.inlined.is_empty() { MAX_NODES } else { MAX_NODES_INLINED };
+        if self.depth >= MAX_DEPTH || self.nodes > most {
+            return self.anything("schema", "too deep or too much to be shown: shown as anything");
+        }
+        self.depth += 1;
+        let written = self.resolved(map, is_root);
+        self.depth -= 1;
+        written
+    }
+
+    fn resolved(&mut self, map: &Map<String, Value>, is_root: bool) -> Written {
+        let mut reference = None;
+        let mut all_of = None;
+        for (key, value) in map {
+            match (key.as_str(), value) {
+                ("$ref", Value::String(text)) => reference = Some(("$ref", text)),
+                (dynamic @ ("$dynamicRef" | "$recursiveRef"), Value::String(text)) if reference.is_none() => {
+                    reference = Some((if dynamic == "$dynamicRef" { "$dynamicRef" } else { "$recursiveRef" }, text));
+                }
+                ("allOf", Value::Array(list)) if !list.is_empty() => all_of = Some(list.as_slice()),
+                _ => {}
+            }
+        }
+        if let Some((keyword, text)) = reference {
+            return self.reference(map, keyword, text, is_root);
+        }
+        match all_of {
+            Some(_) if self.rules.keeps("allOf") => self.keywords(map, is_root, None),
+            // The way to put a description beside a reference where a draft ignores what stands there.
+            Some([Value::Object(only)]) if only.len() == 1 && only.get("$ref").is_some_and(Value::is_string) => {
+                let text = only.get("$ref").and_then(Value::as_str).unwrap_or_default();
+                self.reference(map, "allOf", text, is_root)
+            }
+            Some(list) => self.all_of(map, list, is_root),
+            None => self.keywords(map, is_root, None),
+        }
+    }
+
+    /// What `text` refers to; None if it refers to nothing.
+    fn target(&mut self, text: &str) -> Option<&'a Value> {
+        let mut target = self.refs.resolve(text)?;
+        for _ in 0..MAX_HOPS {
+            match target.as_object().filter(|map| map.len() == 1).and_then(|map| map.get("$ref")) {
+                Some(Value::String(next)) => target = self.refs.resolve(next)?,
+                _ => return Some(target),
+            }
+        }
+        None
+    }
+
+    fn reference(&mut self, map: &Map<String, Value>, keyword: &str, text: &str, is_root: bool) -> Written {
+        if keyword.len() > "$ref".len() && keyword != "allOf" {
+            self.lose(keyword, "shown as a `$ref` to what it names in this schema");
+        }
+        let Some(target) = self.target(text) else {
+            self.differ(keyword, &format!("`{text}` is not in this schema, and nothing is fetched: shown as anything"))?;
+            return self.keywords(&without(map, &[keyword]), is_root, None);
+        };
+        let Value::Object(target_map) = target else { return self.schema(target) };
+        let beside = || map.iter().filter(|(key, _)| *key != keyword && !is_aside(key));
+        let alone = beside().next().is_none();
+        if self.rules.strict.is_some_and(|strict| !strict.recursion) && self.refs.is_recursive(target) {
+            return Err(self.unlike("a recursive schema"));
+        }
+        // A root has to be an object itself.
+        let shared = !is_root
+            && match self.rules.references {
+                References::Shared => true,
+                References::Alone => alone,
+                References::AloneUnrolled => alone && !self.refs.is_recursive(target),
+                References::Inline => false,
+            };
+        if shared {
+            let at = self.refs.share(target, text);
+            return self.keywords(map, is_root, Some((keyword, at)));
+        }
+        let inside = self.inlined.iter().filter(|known| std::ptr::eq(**known, target)).count();
+        let merges = beside().any(|(key, value)| !words::is_annotation(key, value));
+        if inside >= MAX_UNROLLED || self.inlined.len() >= MAX_INLINED || merges && self.merged >= MAX_MERGED {
+            self.differ(keyword, &format!("`{text}` is written out {inside} levels deep, then shown as anything"))?;
+            let mut rest = without(map, &[keyword]);
+            if let Some(types) = target_map.get("type") {
+                rest.entry("type").or_insert_with(|| types.clone());
+            }
+            return self.keywords(&rest, is_root, None);
+        }
+        self.inlined.push(target);
+        let outer = text.strip_prefix('#').map(|pointer| std::mem::replace(&mut self.path, pointer.to_owned()));
+        let written = if merges {
+            self.merged += 1;
+            let (both, exact) = merge(without(map, &[keyword]), target_map);
+            let said = if exact { Ok(()) } else { self.differ(keyword, "contradicts what stands beside it") };
+            said.and_then(|()| self.map(&both, is_root))
+        } else {
+            self.map(target_map, is_root)
+        };
+        if let Some(outer) = outer {
+            self.path = outer;
+        }
+        self.inlined.pop();
+        let mut node = written?;
+        if !merges && !alone {
+            let own = node.view.shift_remove("description");
+            let mut said: Vec<String> = Vec::new();
+            for (key, value) in beside() {
+                match key.as_str() {
+                    "description" => self.description(value, &mut node),
+                    _ => self.plain(key, value, &mut node, &mut said)?,
+                }
+            }
+            said.extend(own.as_ref().and_then(Value::as_str).map(str::to_owned));
+            say(&mut node.view, &said);
+        }
+        Ok(node)
+    }
+
+    /// Writes `allOf` as the one schema that its parts come to.
+    fn all_of(&mut self, map: &Map<String, Value>, list: &[Value], is_root: bool) -> Written {
+        let mut merged = without(map, &["allOf"]);
+        let before = self.inlined.len();
+        for part in list {
+            let mut part = part;
+            for _ in 0..MAX_INLINED {
+                let Some(target) = part.get("$ref").and_then(Value::as_str).and_then(|text| self.refs.resolve(text))
+                else {
+                    break;
+                };
+                self.inlined.push(target);
+                if part.as_object().is_some_and(|map| map.len() > 1) {
+                    merged = self.merged(merged, part)?;
+                    merged.shift_remove("$ref");
+                }
+                part = target;
+            }
+            merged = self.merged(merged, part)?;
+        }
+        let written = self.map(&merged, is_root);
+        self.inlined.truncate(before);
+        written
+    }
+
+    fn merged(&mut self, map: Map<String, Value>, part: &Value) -> Result<Map<String, Value>, Unlike> {
+        match part {
+            Value::Object(part) if self.merged < MAX_MERGED => {
+                self.merged += 1;
+                let (both, exact) = merge(map, part);
+                if !exact {
+                    self.differ("allOf", "its parts cannot be said as one: the first of two stands")?;
+                }
+                Ok(both)
+            }
+            Value::Bool(true) => Ok(map),
+            other => {
+                self.differ("allOf", &format!("a part is left out: {}", brief(other)))?;
+                Ok(map)
+            }
+        }
+    }
+
+    /// What an API does not take: into words, or away.
+    pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, said: &mut Vec<String>) -> Result<(), Unlike> {
+        if self.rules.strict.is_some() && !words::is_annotation(keyword, value) {
+            return Err(self.unlike(format!("strict tools have no `{keyword}`{}", self.with(keyword, value))));
+        }
+        match words::sentence(keyword, value) {
+            Some(sentence) => {
+                said.push(sentence);
+                self.lose(keyword, format!("{} has none: said in the description", self.rules.api));
+            }
+            None => self.lose(keyword, format!("{} has none: left out", self.rules.api)),
+        }
+        Ok(())
+    }
+
+    fn with(&self, keyword: &str, value: &Value) -> String {
+        if self.rules.keeps(keyword) { format!(" of {}", brief(value)) } else { String::new() }
+    }
+
+    /// A keyword that needs no knowledge of the others.
+    pub(super) fn plain(
+        &mut self,
+        keyword: &str,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        let form = words::form(keyword);
+        if form == Form::Unknown {
+            self.lose(keyword, "no keyword of JSON Schema: left out");
+            return Ok(());
+        }
+        let keeps = self.rules.keeps(keyword);
+        let shown = match (form, value) {
+            (Form::Schema, Value::Object(_)) if keeps => Some(self.blindly(&[keyword], value)?),
+            (Form::Schema, Value::Object(_) | Value::Bool(_)) => Some(value.clone()),
+            (Form::Schemas, Value::Object(map)) if keeps => {
+                let mut schemas = Map::with_capacity(map.len());
+                for (name, schema) in map {
+                    schemas.insert(name.clone(), self.blindly(&[keyword, name], schema)?);
+                }
+                Some(Value::Object(schemas))
+            }
+            (Form::Names, Value::Object(map)) => {
+                let names = |value: &&Value| value.as_array().is_some_and(|all| all.iter().all(Value::is_string));
+                map.values().all(|value| names(&value)).then(|| value.clone())
+            }
+            (Form::Schemas, Value::Object(_)) => Some(value.clone()),
+            (Form::Schema | Form::Schemas | Form::Names, _) => None,
+            _ => words::legal(keyword, form, value),
+        };
+        let Some(shown) = shown else {
+            self.lose(keyword, format!("{} is not what it takes: left out", brief(value)));
+            return Ok(());
+        };
+        if keeps && self.rules.keeps_value(keyword, &shown) {
+            node.view.insert(keyword.to_owned(), shown);
+            return Ok(());
+        }
+        self.leave_out(keyword, &shown, said)
+    }
+
+    /// The schemas that `$ref`s of the view point at, and how calls are changed back.
+    pub(super) fn finish(mut self, root: Undo) -> Result<(Map<String, Value>, Option<Box<Plan>>), Unlike> {
+        let mut definitions = Map::new();
+        let mut shared = BTreeMap::new();
+        let mut at = 0;
+        while let Some((target, name, path)) = self.refs.shared(at) {
+            self.path = path;
+            let node = self.schema(target)?;
+            definitions.insert(name.clone(), Value::Object(node.view));
+            shared.insert(format!("#/$defs/{name}"), node.undo);
+            at += 1;
+        }
+        let plan = self.undoes.then(|| Box::new(Plan { root, shared }));
+        Ok((definitions, plan))
+    }
+}
+
+/// Whether a keyword beside a `$ref` says nothing about the value.
+fn is_aside(keyword: &str) -> bool {
+    matches!(keyword, "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor")
+}
+
+fn without(map: &Map<String, Value>, keys: &[&str]) -> Map<String, Value> {
+    let kept = map.iter().filter(|(key, _)| !keys.contains(&key.as_str()) && !is_aside(key));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// A value for a message.
+pub(super) fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+/// A set of types for a message.
+pub(super) fn listed(types: Types) -> String {
+    types.names().collect::<Vec<_>>().join(" or ")
+}
