@@ -19,6 +19,7 @@ mod lines;
 mod ollama;
 mod openai_chat;
 mod sse;
+pub mod text;
 
 pub use api::{Api, EncodedRequest};
 pub use decoder::{Decoder, decode_whole};

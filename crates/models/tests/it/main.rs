@@ -7,3 +7,4 @@ mod client;
 mod discovery;
 mod golden;
 mod streams;
+mod text;
