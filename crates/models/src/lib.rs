@@ -24,6 +24,8 @@ mod responses;
 mod shown;
 mod turn;
 mod wire;
+mod sse;
+pub mod text;
 
 pub use api::{Api, EncodedRequest};
 pub use decoder::{Decoder, decode_whole};
