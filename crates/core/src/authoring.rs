@@ -3,8 +3,8 @@
 //! The traits hold for every type that qualifies; nobody implements them by hand. They are named in bounds
 //! so that the compiler's message can say what to do.
 
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -18,10 +18,37 @@ use crate::outcome::ToolOutput;
     label = "needs `serde::Deserialize` and `schemars::JsonSchema`, and must own its data",
     note = "derive both on it: `#[derive(serde::Deserialize, schemars::JsonSchema)]`"
 )]
-pub trait ToolArguments: DeserializeOwned + JsonSchema + Send {}
+pub trait ToolArguments: Sized {
+    /// JSON Schema of the arguments: for a struct, an object. The Rust type's own name and documentation are
+    /// left out: the definition has a title and a description already.
+    #[must_use]
+    fn schema() -> Value;
+
+    /// Validated arguments as their type.
+    ///
+    /// # Errors
+    /// `invalid_parameters` where the type is narrower than its schema: a number out of range, say.
+    fn read(arguments: Value) -> Result<Self, ToolError>;
+}
 
 #[diagnostic::do_not_recommend]
-impl<T: DeserializeOwned + JsonSchema + Send> ToolArguments for T {}
+impl<T: DeserializeOwned + JsonSchema + Send> ToolArguments for T {
+    fn schema() -> Value {
+        let mut schema = root::<T>(SchemaSettings::draft2020_12().for_deserialize());
+        if let Some(object) = schema.as_object_mut()
+            && object.get("type") == Some(&json!("object"))
+        {
+            object.shift_remove("description");
+            object.entry("properties").or_insert_with(|| json!({}));
+        }
+        schema
+    }
+
+    fn read(arguments: Value) -> Result<Self, ToolError> {
+        serde_json::from_value(arguments)
+            .map_err(|error| ToolError::new(ErrorKind::InvalidParameters, format!("the arguments do not fit: {error}")))
+    }
+}
 
 /// What a tool returns when it succeeds.
 ///
@@ -58,9 +85,7 @@ impl ToolReturn for ToolOutput {
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + JsonSchema> ToolReturn for T {
     fn output_schema() -> Option<Value> {
-        let schema = root(SchemaSettings::draft2020_12().for_serialize(), |settings| {
-            settings.into_generator().into_root_schema_for::<T>()
-        });
+        let schema = root::<T>(SchemaSettings::draft2020_12().for_serialize());
         (schema.get("type") == Some(&json!("object"))).then_some(schema)
     }
 
@@ -89,35 +114,10 @@ pub trait ToolFailure: Into<ToolError> {}
 #[diagnostic::do_not_recommend]
 impl<E: Into<ToolError>> ToolFailure for E {}
 
-/// The schema of all arguments as one struct: an object. The Rust type's own name and documentation are
-/// left out: the definition has a title and a description already.
-#[must_use]
-pub fn parameters<T: ToolArguments>() -> Value {
-    let mut schema = root(SchemaSettings::draft2020_12().for_deserialize(), |settings| {
-        settings.into_generator().into_root_schema_for::<T>()
-    });
-    if let Some(object) = schema.as_object_mut()
-        && object.get("type") == Some(&json!("object"))
-    {
-        object.shift_remove("description");
-        object.entry("properties").or_insert_with(|| json!({}));
-    }
-    schema
-}
-
-/// Validated arguments as their type.
-///
-/// # Errors
-/// `invalid_parameters` where the type is narrower than its schema: a number out of range, say.
-pub fn arguments<T: ToolArguments>(arguments: Value) -> Result<T, ToolError> {
-    serde_json::from_value(arguments)
-        .map_err(|error| ToolError::new(ErrorKind::InvalidParameters, format!("the arguments do not fit: {error}")))
-}
-
 /// A root schema without `$schema` (2020-12 is what is assumed) and without the Rust type's name.
-fn root(mut settings: SchemaSettings, generate: impl FnOnce(SchemaSettings) -> Schema) -> Value {
+fn root<T: JsonSchema>(mut settings: SchemaSettings) -> Value {
     settings.meta_schema = None;
-    let mut schema = generate(settings).to_value();
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(object) = schema.as_object_mut() {
         object.shift_remove("title");
     }
@@ -135,7 +135,7 @@ pub mod macro_support {
     pub use serde;
     pub use serde_json::{self, Value, json};
 
-    pub use super::{ToolArguments, ToolFailure, ToolReturn, arguments, parameters};
+    pub use super::{ToolArguments, ToolFailure, ToolReturn};
     pub use crate::catalogue::CallScope;
     pub use crate::context::ToolContext;
     pub use crate::definition::{Concurrency, Effects, Mode, ModelPreference, OnOutputMismatch, ToolDefinition};
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn parameters_are_an_object_without_the_type_s_own_name() {
-        let schema = parameters::<Place>();
+        let schema = Place::schema();
         assert_eq!(
             schema,
             json!({
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn arguments_that_their_type_cannot_hold_are_the_caller_s_fault() {
-        let error = arguments::<Place>(json!({"city": "x", "radius": 300})).err().expect("refused");
+        let error = Place::read(json!({"city": "x", "radius": 300})).err().expect("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidParameters);
         assert!(error.message().contains("300"), "{error}");
     }

@@ -144,7 +144,7 @@ fn implementation(function: &Function, settings: &Settings) -> TokenStream {
                     __arguments: #support::Value,
                     __context: &#support::ToolContext,
                 ) -> ::std::result::Result<#support::ToolOutput, #support::ToolError> {
-                    let __arguments = #support::arguments::<#arguments_type>(__arguments)?;
+                    let __arguments = <#arguments_type as #support::ToolArguments>::read(__arguments)?;
                     #call
                 }
 
@@ -157,7 +157,7 @@ fn implementation(function: &Function, settings: &Settings) -> TokenStream {
 /// The struct that takes the arguments, where it is ours to write, and its type.
 fn arguments(function: &Function, support: &syn::Path) -> (TokenStream, Type) {
     match &function.arguments {
-        Arguments::Struct(ty) => (is_argument(ty, support), (**ty).clone()),
+        Arguments::Struct(ty) => (TokenStream::new(), (**ty).clone()),
         Arguments::Each(arguments) => {
             let (serde, schemars) = (quote!(#support::serde).to_string(), quote!(#support::schemars).to_string());
             let checks = arguments.iter().map(|argument| is_argument(&argument.ty, support));
@@ -192,7 +192,7 @@ fn definition(function: &Function, settings: &Settings, arguments_type: &Type) -
     });
     let fields = settings.fields.iter().map(|(field, value)| quote!(definition.#field = #value;));
     quote! {
-        let parameters = #support::parameters::<#arguments_type>();
+        let parameters = <#arguments_type as #support::ToolArguments>::schema();
         let mut definition =
             #support::ToolDefinition::new(#support::id(#id), #description, ::std::option::Option::Some(parameters));
         #output_schema
@@ -211,15 +211,17 @@ fn call(function: &Function, settings: &Settings) -> TokenStream {
         Slot::All => quote!(__arguments),
     });
     let result = quote!(#name(#(#given),*).await);
-    let success = if function.fallible {
-        quote! {
-            match #result {
-                ::std::result::Result::Ok(success) => success,
-                ::std::result::Result::Err(error) => return ::std::result::Result::Err(#support::failure(error)),
+    let success = match &function.failure {
+        Some(failure) => {
+            let convert = quote_spanned!(failure.span()=> #support::failure(error));
+            quote! {
+                match #result {
+                    ::std::result::Result::Ok(success) => success,
+                    ::std::result::Result::Err(error) => return ::std::result::Result::Err(#convert),
+                }
             }
         }
-    } else {
-        result
+        None => result,
     };
     let ty: Type = function.success.clone().unwrap_or_else(|| parse_quote!(()));
     quote_spanned!(ty.span()=> <#ty as #support::ToolReturn>::into_output(#success))

@@ -1,9 +1,8 @@
 //! The function under the attribute: what its signature says about the tool.
 
-use proc_macro2::Span;
+use quote::ToTokens;
 use syn::ext::IdentExt as _;
 use syn::punctuated::Punctuated;
-use syn::spanned::Spanned as _;
 use syn::{
     Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemFn, Lit, Meta, Pat, PatType, PathArguments, ReturnType,
     Safety, Token, Type,
@@ -23,8 +22,8 @@ pub(crate) struct Function {
     pub(crate) arguments: Arguments,
     /// The type of a success; `None` for nothing.
     pub(crate) success: Option<Type>,
-    /// Whether it may fail.
-    pub(crate) fallible: bool,
+    /// Where the type of a failure stands, if there is one.
+    pub(crate) failure: Option<Type>,
 }
 
 /// What one parameter is given.
@@ -72,7 +71,7 @@ impl Function {
             match context(&parameter.ty) {
                 Some(slot) => {
                     if slots.iter().any(|slot| matches!(slot, Slot::Context | Slot::OwnContext)) {
-                        errors.push(Error::new(parameter.ty.span(), "one `ToolContext` is enough"));
+                        errors.push(Error::new_spanned(&parameter.ty, "one `ToolContext` is enough"));
                     }
                     slots.push(slot);
                 }
@@ -92,36 +91,38 @@ impl Function {
             let all = slots.iter_mut().filter(|slot| matches!(slot, Slot::All));
             all.zip(each).for_each(|(slot, argument)| *slot = Slot::Argument(argument.ident.clone()));
         }
-        let (success, fallible) = returned(&item.sig.output, errors);
+        let (success, failure) = returned(&item.sig.output, errors);
         let description = description(&doc_lines(&item.attrs));
-        Self { item, description, slots, arguments, success, fallible }
+        Self { item, description, slots, arguments, success, failure }
     }
 }
 
 /// What no tool can be made of.
 fn refuse(item: &ItemFn, errors: &mut Vec<Error>) {
     let signature = &item.sig;
-    let mut refuse = |span: Span, message: &str| errors.push(Error::new(span, message));
+    let mut refuse = |what: &dyn ToTokens, message: &str| errors.push(Error::new_spanned(what, message));
     if signature.asyncness.is_none() {
-        refuse(signature.fn_token.span, "a tool is an `async fn`: write `async` in front of `fn`");
+        refuse(&signature.fn_token, "a tool is an `async fn`: write `async` in front of `fn`");
     }
     if let Some(receiver) = signature.receiver() {
         let message =
             "a tool is a free function, without `self`; a tool with state implements `toolwright::core::Tool`";
-        refuse(receiver.span(), message);
+        refuse(receiver, message);
     }
-    if !signature.generics.params.is_empty() || signature.generics.where_clause.is_some() {
-        let span = signature.generics.params.first().map_or(signature.ident.span(), |parameter| parameter.span());
-        refuse(span, "a tool has one schema, so its function cannot be generic");
+    let generic = "a tool has one schema, so its function cannot be generic";
+    if !signature.generics.params.is_empty() {
+        refuse(&signature.generics, generic);
+    } else if let Some(clause) = &signature.generics.where_clause {
+        refuse(clause, generic);
     }
     if let Safety::Unsafe(word) = &signature.safety {
-        refuse(word.span, "a tool cannot be `unsafe`: a model calls it");
+        refuse(word, "a tool cannot be `unsafe`: a model calls it");
     }
     if let Some(abi) = &signature.abi {
-        refuse(abi.span(), "a tool is a Rust function");
+        refuse(abi, "a tool is a Rust function");
     }
     if let Some(word) = &signature.constness {
-        refuse(word.span, "a tool cannot be `const`");
+        refuse(word, "a tool cannot be `const`");
     }
 }
 
@@ -161,8 +162,8 @@ fn argument(parameter: &PatType, attributes: Vec<Attribute>, errors: &mut Vec<Er
     let ident = match &*parameter.pat {
         Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => pattern.ident.clone(),
         pattern => {
-            errors.push(Error::new(
-                pattern.span(),
+            errors.push(Error::new_spanned(
+                pattern,
                 "an argument needs a name: a pattern only stands for the struct of all",
             ));
             return None;
@@ -174,11 +175,11 @@ fn argument(parameter: &PatType, attributes: Vec<Attribute>, errors: &mut Vec<Er
             Some(segment) if segment.ident == "str" => "an argument owns its data: take a `String`",
             _ => "an argument owns its data: take it by value",
         };
-        errors.push(Error::new(reference.span(), message));
+        errors.push(Error::new_spanned(reference, message));
         return None;
     }
     if let Type::ImplTrait(ty) = &*parameter.ty {
-        errors.push(Error::new(ty.span(), "a tool has one schema, so its function cannot be generic"));
+        errors.push(Error::new_spanned(ty, "a tool has one schema, so its function cannot be generic"));
         return None;
     }
     let optional = last_segment(&parameter.ty).is_some_and(|segment| segment.ident == "Option");
@@ -238,26 +239,25 @@ fn doc_lines(attributes: &[Attribute]) -> Vec<String> {
     lines
 }
 
-/// The type of a success, and whether there are failures.
-fn returned(output: &ReturnType, errors: &mut Vec<Error>) -> (Option<Type>, bool) {
-    let ReturnType::Type(_, ty) = output else { return (None, false) };
+/// The type of a success, and that of a failure (the whole type where an alias hides it).
+fn returned(output: &ReturnType, errors: &mut Vec<Error>) -> (Option<Type>, Option<Type>) {
+    let ReturnType::Type(_, ty) = output else { return (None, None) };
     if let Type::ImplTrait(ty) = &**ty {
-        errors.push(Error::new(ty.span(), "a tool returns a named type: its schema is asked for"));
-        return (None, false);
+        errors.push(Error::new_spanned(ty, "a tool returns a named type: its schema is asked for"));
+        return (None, None);
     }
     let Some(segment) = last_segment(ty).filter(|segment| segment.ident == "Result") else {
-        return (Some((**ty).clone()), false);
+        return (Some((**ty).clone()), None);
     };
-    let first = match &segment.arguments {
-        PathArguments::AngleBracketed(list) => list.args.iter().find_map(|argument| match argument {
-            GenericArgument::Type(ty) => Some(ty.clone()),
-            _ => None,
-        }),
-        _ => None,
-    };
-    if first.is_none() {
-        let message = "the type of a success must stand here: `Result<T, ToolError>`";
-        errors.push(Error::new(ty.span(), message));
+    let mut types = match &segment.arguments {
+        PathArguments::AngleBracketed(list) => list.args.iter().collect::<Vec<_>>(),
+        _ => Vec::new(),
     }
-    (first, true)
+    .into_iter()
+    .filter_map(|argument| if let GenericArgument::Type(ty) = argument { Some(ty.clone()) } else { None });
+    let success = types.next();
+    if success.is_none() {
+        errors.push(Error::new_spanned(ty, "the type of a success must stand here: `Result<T, ToolError>`"));
+    }
+    (success, Some(types.next().unwrap_or_else(|| (**ty).clone())))
 }
