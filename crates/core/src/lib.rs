@@ -24,7 +24,9 @@ pub mod output;
 pub mod passthrough;
 pub mod pattern;
 pub mod plan;
+mod pointer;
 pub mod policy;
+pub mod repair;
 pub mod schema;
 pub mod select;
 pub mod session;
@@ -32,9 +34,11 @@ pub mod store;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+pub mod variables;
 
 pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
-pub use call::{RawArguments, Rejection, ToolCall, ValidCall, check};
+pub use arguments::Provenance;
+pub use call::{Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
 pub use cancel::{Cancel, CancelCause};
 pub use canonical::ContentHash;
 pub use catalogue::{
@@ -52,3 +56,4 @@ pub use plan::{Plan, plan};
 pub use policy::{Policy, Profile};
 pub use session::{CallId, Principal, Session, SessionId};
 pub use tool::{StaticProvider, Tool};
+pub use variables::Variables;

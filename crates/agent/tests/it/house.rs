@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright_agent::{Dispatch, Driver, Limits, RunOptions, RunSpec, RunState};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
@@ -238,6 +238,7 @@ pub(crate) fn options() -> RunOptions {
         policy: Arc::new(Policy::of(Profile::Trusted)),
         approver: Arc::new(NoApprover { remedy: "nobody is here".into() }),
         cancel: Cancel::new(),
+        variables: None,
         transcript: None,
     }
 }
@@ -254,6 +255,7 @@ pub(crate) fn spec(limits: Limits) -> RunSpec {
         max_tokens: None,
         temperature: None,
         limits,
+        dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),
         window: None,
     }

@@ -2,6 +2,7 @@
 
 mod coerce;
 mod defaults;
+mod holes;
 mod shape;
 mod validate;
 

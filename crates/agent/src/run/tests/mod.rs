@@ -18,6 +18,7 @@ fn spec(limits: Limits) -> RunSpec {
         max_tokens: Some(100),
         temperature: None,
         limits,
+        dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),
         window: None,
     }
