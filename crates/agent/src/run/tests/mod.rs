@@ -1,5 +1,6 @@
 //! The state machine without a driver: every test saves and reloads it between every two steps.
 
+mod dispatch;
 mod flow;
 mod legality;
 
