@@ -10,5 +10,5 @@ pub mod run;
 
 pub use driver::{Driver, DriverError, RunOptions, Transcript};
 pub use prompt::{BASE_PROMPT, system_prompt};
-pub use report::{CallRecord, RunReport, RunResult, Status};
-pub use run::{Grant, Limits, Resolved, RunSpec, RunState, Step, ToolBatch, TransitionError};
+pub use report::{CallRecord, HeldCall, RunReport, RunResult, Status};
+pub use run::{Dispatch, Grant, Limits, Resolved, RunSpec, RunState, Step, ToolBatch, TransitionError};

@@ -24,7 +24,6 @@ mod responses;
 mod shown;
 mod turn;
 mod wire;
-mod sse;
 pub mod text;
 
 pub use api::{Api, EncodedRequest};

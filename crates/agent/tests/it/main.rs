@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod dispatch;
 mod house;
 mod resume;
 mod runs;

@@ -2,6 +2,7 @@
 
 mod coerce;
 mod defaults;
+mod holes;
 mod shape;
 #[cfg(test)]
 mod suite;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// At most this many violations are reported for one call: a model mends a few at a time.
-const MAX_VIOLATIONS: usize = 12;
+pub(super) const MAX_VIOLATIONS: usize = 12;
 /// Bound on the text of a value quoted in a message, in characters.
 const MAX_QUOTE: usize = 80;
 /// Containers inside one another that a schema or a value may have: as deep as JSON text is read.
@@ -196,7 +196,7 @@ fn with_sources(error: &ValidationError<'_>) -> String {
     text
 }
 
-fn violation(error: &ValidationError<'_>) -> Violation {
+pub(super) fn violation(error: &ValidationError<'_>) -> Violation {
     let keyword = error.kind().keyword().to_owned();
     Violation { path: error.instance_path().to_string(), keyword, message: message(error) }
 }

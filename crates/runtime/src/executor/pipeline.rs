@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::AbortHandle;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
+use toolwright_core::arguments::Provenance;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{CallScope, Entry, ProviderCall};
@@ -66,7 +67,11 @@ impl Executor {
         let _in_flight = self.in_flight.enter(&entry.provider);
         let id = call.id.clone();
         let validated = Validated(call.unvalidated.is_none());
-        let mut account = Account { characters_in: argument_length(&call), ..Account::default() };
+        let mut account = Account {
+            characters_in: argument_length(&call),
+            provenance: call.provenance.redacted(&*self.options.services.redactor),
+            ..Account::default()
+        };
         let result = self.stages(call, run, &mut account).await;
         let mut outcome = match result {
             Ok(output) => self.cap(id, output, &entry, run).await,
@@ -97,6 +102,10 @@ impl Executor {
         if call.entry.definition().provider_native.is_some() {
             let message = format!("{} is run by the model's own provider, not here", call.entry.id());
             return Err(ToolError::new(ErrorKind::NotPermitted, message).into());
+        }
+        if let Some(hole) = call.pending.first() {
+            let message = format!("the value of {} at {} is not there yet", hole.reference, hole.path);
+            return Err(ToolError::new(ErrorKind::InvalidParameters, message).into());
         }
         let guard_asks = self.guards(&mut call, run).await?;
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
@@ -280,6 +289,7 @@ impl Executor {
             call: call.id.clone(),
             tool: call.entry.id().clone(),
             arguments: services.redactor.redact_value(&call.arguments),
+            provenance: call.provenance.redacted(&*services.redactor),
         });
         let limit = run.timeout.or(call.entry.definition().timeout).unwrap_or(self.options.timeout);
         let cancel = run.cancel.child();
@@ -370,6 +380,7 @@ impl Executor {
             error,
             latency: Duration::ZERO,
             validated: Validated(false),
+            provenance: Provenance::default(),
             meta,
             extras,
             pending: None,
@@ -377,7 +388,8 @@ impl Executor {
     }
 }
 
-fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
+/// What policy says of a call.
+pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
     let entry = &call.entry;
     run.policy.decide(&PolicyQuery {
         definition: entry.definition(),

@@ -31,7 +31,7 @@ pub(crate) fn against_schema(file: &Path, validate: &Validate) -> Done {
             fit(&schema, read.value, provenance)
         } else {
             let violations = schema.violations(&read.value);
-            Fitted { arguments: read.value, provenance, violations }
+            Fitted { arguments: read.value, provenance, pending: Vec::new(), violations }
         }
     });
     answer(&text, fitted)
@@ -47,8 +47,8 @@ pub(crate) async fn against_tool(global: &Global, tool: &str, validate: &Validat
     match snapshot.resolve(tool) {
         Resolution::Found(index, _) => {
             let entry = &snapshot.list()[index];
-            let fitted = Fitted::to(entry, RawArguments::Text(text.clone()));
-            answer(&text, fitted.map_err(|message| format!("the arguments {message}")))
+            let fitted = Fitted::to(entry, RawArguments::Text(text.clone()), None);
+            answer(&text, fitted.map_err(|unusable| format!("the arguments {}", unusable.message)))
         }
         Resolution::Unknown(near) => Err(tools::unknown(&snapshot, tool, &near)),
     }
@@ -66,7 +66,7 @@ fn written(validate: &Validate) -> Result<String, Failure> {
 /// Prints `{valid, arguments, coerced, repaired, errors}`.
 fn answer(text: &str, fitted: Result<Fitted, String>) -> Done {
     let (valid, document) = match fitted {
-        Ok(Fitted { arguments, provenance, violations }) => (
+        Ok(Fitted { arguments, provenance, violations, .. }) => (
             violations.is_empty(),
             json!({
                 "valid": violations.is_empty(),
