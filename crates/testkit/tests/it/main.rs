@@ -5,3 +5,4 @@
 mod conformance;
 mod misbehaving;
 mod peer;
+mod rules_examples;
