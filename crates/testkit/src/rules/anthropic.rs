@@ -1,5 +1,7 @@
 //! Anthropic Messages: every tool, strict ones, and the limits over a request.
 
+use std::collections::HashSet;
+
 use jsonschema::Draft;
 use serde_json::{Map, Value};
 
@@ -68,7 +70,7 @@ rules! { ALL:
         COMPLEXITY;
 }
 
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "type",
     "name",
     "description",
@@ -78,8 +80,8 @@ const FIELDS: [&str; 9] = [
     "defer_loading",
     "input_examples",
     "allowed_callers",
+    "eager_input_streaming",
 ];
-const EAGER: &str = "eager_input_streaming";
 const LONGEST_NAME: usize = 64;
 const KEYWORDS: [&str; 19] = [
     "type",
@@ -140,8 +142,7 @@ pub(super) fn check(tools: &[Value], report: &mut Report) {
 
 /// Checks what holds for every tool. Returns the schema if it is sound.
 fn check_tool<'a>(tool: &'a Map<String, Value>, path: &str, report: &mut Report) -> Option<&'a Value> {
-    let fields: Vec<&str> = FIELDS.into_iter().chain([EAGER]).collect();
-    known(&TOOL, tool, &fields, path, report);
+    known(&TOOL, tool, &FIELDS, path, report);
     name(&NAME, tool.get("name"), path, LONGEST_NAME, "_-", report);
     string(&TOOL, tool.get("description"), format!("{path}/description"), report);
     if tool.get("strict").is_some_and(|strict| !strict.is_boolean()) {
@@ -226,20 +227,17 @@ fn odd_in_pattern(pattern: &str) -> Option<&'static str> {
 /// Whether a property's schema uses a union: itself, in its items, or in what it refers to. Properties
 /// below it count for themselves.
 fn uses_union(root: &Value, property: &Value) -> bool {
+    let mut seen = HashSet::new();
     let mut open = vec![property];
-    // A reference followed twice can only repeat what was found; the schema's own size bounds the steps.
-    let mut steps = 0;
     while let Some(schema) = open.pop() {
-        steps += 1;
         if schema.get("anyOf").is_some() || schema.get("type").is_some_and(Value::is_array) {
             return true;
         }
-        if steps > 1_000 {
-            return false;
+        if seen.insert(std::ptr::from_ref(schema)) {
+            let target = schema.get("$ref").and_then(Value::as_str).and_then(|reference| resolve(root, reference));
+            let all_of = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
+            open.extend(schema.get("items").into_iter().chain(target).chain(all_of));
         }
-        let target = schema.get("$ref").and_then(Value::as_str).and_then(|reference| resolve(root, reference));
-        let all_of = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
-        open.extend(schema.get("items").into_iter().chain(target).chain(all_of));
     }
     false
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::walk::escape;
 use super::{Report, rules};
 
 /// The message as the Gemini API has it.
@@ -125,7 +126,7 @@ pub(super) fn check(root: &Value, path: &str, report: &mut Report) {
         let listed = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten().enumerate();
         let listed = listed.map(|(index, child)| (format!("{path}/anyOf/{index}"), child));
         let mapped = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-        let mapped = mapped.map(|(name, child)| (format!("{path}/properties/{name}"), child));
+        let mapped = mapped.map(|(name, child)| (format!("{path}/properties/{}", escape(name)), child));
         open.extend(
             single.into_iter().chain(listed).chain(mapped).filter_map(|(at, child)| Some((at, child.as_object()?))),
         );

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::common::{json_schema, objects, unique};
+use super::walk::escape;
 use super::{Report, Rule, rules};
 
 /// The structs that a request's tools are read into.
@@ -110,7 +111,8 @@ fn check_properties(root: &Map<String, Value>, path: &str, report: &mut Report) 
                 continue;
             }
         };
-        let mut below: Vec<_> = properties.iter().map(|(name, value)| (format!("{path}/{name}"), value)).collect();
+        let mut below: Vec<_> =
+            properties.iter().map(|(name, value)| (format!("{path}/{}", escape(name)), value)).collect();
         while let Some((path, value)) = below.pop() {
             match value {
                 Value::Null => {}

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::walk::{Node, nodes, types};
+use super::walk::{Node, Place, nodes, types};
 use super::{Report, Rule, rules};
 
 /// The guide whose section «Supported schemas» most of these rules come from.
@@ -83,9 +83,8 @@ const MOST_LONG_ENUM_CHARACTERS: usize = 15_000;
 pub(super) fn check(schema: &Value, path: &str, report: &mut Report) {
     let nodes = nodes(schema, path);
     for node in &nodes {
-        // The only schema that is not an object and has its place here.
-        let is_closing = node.path.ends_with("/additionalProperties") && node.schema == false;
-        if is_closing {
+        // What closes an object is no schema to judge; another value there is reported with the object.
+        if node.place == Place::Under("additionalProperties") && node.schema.is_boolean() {
             continue;
         }
         check_keywords(node, report);

@@ -58,7 +58,7 @@ pub(super) fn types(schema: &Value) -> impl Iterator<Item = &str> {
 
 const MAPS: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 const LISTS: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
-const SINGLES: [&str; 13] = [
+const SINGLES: [&str; 12] = [
     "items",
     "additionalItems",
     "unevaluatedItems",
@@ -71,7 +71,6 @@ const SINGLES: [&str; 13] = [
     "then",
     "else",
     "contentSchema",
-    "additional_properties",
 ];
 
 /// The schemas directly under `schema`, with their pointers relative to it.
@@ -106,7 +105,8 @@ fn is_required(keywords: &Map<String, Value>, name: &str) -> bool {
     required.is_some_and(|names| names.iter().any(|each| each == name))
 }
 
-fn escape(name: &str) -> String {
+/// `name` as a step of a JSON pointer.
+pub(super) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 

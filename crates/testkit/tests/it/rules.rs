@@ -156,7 +156,7 @@ fn send(api: Api, dialect: Dialect, strict: bool, subjects: &[Subject]) -> Outco
             }
         }
         let request = ModelRequest { tools, ..ModelRequest::default() };
-        let body = encode_with(api, &request, "model", &set).body;
+        let body: Value = serde_json::from_slice(&encode_with(api, &request, "model", &set).bytes()).unwrap();
         let sent = body.get("tools").cloned().unwrap_or_else(|| json!([]));
         for breach in check_tools(rules_of(api), &sent) {
             outcome.add(breach, subjects);
