@@ -191,6 +191,18 @@ fn nasty_schemas_are_sent_by_the_rules() {
     assert!(told.is_empty(), "{told}");
 }
 
+/// Otherwise no rule about strict tools would have been tried.
+#[test]
+fn a_schema_that_is_strict_already_is_sent_strict() {
+    let ready: Vec<Subject> =
+        nasty().into_iter().filter(|subject| subject.tool.name.ends_with("strict_ready")).collect();
+    for (api, dialect) in targets() {
+        let expected = usize::from(matches!(dialect, Dialect::OpenAi | Dialect::Anthropic));
+        assert_eq!(send(api, dialect, true, &ready).strict, expected, "{api}");
+        assert_eq!(send(api, dialect, false, &ready).strict, 0, "{api}");
+    }
+}
+
 #[test]
 fn catalogues_are_sent_by_the_rules_and_nearly_whole() {
     let told: String = catalogues().iter().map(|(name, subjects)| broken(name, subjects, 0.01)).collect();
