@@ -38,6 +38,11 @@ async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static 
         WireApi::Anthropic => {
             [("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_MODEL", "m".to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())]
         }
+        WireApi::Gemini => {
+            [("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_MODEL", "m".to_owned()), ("GEMINI_API_KEY", KEY.to_owned())]
+        }
+        // The environment cannot name it: a configuration does.
+        WireApi::Responses => [("MODEL_URL", url), ("MODEL_NAME", "m".to_owned()), ("MODEL_KEY", KEY.to_owned())],
         WireApi::Ollama => [("OLLAMA_HOST", url), ("OLLAMA_MODEL", "m".to_owned()), ("UNUSED", KEY.to_owned())],
     };
     (server, variables)
@@ -64,6 +69,13 @@ fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
+/// An endpoint of the Responses API, as a configuration names it.
+const RESPONSES: &str = "models:
+  default: mine/m
+  endpoints:
+    mine: {api: openai_responses, base_url: \"${MODEL_URL}\", api_key: \"${MODEL_KEY}\"}
+";
+
 fn repository() -> Place {
     let place = Place::new();
     place.write("project/a.rs", "// TODO one\n// TODO two\n");
@@ -72,9 +84,12 @@ fn repository() -> Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_task_ends_well_in_all_three_apis() {
+async fn a_real_task_ends_well_in_every_api() {
     for api in WireApi::ALL {
         let place = repository();
+        if api == WireApi::Responses {
+            place.write("project/toolwright.yaml", RESPONSES);
+        }
         let (server, variables) = with_model(api, todo_script()).await;
         let child = start(
             &place,

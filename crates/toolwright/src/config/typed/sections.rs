@@ -171,7 +171,7 @@ pub struct EffectFlags {
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Models {
     /// The model of `run` and `chat` where `--model` names none: `provider/model`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,6 +181,24 @@ pub struct Models {
     #[schemars(extend("x-entries" = true))]
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub endpoints: IndexMap<String, ModelEndpoint>,
+    /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
+    /// all of its models. The nearer name counts.
+    #[serde(flatten)]
+    pub by_name: IndexMap<String, ModelHabits>,
+}
+
+/// How requests to a model are made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelHabits {
+    /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
+    /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_format: Option<String>,
+    /// Whether to ask for strict decoding of tools whose author left it open. It is granted where the API has
+    /// it and the strict form of a schema says the same as the schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict_tools: Option<bool>,
 }
 
 /// One place that answers model requests.
