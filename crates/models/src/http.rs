@@ -14,9 +14,10 @@ use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelEvent
 use crate::api::{Api, EncodedRequest};
 use crate::decoder::{Decoder, MAX_ANSWER};
 use crate::encoder::encode_shown;
-use crate::endpoint::{Endpoint, Endpoints};
+use crate::endpoint::{Endpoint, Endpoints, ToolFormat};
 use crate::failure;
 use crate::shown::ShownCache;
+use crate::transport::TextTools;
 
 /// How often one request is sent at most.
 const MAX_ATTEMPTS: u32 = 3;
@@ -121,6 +122,23 @@ impl HttpModelClient {
         Ok(cell.get_or_init(|| client))
     }
 
+    /// Over the API's own calls, or over text where the model has none.
+    async fn answer_over(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+    ) -> Result<ModelResponse, ModelError> {
+        let text = match self.endpoints.habits(model).tool_format {
+            None => return self.answer(model, request, events).await,
+            Some(ToolFormat::Named(format)) => TextTools::in_format(format),
+            Some(ToolFormat::Auto) => TextTools::for_model(model),
+        };
+        let listener = text.listen(request, events);
+        let answer = self.answer(model, &text.request(request), &listener).await;
+        listener.finish(answer)
+    }
+
     async fn answer(
         &self,
         model: &str,
@@ -128,7 +146,7 @@ impl HttpModelClient {
         events: &dyn ModelEvents,
     ) -> Result<ModelResponse, ModelError> {
         let (endpoint, name) = self.endpoints.resolve(model)?;
-        let shown = self.shown.get(endpoint.api, &request.tools);
+        let shown = self.shown.get(endpoint.api, &request.tools, self.endpoints.habits(model).strict_tools);
         let encoded = encode_shown(request, name, &shown);
         let body = Bytes::from(encoded.bytes());
         let mut attempt = 1;
@@ -222,7 +240,7 @@ impl ModelClient for HttpModelClient {
                 let message = format!("the model request was cancelled {}", cause.describe());
                 Err(ModelError::new(ModelErrorKind::Canceled, message))
             }
-            answer = self.answer(model, request, events) => answer,
+            answer = self.answer_over(model, request, events) => answer,
         }
     }
 }

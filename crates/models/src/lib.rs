@@ -22,14 +22,15 @@ mod ollama;
 mod openai_chat;
 mod responses;
 mod shown;
+pub mod text;
+pub mod transport;
 mod turn;
 mod wire;
-pub mod text;
 
 pub use api::{Api, EncodedRequest};
 pub use decoder::{Decoder, decode_whole};
 pub use discover::{default_model, endpoints_from_env};
 pub use encoder::{encode, encode_shown, encode_with, tools_json};
-pub use endpoint::{Endpoint, Endpoints, Secret};
+pub use endpoint::{Endpoint, Endpoints, ModelHabits, Secret, ToolFormat};
 pub use http::{HttpModelClient, Timeouts};
 pub use shown::ShownTools;

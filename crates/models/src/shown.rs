@@ -59,28 +59,38 @@ const MAX_LISTS: usize = 16;
 /// Remembers the views of the lists of tools that requests share.
 #[derive(Debug, Default)]
 pub(crate) struct ShownCache {
-    /// The latest first. A list is known by its address, which is its own for as long as it is held here.
-    lists: Mutex<Vec<(Arc<[ShownTool]>, ShownTools)>>,
+    /// The latest first.
+    lists: Mutex<Vec<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// Known by its address, which is its own for as long as it is held here.
+    list: Arc<[ShownTool]>,
+    strict: bool,
+    shown: ShownTools,
 }
 
 impl ShownCache {
-    /// The view that `api` gets of `tools`.
-    pub(crate) fn get(&self, api: Api, tools: &Arc<[ShownTool]>) -> ShownTools {
-        let held = |lists: &[(Arc<[ShownTool]>, ShownTools)]| {
-            lists.iter().position(|(list, shown)| Arc::ptr_eq(list, tools) && shown.api == api)
+    /// The view that `api` gets of `tools`; `strict` as in [`translate`].
+    pub(crate) fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> ShownTools {
+        let held = |lists: &[Held]| {
+            lists
+                .iter()
+                .position(|held| Arc::ptr_eq(&held.list, tools) && held.shown.api == api && held.strict == strict)
         };
         {
             let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(at) = held(&lists) {
                 lists[..=at].rotate_right(1);
-                return lists[0].1.clone();
+                return lists[0].shown.clone();
             }
         }
-        let shown = ShownTools::new(api, tools);
+        let shown = ShownTools::of(api, Arc::new(translate(api.dialect(), tools, strict)));
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         if held(&lists).is_none() {
             lists.truncate(MAX_LISTS - 1);
-            lists.insert(0, (Arc::clone(tools), shown.clone()));
+            lists.insert(0, Held { list: Arc::clone(tools), strict, shown: shown.clone() });
         }
         shown
     }
@@ -95,13 +105,14 @@ mod tests {
         let cache = ShownCache::default();
         let list = || Arc::from(vec![ShownTool { name: "a".into(), ..ShownTool::default() }]);
         let tools: Arc<[ShownTool]> = list();
-        let first = cache.get(Api::Anthropic, &tools);
-        assert!(Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools).set()));
-        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Gemini, &tools).set()));
+        let first = cache.get(Api::Anthropic, &tools, false);
+        assert!(Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Gemini, &tools, false).set()));
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, true).set()));
         for _ in 0..MAX_LISTS {
-            cache.get(Api::Ollama, &list());
+            cache.get(Api::Ollama, &list(), false);
         }
         assert_eq!(cache.lists.lock().expect("lock").len(), MAX_LISTS);
-        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools).set()));
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));
     }
 }

@@ -164,6 +164,9 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
     for endpoint in &config.model_endpoints {
         endpoints.insert(endpoint.clone());
     }
+    for (name, habits) in &config.model_habits {
+        endpoints.set_habits(name, *habits);
+    }
     endpoints
 }
 
