@@ -22,6 +22,7 @@ mod ollama;
 mod openai_chat;
 mod responses;
 mod shown;
+pub mod text;
 mod turn;
 mod wire;
 

@@ -8,3 +8,4 @@ mod discovery;
 mod golden;
 mod recordings;
 mod streams;
+mod text;

@@ -1,0 +1,109 @@
+//! What goes out: pieces of text and reasoning as early as they are certain, without the white space
+//! that belongs to markers.
+
+use toolwright_core::model::{ModelEvent, WrittenCall};
+
+use super::grammar::Spacing;
+
+/// Takes the pieces as they come.
+pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
+
+/// White space that is held back; an answer with more of it in one place is a flood, and passed on.
+const MAX_PENDING: usize = 1 << 20;
+
+/// The pieces, and the white space between them that may yet turn out to be a marker's.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// White space and end tokens after the text so far.
+    pending: String,
+    /// White space after the reasoning so far.
+    pondering: String,
+    /// Whether text has gone out.
+    has_text: bool,
+    /// Whether the open block of reasoning has said something.
+    has_thought: bool,
+    /// Whether reasoning or a call has gone out, so that white space may be theirs.
+    has_other: bool,
+    /// Whether white space is held back no longer.
+    flooded: bool,
+}
+
+impl Output {
+    /// Text.
+    pub(super) fn text(&mut self, piece: &str, sink: Sink<'_>) {
+        self.flooded |= self.pending.len() > MAX_PENDING;
+        let body = if self.flooded { piece } else { piece.trim_ascii_end() };
+        if body.is_empty() {
+            self.pending.push_str(piece);
+            return;
+        }
+        let mut out = std::mem::take(&mut self.pending);
+        out.push_str(body);
+        self.pending.push_str(&piece[body.len()..]);
+        if !self.has_text && self.has_other {
+            out = out.trim_ascii_start().to_owned();
+        }
+        if !out.is_empty() {
+            self.has_text = true;
+            sink(ModelEvent::Text(out));
+        }
+    }
+
+    /// A token that ends the answer, unless text follows.
+    pub(super) fn stop(&mut self, token: &str) {
+        self.pending.push_str(token);
+    }
+
+    /// A piece of reasoning.
+    pub(super) fn reasoning(&mut self, piece: &str, spacing: Spacing, sink: Sink<'_>) {
+        let body = piece.trim_ascii_end();
+        if body.is_empty() {
+            self.pondering.push_str(piece);
+            return;
+        }
+        let mut out = std::mem::take(&mut self.pondering);
+        out.push_str(body);
+        if !self.has_thought && spacing == Spacing::Trim {
+            out = out.trim_ascii_start().to_owned();
+        }
+        self.pondering.push_str(&piece[body.len()..]);
+        self.thought(out, sink);
+    }
+
+    /// A piece of reasoning with its white space.
+    pub(super) fn verbatim(&mut self, piece: &str, sink: Sink<'_>) {
+        let mut out = std::mem::take(&mut self.pondering);
+        out.push_str(piece);
+        if !out.is_empty() {
+            self.thought(out, sink);
+        }
+    }
+
+    fn thought(&mut self, out: String, sink: Sink<'_>) {
+        self.has_thought = true;
+        self.has_other = true;
+        sink(ModelEvent::Reasoning(out));
+    }
+
+    /// The reasoning is over.
+    pub(super) fn end_reasoning(&mut self, spacing: Spacing, sink: Sink<'_>) {
+        let rest = std::mem::take(&mut self.pondering);
+        if spacing == Spacing::Keep && self.has_thought && !rest.is_empty() {
+            self.thought(rest, sink);
+        }
+        self.has_thought = false;
+        self.has_other = true;
+        if !self.has_text {
+            self.pending.clear();
+        }
+    }
+
+    /// A call.
+    pub(super) fn call(&mut self, call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
+        self.has_other = true;
+        if spacing == Spacing::Keep && self.has_text && !self.pending.is_empty() {
+            sink(ModelEvent::Text(std::mem::take(&mut self.pending)));
+        }
+        sink(ModelEvent::Call(call));
+    }
+}
