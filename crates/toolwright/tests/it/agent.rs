@@ -32,11 +32,14 @@ async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static 
     let server = ScriptedModel::start(script).await.expect("the scripted model");
     let url = server.base_url(api);
     let variables = match api {
-        WireApi::OpenAi => {
+        WireApi::OpenAi | WireApi::Responses => {
             [("OPENAI_BASE_URL", url), ("OPENAI_MODEL", "m".to_owned()), ("OPENAI_API_KEY", KEY.to_owned())]
         }
         WireApi::Anthropic => {
             [("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_MODEL", "m".to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())]
+        }
+        WireApi::Gemini => {
+            [("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_MODEL", "m".to_owned()), ("GEMINI_API_KEY", KEY.to_owned())]
         }
         WireApi::Ollama => [("OLLAMA_HOST", url), ("OLLAMA_MODEL", "m".to_owned()), ("UNUSED", KEY.to_owned())],
     };
