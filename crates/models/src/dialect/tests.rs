@@ -1,0 +1,396 @@
+use proptest::prelude::*;
+use serde_json::{Map, json};
+use toolwright_core::schema::CompiledSchema;
+
+use super::*;
+
+const DIALECTS: [Dialect; 5] =
+    [Dialect::OpenAi, Dialect::Anthropic, Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama];
+
+fn tool(name: &str, parameters: Value) -> ShownTool {
+    ShownTool { name: name.into(), parameters, ..ShownTool::default() }
+}
+
+fn one(dialect: Dialect, strict: bool, parameters: &Value) -> Toolset {
+    translate(dialect, &[tool("t", parameters.clone())], strict)
+}
+
+/// The view that is not strict.
+fn check(dialect: Dialect, parameters: Value, expect: Value) {
+    let set = one(dialect, false, &parameters);
+    assert_eq!(set.quarantined, [], "{parameters}");
+    assert_eq!(set.tools[0].parameters, expect, "{dialect:?} {parameters}\n{:#?}", set.losses);
+}
+
+/// The strict view, or why there is none.
+fn strict(dialect: Dialect, parameters: Value, expect: Result<Value, &str>) {
+    let set = one(dialect, true, &parameters);
+    let tool = &set.tools[0];
+    match expect {
+        Ok(view) => assert_eq!((tool.strict, &tool.parameters), (true, &view), "{parameters}\n{:#?}", set.losses),
+        Err(why) => {
+            let reason = set.losses.iter().find(|loss| loss.keyword == "strict").map_or("", |loss| loss.note.as_str());
+            assert!(!tool.strict && reason.contains(why), "{parameters}: {reason}");
+        }
+    }
+}
+
+fn with(property: Value) -> Value {
+    json!({"type": "object", "properties": {"p": property}})
+}
+
+#[test]
+fn a_sound_schema_is_shown_as_it_is() {
+    let schema = json!({
+        "type": "object", "description": "d", "properties": {
+            "a": {"type": "string", "title": "A", "default": "x", "enum": ["x", "y"], "minLength": 1},
+            "b": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]},
+            "c": {"type": "array", "items": {"$ref": "#/$defs/C"}, "uniqueItems": true},
+            "d": {"if": {"type": "string"}, "then": {"pattern": "^a"}, "not": {"const": "b"}},
+        },
+        "required": ["a"], "additionalProperties": false, "$defs": {"C": {"type": "object", "patternProperties": {"^x": {}}}},
+    });
+    check(Dialect::OpenAi, schema.clone(), schema.clone());
+    check(Dialect::Anthropic, schema.clone(), schema);
+}
+
+#[test]
+fn malformed_schemas_are_mended() {
+    let openai = |property: Value, expect: Value| check(Dialect::OpenAi, with(property), with(expect));
+    openai(json!({"type": "dict", "properties": {"x": {"type": "float"}}}), json!({"type": "object", "properties": {"x": {"type": "number"}}}));
+    openai(json!({"type": "tuple"}), json!({"type": "array", "items": {}}));
+    openai(json!({"type": "any", "description": 3}), json!({"description": "3"}));
+    openai(json!({"type": "string", "minLength": "2", "maxLength": -1, "pattern": "(", "title": null}), json!({"type": "string", "minLength": 2}));
+    openai(json!({"type": "number", "minimum": 1, "exclusiveMinimum": true}), json!({"type": "number", "exclusiveMinimum": 1}));
+    openai(json!({"items": [{"type": "string"}], "additionalItems": false}), json!({"prefixItems": [{"type": "string"}], "items": false}));
+    openai(json!({"properties": [{"name": "x", "type": "string"}]}), json!({"properties": {"x": {"type": "string"}}}).clone());
+    openai(json!(true), json!({}));
+    openai(json!("Integer"), json!({"type": "integer"}));
+    openai(json!("how many"), json!({"description": "how many"}));
+    openai(json!(null), json!({}));
+    openai(json!({"$ref": "https://example.com/x.json", "description": "d"}), json!({"description": "d"}));
+    openai(json!({"$ref": "#/$defs/loop"}), json!({}));
+    openai(json!({"anyOf": null, "enum": [], "required": 3, "nullable": true, "x-y": 1}), json!({}));
+    check(
+        Dialect::OpenAi,
+        json!({"properties": {"a": {"type": "string", "required": true}, "b": {}, "c": false}, "required": "b"}),
+        json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a", "b"]}),
+    );
+    check(Dialect::OpenAi, json!({"q": {"type": "string"}}), json!({"type": "object", "properties": {"q": {"type": "string"}}}));
+    for open in [json!(null), json!({}), json!([]), json!(true), json!({"type": "object"}), json!({"$schema": "x"})] {
+        check(Dialect::OpenAi, open, json!({"type": "object", "properties": {}}));
+    }
+}
+
+#[test]
+fn roots_become_objects() {
+    let branches = json!([{"properties": {"a": {}}}, {"$ref": "#"}]);
+    let wrapped = json!({
+        "type": "object",
+        "properties": {"input": {"anyOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/root"}]}},
+        "required": ["input"], "additionalProperties": false,
+        "$defs": {"root": {"anyOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/root"}]}},
+    });
+    check(Dialect::Anthropic, json!({"anyOf": branches}), wrapped);
+    let refs = json!({"$ref": "#/definitions/A", "definitions": {
+        "A": {"type": "object", "properties": {"next": {"$ref": "#/definitions/A"}, "all": {"$ref": "#"}, "b": {"$ref": "#b"}}},
+        "B": {"$id": "#b", "type": "string"},
+    }});
+    let properties = json!({"next": {"$ref": "#/$defs/A"}, "all": {"$ref": "#"}, "b": {"$ref": "#/$defs/b"}});
+    let expect = json!({"type": "object", "properties": properties, "$defs": {
+        "A": {"type": "object", "properties": properties}, "b": {"type": "string"},
+    }});
+    check(Dialect::Anthropic, refs, expect);
+    check(Dialect::OpenAi, json!({"$ref": "#"}), json!({"type": "object", "properties": {}}));
+    check(Dialect::OpenAi, json!({"type": ["object", "null"]}), json!({"type": "object", "properties": {}}));
+}
+
+#[test]
+fn impossible_tools_and_names_are_quarantined() {
+    let tools = [
+        tool("a", json!({"type": "string"})),
+        tool("b", json!(false)),
+        tool("c", json!("string")),
+        tool("d", json!({"type": "object", "properties": {}})),
+        tool("d", json!({})),
+        tool("not legal", json!({})),
+        tool("", json!({})),
+    ];
+    for dialect in DIALECTS {
+        let set = translate(dialect, &tools, true);
+        let names: Vec<_> = set.tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, ["d"]);
+        let reasons: Vec<_> = set.quarantined.iter().map(|left| left.reason.as_str()).collect();
+        let expect = ["takes string", "no arguments", "no schema", "before it", "name", "name"];
+        assert!(reasons.len() == 6 && reasons.iter().zip(expect).all(|(reason, part)| reason.contains(part)), "{reasons:?}");
+    }
+}
+
+#[test]
+fn strict_for_openai_says_the_same_or_is_not_sent() {
+    let closed = |property: Value| {
+        json!({"type": "object", "properties": {"p": property}, "required": ["p"], "additionalProperties": false})
+    };
+    let ok = |property: Value, expect: Value| strict(Dialect::OpenAi, with(property), Ok(closed(expect)));
+    ok(json!({"type": "string", "enum": ["a"]}), json!({"type": ["string", "null"], "enum": ["a", null]}));
+    ok(json!({"type": "string", "default": "a"}), json!({"type": ["string", "null"], "description": "Default: \"a\"."}));
+    ok(json!({"enum": [1, 2]}), json!({"type": ["integer", "null"], "enum": [1, 2, null]}));
+    ok(json!({"const": "a"}), json!({"anyOf": [{"type": "string", "const": "a"}, {"type": "null"}]}));
+    ok(
+        json!({"anyOf": [{"type": "string"}, {"type": "null"}], "default": null, "title": "P"}),
+        json!({"anyOf": [{"type": "string"}, {"type": "null"}], "title": "P"}),
+    );
+    ok(
+        json!({"type": "object", "properties": {"x": {"type": "number", "minimum": 0}}, "required": ["x"], "description": "d"}),
+        json!({"anyOf": [
+            {"type": "object", "properties": {"x": {"type": "number", "minimum": 0}}, "required": ["x"], "additionalProperties": false},
+            {"type": "null"},
+        ], "description": "d"}),
+    );
+    let no = |property: Value, why: &str| strict(Dialect::OpenAi, with(property), Err(why));
+    no(json!({"type": "string", "minLength": 1}), "`minLength`");
+    no(json!({"type": "string", "format": "uri"}), "`format`");
+    no(json!({"type": ["string", "null"]}), "may also be null");
+    no(json!({"anyOf": [{"type": "string"}, {"type": "null"}], "default": "a"}), "may also be null");
+    no(json!({"type": "object"}), "any properties");
+    no(json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": true}), "further properties");
+    no(json!({"type": "object", "additionalProperties": {"type": "string"}}), "further properties");
+    no(json!({"oneOf": [{"type": "number"}, {"type": "integer"}]}), "match several");
+    no(json!({"type": "array"}), "any items");
+    no(json!({}), "any type");
+    no(json!({"type": "object", "properties": {"b": {"type": "string"}}, "patternProperties": {"a": {}}}), "`patternProperties`");
+    no(json!({"enum": (0..1_200).collect::<Vec<_>>()}), "values of enumerations");
+    strict(Dialect::OpenAi, json!({}), Err("without a schema"));
+    strict(Dialect::OpenAi, json!({"type": "object", "properties": {}}), Ok(json!({
+        "type": "object", "properties": {}, "required": [], "additionalProperties": false,
+    })));
+    strict(Dialect::OpenAi, json!({"type": "object", "properties": {}, "required": ["x"]}), Err("`required`"));
+    let node = json!({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}},
+        "required": ["next"], "additionalProperties": false});
+    let list = json!({"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"],
+        "additionalProperties": false, "$defs": {"N": node}});
+    strict(Dialect::OpenAi, list.clone(), Ok(list.clone()));
+    strict(Dialect::Anthropic, list, Err("recursive"));
+}
+
+#[test]
+fn strict_for_anthropic_is_budgeted_over_the_request() {
+    let schema = |optional: usize| {
+        let properties: Map<String, Value> =
+            (0..optional).map(|at| (format!("p{at}"), json!({"type": "string"}))).collect();
+        json!({"type": "object", "properties": properties, "additionalProperties": false})
+    };
+    let tools: Vec<_> = (0..30).map(|at| tool(&format!("t{at}"), schema(2))).collect();
+    let set = translate(Dialect::Anthropic, &tools, true);
+    assert_eq!(set.tools.iter().filter(|tool| tool.strict).count(), 12, "24 optional parameters");
+    assert!(set.losses.iter().any(|loss| loss.tool == "t12" && loss.note.contains("optional parameters")));
+    let tools: Vec<_> = (0..30).map(|at| tool(&format!("t{at}"), schema(0))).collect();
+    let strict = |set: Toolset| set.tools.iter().filter(|tool| tool.strict).count();
+    assert_eq!(strict(translate(Dialect::Anthropic, &tools, true)), 20);
+    assert_eq!(strict(translate(Dialect::Anthropic, &tools, false)), 0);
+    let own = |word: Option<bool>| {
+        let tools: Vec<_> = tools.iter().take(1).map(|tool| ShownTool { strict: word, ..tool.clone() }).collect();
+        (strict(translate(Dialect::Anthropic, &tools, true)), strict(translate(Dialect::Anthropic, &tools, false)))
+    };
+    assert_eq!((own(Some(true)), own(Some(false)), own(None)), ((1, 1), (0, 0), (1, 0)));
+}
+
+#[test]
+fn gemini_gets_its_keywords_and_the_rest_in_words() {
+    let json_schema = |property: Value, expect: Value| check(Dialect::GeminiJsonSchema, with(property), with(expect));
+    json_schema(
+        json!({"type": "string", "description": "D.", "pattern": "^a$", "default": "a", "const": "a"}),
+        json!({"type": "string", "description": "D. Must match ^a$. Default: \"a\".", "enum": ["a"]}),
+    );
+    json_schema(json!({"allOf": [{"type": "string"}, {"enum": ["a"]}]}), json!({"type": "string", "enum": ["a"]}));
+    check(
+        Dialect::GeminiJsonSchema,
+        json!({"properties": {"a": {"$ref": "#/$defs/A", "description": "d"}, "b": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}}),
+        json!({"type": "object", "properties": {"a": {"type": "string", "description": "d"}, "b": {"$ref": "#/$defs/A"}},
+            "$defs": {"A": {"type": "string"}}}),
+    );
+    let declaration = |property: Value, expect: Value| {
+        check(Dialect::GeminiDeclaration, with(property), json!({"type": "OBJECT", "properties": {"p": expect}}));
+    };
+    declaration(json!({"type": ["integer", "null"]}), json!({"type": "INTEGER", "nullable": true}));
+    declaration(
+        json!({"anyOf": [{"type": "string", "format": "uuid"}, {"type": "null"}], "description": "d", "default": null}),
+        json!({"type": "STRING", "description": "d Format: uuid.", "nullable": true, "default": null}),
+    );
+    declaration(
+        json!({"type": ["string", "integer"], "description": "d"}),
+        json!({"anyOf": [{"type": "STRING", "description": "d"}, {"type": "INTEGER"}]}),
+    );
+    declaration(json!({"enum": [1, 2]}), json!({"type": "INTEGER", "description": "One of: 1, 2."}));
+    declaration(json!({"type": "array", "items": {"const": "a"}}), json!({"type": "ARRAY", "items": {"type": "STRING", "enum": ["a"]}}));
+    declaration(json!({"type": "object", "properties": {}}), json!({"type": "OBJECT"}));
+    check(Dialect::GeminiDeclaration, json!({"type": "object", "properties": {}}), Value::Null);
+}
+
+#[test]
+fn recursion_is_written_out_to_a_bound() {
+    let tree = json!({"type": "object", "properties": {"t": {"$ref": "#/$defs/T"}}, "$defs": {
+        "T": {"type": "object", "properties": {"l": {"$ref": "#/$defs/T"}, "r": {"$ref": "#/$defs/T"}}},
+    }});
+    for dialect in [Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama] {
+        let set = one(dialect, false, &tree);
+        let text = set.tools[0].parameters.to_string();
+        assert!(!text.contains("$ref") && text.len() < 1_000, "{text}");
+        assert!(set.losses.iter().any(|loss| loss.note.contains("levels deep")), "{:?}", set.losses);
+    }
+    // Each definition is used ten times by the next: written out, it would be 10^12 schemas.
+    let mut definitions = Map::new();
+    for at in 0..12 {
+        let properties: Map<String, Value> =
+            (0..10).map(|p| (format!("p{p}"), json!({"$ref": format!("#/$defs/d{}", at + 1)}))).collect();
+        definitions.insert(format!("d{at}"), json!({"type": "object", "properties": properties}));
+    }
+    definitions.insert("d12".into(), json!({"type": "string"}));
+    let bomb = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": definitions});
+    for dialect in [Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama, Dialect::OpenAi] {
+        let set = one(dialect, true, &bomb);
+        assert!(set.tools[0].parameters.to_string().len() < 200_000);
+    }
+}
+
+#[test]
+fn ollama_gets_what_its_types_hold() {
+    check(
+        Dialect::Ollama,
+        json!({"description": "All.", "properties": {
+            "a": {"type": ["string", "null"], "format": "uri", "title": "A"},
+            "b": {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/B"}]},
+        }, "required": ["a"], "additionalProperties": false, "$defs": {"B": {"type": "array", "items": {"type": "integer", "minimum": 1}}}}),
+        json!({"type": "object", "properties": {
+            "a": {"type": ["string", "null"], "description": "Format: uri."},
+            "b": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "description": "At least 1."}}]},
+        }, "required": ["a"]}),
+    );
+}
+
+#[test]
+fn calls_are_changed_back_and_forth() {
+    let round = |dialect: Dialect, parameters: Value, arguments: Value, shown: Value| {
+        let set = one(dialect, true, &parameters);
+        let replayed = set.replay("t", &arguments).unwrap_or_else(|| arguments.clone());
+        assert_eq!(replayed, shown, "{parameters} {:?}", set.losses);
+        let restored = set.restore("t", &shown.to_string()).unwrap_or_else(|| shown.to_string());
+        assert_eq!(serde_json::from_str::<Value>(&restored).expect("JSON"), arguments, "{parameters}");
+    };
+    let root = json!({"oneOf": [{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}]});
+    round(Dialect::Anthropic, root, json!({"a": 1}), json!({"input": {"a": 1}}));
+    let named = json!({"type": "object", "properties": {"größe": {"type": "object", "properties": {"a b": {"type": "string"}}}}});
+    let set = one(Dialect::Anthropic, false, &named);
+    let text = set.tools[0].parameters.to_string();
+    assert!(!text.contains("größe") && !text.contains("a b"), "{text}");
+    let arguments = json!({"größe": {"a b": "x", "c": 1}});
+    let shown = set.replay("t", &arguments).expect("renamed");
+    assert_eq!(set.restore("t", &shown.to_string()), Some(arguments.to_string()));
+    // Of two objects, each has what the other leaves out.
+    let object = |name: &str, tag: &str| {
+        json!({"type": "object", "properties": {"kind": {"const": tag}, name: {"type": "string"}, "both": {"type": "string"}}, "required": ["kind"]})
+    };
+    let list = json!({"type": "object", "properties": {"list": {"type": "array", "items": {"anyOf": [object("a", "x"), object("b", "y")]}}}});
+    round(
+        Dialect::OpenAi,
+        list,
+        json!({"list": [{"kind": "y", "b": "1"}, {"kind": "x"}]}),
+        json!({"list": [{"kind": "y", "b": "1", "both": null}, {"kind": "x", "a": null, "both": null}]}),
+    );
+    let tree = json!({"type": "object", "properties": {"value": {"type": "string"}, "kids": {"type": "array", "items": {"$ref": "#"}}}});
+    round(
+        Dialect::OpenAi,
+        tree,
+        json!({"kids": [{"value": "x"}]}),
+        json!({"kids": [{"value": "x", "kids": null}], "value": null}),
+    );
+    let set = one(Dialect::OpenAi, true, &json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+    for nothing in ["not JSON", "{\"a\": \"x\"}", "[]", "null"] {
+        assert_eq!(set.restore("t", nothing), None);
+    }
+    assert_eq!(set.restore("other", "{\"a\": null}"), None);
+    assert_eq!(set.restore("t", "{\"a\": null}").as_deref(), Some("{}"));
+}
+
+#[test]
+fn long_descriptions_are_cut_where_the_api_limits_them() {
+    let long = ShownTool { description: "ä".repeat(2_000), ..tool("t", json!({})) };
+    let length = |dialect: Dialect| translate(dialect, std::slice::from_ref(&long), false).tools[0].description.chars().count();
+    assert_eq!((length(Dialect::OpenAi), length(Dialect::Anthropic)), (1_024, 2_000));
+}
+
+/// What nobody should write as a schema, and somebody does.
+fn schemas() -> impl Strategy<Value = Value> {
+    let names = ["a", "b c", "ä", "type", "$ref"];
+    let references = ["#", "#/$defs/a", "#/$defs/b c", "#/properties/a", "#/properties/a/items", "https://example.com", "x"];
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        any::<bool>().prop_map(|flag| json!(flag)),
+        (-2_i64..3).prop_map(|n| json!(n)),
+        proptest::sample::select(vec!["string", "object", "array", "null", "float", "dict", "any", "(", "a", "b c", "uri"])
+            .prop_map(|text| json!(text)),
+        proptest::sample::select(references.to_vec()).prop_map(|text| json!({"$ref": text})),
+        proptest::sample::select(vec!["string", "object", "integer"]).prop_map(|text| json!({"type": text})),
+    ];
+    let keywords = vec![
+        "type", "properties", "required", "items", "anyOf", "oneOf", "allOf", "$ref", "$defs", "enum", "const", "not",
+        "additionalProperties", "description", "default", "format", "pattern", "minLength", "minimum", "prefixItems",
+        "exclusiveMinimum", "dependencies", "patternProperties", "nullable", "$dynamicRef", "definitions", "title",
+        "if", "examples", "dependentRequired", "$id", "$anchor", "uniqueItems", "unevaluatedProperties", "propertyNames",
+    ];
+    leaf.prop_recursive(6, 60, 5, move |inner| {
+        let named = proptest::collection::vec((proptest::sample::select(names.to_vec()), inner.clone()), 0..4);
+        let named = named.prop_map(|list| Value::Object(list.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()));
+        let keyed = proptest::collection::vec((proptest::sample::select(keywords.clone()), inner.clone()), 0..5);
+        let keyed = keyed.prop_map(|list| Value::Object(list.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()));
+        let object = (named.clone(), named.clone(), proptest::collection::vec(proptest::sample::select(names.to_vec()), 0..3))
+            .prop_map(|(properties, shared, required)| {
+                json!({"type": "object", "properties": properties, "required": required, "$defs": shared})
+            });
+        let list = proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::Array);
+        let union = proptest::collection::vec(inner, 1..3).prop_map(|list| json!({"anyOf": list}));
+        prop_oneof![named, keyed, object, list, union]
+    })
+}
+
+fn arguments() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![Just(json!("x")), Just(json!(1)), Just(json!(true))];
+    let value = leaf.prop_recursive(4, 24, 4, |inner| {
+        let names = proptest::sample::select(vec!["a", "b c", "ä", "type", "z"]);
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::Array),
+            proptest::collection::vec((names, inner), 0..4)
+                .prop_map(|list| Value::Object(list.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())),
+        ]
+    });
+    value.prop_map(|value| if value.is_object() { value } else { json!({"a": value}) })
+}
+
+/// What any view must be, beside what its API says.
+fn assert_sound(view: &ToolView, schema: &Value) {
+    if let Err(error) = CompiledSchema::compile(&view.parameters) {
+        panic!("{error}: {} of {schema}", view.parameters);
+    }
+    assert_eq!(view.parameters["type"], "object", "{schema}");
+    assert!(view.parameters["properties"].is_object(), "{schema}");
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_schema_the_view_is_one(schema in schemas(), call in arguments()) {
+        for dialect in DIALECTS {
+            for strict in [false, true] {
+                let set = one(dialect, strict, &schema);
+                prop_assert_eq!(set.tools.len() + set.quarantined.len(), 1);
+                let Some(view) = set.tools.first() else { continue };
+                if dialect != Dialect::GeminiDeclaration {
+                    assert_sound(view, &schema);
+                }
+                let shown = set.replay("t", &call).unwrap_or_else(|| call.clone());
+                let back = set.restore("t", &shown.to_string()).unwrap_or_else(|| shown.to_string());
+                let back: Value = serde_json::from_str(&back).expect("JSON");
+                prop_assert_eq!(&back, &call, "{:?} {} {}", dialect, &schema, &view.parameters);
+            }
+        }
+    }
+}

@@ -119,6 +119,13 @@ impl<'a, 'l> Writer<'a, 'l> {
                 self.differ("false", "no value is allowed here, which no API takes")?;
                 Ok(Node::default())
             }
+            Value::String(text) => {
+                let (types, _) = Types::read(schema);
+                let keyword = if types == Types::NONE { "description" } else { "type" };
+                self.lose("schema", format!("{} is no schema: read as its `{keyword}`", brief(schema)));
+                let value = if types == Types::NONE { Value::from(text.as_str()) } else { types.to_value() };
+                self.map(&Map::from_iter([(keyword.to_owned(), value)]), false)
+            }
             other => {
                 let note = format!("{} is no schema: shown as anything", brief(other));
                 self.anything("schema", &note)

@@ -4,6 +4,7 @@
 
 mod arbitrary;
 mod client;
+mod dialect;
 mod discovery;
 mod golden;
 mod recordings;

@@ -6,6 +6,7 @@ mod agent;
 mod arguments;
 mod call;
 mod cli;
+mod codec;
 mod config;
 mod import;
 mod safety;
