@@ -312,24 +312,45 @@ fn models(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Re
     if let Some(twice) = duplicates(group).next() {
         return Err(twice);
     }
-    let mut fields = TokenStream::new();
-    for inner in group {
-        let key = &inner.key;
-        let value = match (key.to_string().as_str(), &inner.value) {
-            ("preferred_model", _) => Kind::OptionalText.read(inner, "preferred_model = \"openai/gpt-5\"", support)?,
-            ("fallback_models", _) => Kind::Texts.read(inner, "fallback_models = [\"ollama/qwen3\"]", support)?,
-            ("max_tokens", Written::Json(Json { value: Value::Integer(number), .. })) => {
-                let tokens: u32 = integer(number).ok_or_else(|| inner.error("a number of tokens"))?;
-                some(&quote!(#tokens))
-            }
-            ("temperature", Written::Json(Json { value: Value::Float(number), .. })) => some(number),
-            ("temperature", Written::Json(Json { value: Value::Integer(number), .. })) => some(&quote!(#number as f64)),
-            (name, _) if KEYS.contains(&name) => return Err(inner.error(format!("`{name}` is a number"))),
-            _ => return Err(unknown(key, KEYS)),
-        };
-        fields.extend(quote!(#key: #value,));
+    if let Some(inner) = group.iter().find(|inner| !KEYS.iter().any(|known| inner.key == known)) {
+        return Err(unknown(&inner.key, KEYS));
     }
-    Ok(some(&quote!(#support::ModelPreference { #fields ..::std::default::Default::default() })))
+    let given = |name: &str, none: TokenStream, read: &dyn Fn(&Setting) -> Result<TokenStream>| {
+        take(group, name).map_or(Ok(none), read)
+    };
+    let number = |inner: &Setting, kind: &str, value: Option<TokenStream>| {
+        value.map(|value| some(&value)).ok_or_else(|| inner.error(format!("`{}` is {kind}", inner.key)))
+    };
+    let none = || quote!(::std::option::Option::None);
+    let preferred = given("preferred_model", none(), &|inner| {
+        Kind::OptionalText.read(inner, "preferred_model = \"openai/gpt-5\"", support)
+    })?;
+    let fallbacks = given("fallback_models", quote!(::std::vec::Vec::new()), &|inner| {
+        Kind::Texts.read(inner, "fallback_models = [\"ollama/qwen3\"]", support)
+    })?;
+    let tokens = given("max_tokens", none(), &|inner| {
+        let value = match &inner.value {
+            Written::Json(Json { value: Value::Integer(value), .. }) => {
+                integer::<u32>(value).map(|value| quote!(#value))
+            }
+            _ => None,
+        };
+        number(inner, "a number of tokens", value)
+    })?;
+    let temperature = given("temperature", none(), &|inner| {
+        let value = match &inner.value {
+            Written::Json(Json { value: Value::Float(value), .. }) => Some(value.clone()),
+            Written::Json(Json { value: Value::Integer(value), .. }) => Some(quote!(#value as f64)),
+            _ => None,
+        };
+        number(inner, "a number", value)
+    })?;
+    Ok(some(&quote!(#support::ModelPreference {
+        preferred_model: #preferred,
+        fallback_models: #fallbacks,
+        max_tokens: #tokens,
+        temperature: #temperature,
+    })))
 }
 
 fn take<'a>(settings: &'a [Setting], key: &str) -> Option<&'a Setting> {

@@ -125,7 +125,9 @@ fn settings_of_the_wrong_kind_are_told_how_they_are_written() {
     attribute("effects(read_only = 1)", &["`read_only = false`"]);
     attribute("effects(read_only, destructive)", &["both `read_only` and `destructive`"]);
     attribute("model_preference(model = \"a/b\")", &["unknown setting `model`"]);
-    attribute("model_preference(max_tokens = \"a\")", &["is a number"]);
+    attribute("model_preference(max_tokens = \"a\")", &["`max_tokens` is a number of tokens"]);
+    attribute("model_preference(temperature = \"a\")", &["`temperature` is a number"]);
+    attribute("model_preference(temperature = 1)", &[]);
     attribute("manual_required", &["without a manual"]);
     attribute("parameters = {}", &["has no place on a function"]);
     attribute("scope = \"x\"", &["the path of a `fn"]);
