@@ -1,8 +1,9 @@
 use std::str::FromStr as _;
 
 use proc_macro2::TokenStream;
-use toolwright_core::{ToolId, duration};
+use toolwright_core::{ToolDefinition, ToolId, duration};
 
+use crate::settings::{ELSEWHERE, FIELDS};
 use crate::text;
 
 /// The messages of the errors that the macro reports, in order.
@@ -99,6 +100,19 @@ fn identity() {
     check("namespace = \"t\", type_name = \"X\"", function, &["without quotes"]);
     check("namespace = \"t\", type_name = X, crate = toolwright_core", function, &[]);
     check("namespace = \"t\", crate = 3", function, &["`crate` is a path"]);
+}
+
+#[test]
+fn every_field_of_a_definition_is_a_setting_or_says_why_not() {
+    let error =
+        serde_json::from_str::<ToolDefinition>("{\"no such field\": 1}").expect_err("unknown field").to_string();
+    let mut fields: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+    let mut settings: Vec<&str> =
+        FIELDS.iter().map(|(key, ..)| *key).chain(ELSEWHERE.iter().map(|(key, _)| *key)).collect();
+    settings.push("id");
+    fields.sort_unstable();
+    settings.sort_unstable();
+    assert_eq!(settings, fields);
 }
 
 #[test]
