@@ -72,6 +72,11 @@ impl Setting {
     }
 }
 
+/// The setting of this key.
+pub(crate) fn take<'a>(settings: &'a [Setting], key: &str) -> Option<&'a Setting> {
+    settings.iter().find(|setting| setting.key == key)
+}
+
 /// The error for a key that is not among `known`.
 pub(crate) fn unknown(key: &Ident, known: &[&str]) -> Error {
     let remedy = match nearest(&key.to_string(), known) {

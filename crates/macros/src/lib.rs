@@ -1,13 +1,14 @@
 //! `#[tool]`: an async function becomes a tool.
 //!
 //! Read in this order: [`tool`] is the entry; `grammar` reads the words in the attribute, `settings` says
-//! which keys there are and what each takes, `function` reads the signature, `expand` writes the code.
+//! which keys there are, `kind` what each takes, `function` reads the signature, `expand` writes the code.
 //! Everything behind the entry works on `proc_macro2` streams and is tested as a plain function.
 
 mod expand;
 mod function;
 mod grammar;
 mod json;
+mod kind;
 mod settings;
 #[cfg(test)]
 mod tests;

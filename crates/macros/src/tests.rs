@@ -1,8 +1,9 @@
 use std::str::FromStr as _;
 
 use proc_macro2::TokenStream;
-use toolwright_core::{ToolId, duration};
+use toolwright_core::{ToolDefinition, ToolId, duration};
 
+use crate::settings::{ELSEWHERE, FIELDS};
 use crate::text;
 
 /// The messages of the errors that the macro reports, in order.
@@ -102,6 +103,19 @@ fn identity() {
 }
 
 #[test]
+fn every_field_of_a_definition_is_a_setting_or_says_why_not() {
+    let error =
+        serde_json::from_str::<ToolDefinition>("{\"no such field\": 1}").expect_err("unknown field").to_string();
+    let mut fields: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+    let mut settings: Vec<&str> =
+        FIELDS.iter().map(|(key, ..)| *key).chain(ELSEWHERE.iter().map(|(key, _)| *key)).collect();
+    settings.push("id");
+    fields.sort_unstable();
+    settings.sort_unstable();
+    assert_eq!(settings, fields);
+}
+
+#[test]
 fn settings_of_the_wrong_kind_are_told_how_they_are_written() {
     attribute("timeot = \"3s\"", &["unknown setting `timeot`: did you mean `timeout`?"]);
     attribute("colour = \"red\"", &["unknown setting `colour`: known are description, "]);
@@ -125,7 +139,9 @@ fn settings_of_the_wrong_kind_are_told_how_they_are_written() {
     attribute("effects(read_only = 1)", &["`read_only = false`"]);
     attribute("effects(read_only, destructive)", &["both `read_only` and `destructive`"]);
     attribute("model_preference(model = \"a/b\")", &["unknown setting `model`"]);
-    attribute("model_preference(max_tokens = \"a\")", &["is a number"]);
+    attribute("model_preference(max_tokens = \"a\")", &["`max_tokens` is a number of tokens"]);
+    attribute("model_preference(temperature = \"a\")", &["`temperature` is a number"]);
+    attribute("model_preference(temperature = 1)", &[]);
     attribute("manual_required", &["without a manual"]);
     attribute("parameters = {}", &["has no place on a function"]);
     attribute("scope = \"x\"", &["the path of a `fn"]);

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
-
 use crate::canonical::ContentHash;
 use crate::definition::ToolDefinition;
 use crate::name::{IdError, ToolId};
@@ -26,7 +24,7 @@ pub enum RegistrationError {
     #[error(
         "tool {0} has `parameters` of type {1}: arguments are an object, so give it `type: object` and name the value under `properties`"
     )]
-    NotAnObject(ToolId, Value),
+    NotAnObject(ToolId, String),
     /// The schema does not compile.
     #[error("tool {id}: {error}")]
     Schema {
@@ -76,16 +74,16 @@ impl RegisteredTool {
         if definition.allow_no_schema && definition.no_schema_mode.is_none() {
             return Err(RegistrationError::MissingMode(definition.id));
         }
-        if let Some(kind) = definition.parameters.as_ref().and_then(|schema| schema.get("type"))
+        let tool = Self::build(definition, raw_name.into(), Origin::Own);
+        if let Err(error) = tool.schema() {
+            return Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() });
+        }
+        if let Some(kind) = tool.definition.parameters.as_ref().and_then(|schema| schema.get("type"))
             && !(kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object")))
         {
-            return Err(RegistrationError::NotAnObject(definition.id.clone(), kind.clone()));
+            return Err(RegistrationError::NotAnObject(tool.definition.id.clone(), kind.to_string()));
         }
-        let tool = Self::build(definition, raw_name.into(), Origin::Own);
-        match tool.schema() {
-            Ok(_) => Ok(Arc::new(tool)),
-            Err(error) => Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() }),
-        }
+        Ok(Arc::new(tool))
     }
 
     /// Registers a foreign tool. Never fails; a schema that does not compile is found at first use.
