@@ -34,3 +34,4 @@ pub use toolwright_runtime as runtime;
 pub use toolwright_server as server;
 
 pub use house::{House, HouseError};
+pub use toolwright_agent::{PlannedCall, PlannedCalls, plan_calls};
