@@ -34,6 +34,7 @@ pub use toolwright_runtime as runtime;
 pub use toolwright_server as server;
 
 pub use house::{House, HouseError};
+pub use toolwright_agent::{PlannedCall, PlannedCalls, plan_calls};
 
 #[doc(hidden)]
 pub use toolwright_core::__private;

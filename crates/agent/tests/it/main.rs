@@ -4,5 +4,6 @@
 
 mod dispatch;
 mod house;
+mod plan;
 mod resume;
 mod runs;

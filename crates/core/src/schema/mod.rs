@@ -1,5 +1,7 @@
 //! JSON Schema: compile once, validate every call, say what is wrong in words a model can act on.
 
+#[cfg(test)]
+mod bounds;
 mod coerce;
 mod defaults;
 mod holes;

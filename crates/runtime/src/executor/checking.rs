@@ -160,14 +160,14 @@ fn caller(run: &RunContext) -> Caller<'_> {
     Caller { principal: &run.session.principal, variables: run.variables.as_deref() }
 }
 
+/// Calls with their places in the plan.
+pub(super) type Indexed<T> = Vec<(usize, T)>;
+
 /// Puts the values that calls waited for in. Returns those that can go on, and those that still wait; with
 /// nothing else under way, none does.
-pub(super) fn landed(
-    waiting: Vec<(usize, ValidCall)>,
-    run: &RunContext,
-) -> (Vec<(usize, Planned)>, Vec<(usize, ValidCall)>) {
+pub(super) fn landed(waiting: Indexed<ValidCall>, run: &RunContext) -> (Indexed<Planned>, Indexed<ValidCall>) {
     let variables = run.variables.as_deref();
-    let try_all = |waiting: Vec<(usize, ValidCall)>, outlook: Outlook| {
+    let try_all = |waiting: Indexed<ValidCall>, outlook: Outlook| {
         let (mut ready, mut rest) = (Vec::new(), Vec::new());
         for (index, call) in waiting {
             match land(call, variables, outlook) {

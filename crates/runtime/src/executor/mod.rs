@@ -185,7 +185,7 @@ impl Executor {
             Some(Planned::Run(call)) => Some((index, *call)),
             _ => None,
         };
-        let mut waiting: Vec<(usize, ValidCall)> = plan.waiting.into_iter().filter_map(pending).collect();
+        let mut waiting: checking::Indexed<ValidCall> = plan.waiting.into_iter().filter_map(pending).collect();
         while !waiting.is_empty() {
             let (ready, rest) = checking::landed(waiting, run);
             self.stage(ready, &mut outcomes, run).await;
@@ -194,7 +194,12 @@ impl Executor {
         outcomes.into_iter().flatten().collect()
     }
 
-    async fn stage(self: &Arc<Self>, ready: Vec<(usize, Planned)>, outcomes: &mut [Option<Outcome>], run: &RunContext) {
+    async fn stage(
+        self: &Arc<Self>,
+        ready: checking::Indexed<Planned>,
+        outcomes: &mut [Option<Outcome>],
+        run: &RunContext,
+    ) {
         let calls = ready.into_iter().map(|(index, planned)| async move { (index, self.one(planned, run).await) });
         for (index, outcome) in join_all(calls).await {
             outcomes[index] = Some(outcome);

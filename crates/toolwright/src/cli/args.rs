@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use toolwright::agent::Dispatch;
 use toolwright::core::Profile;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
@@ -126,6 +127,9 @@ pub(crate) struct Agent {
     /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
+    /// When the calls of an answer start. Default: `defaults.dispatch`, else `turn-end`.
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) dispatch: Option<DispatchName>,
     /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
     #[arg(long, value_name = "GLOB")]
     pub(crate) tools: Vec<String>,
@@ -163,7 +167,7 @@ pub(crate) struct Run {
         long,
         value_name = "ID",
         conflicts_with_all = [
-            "task", "model", "tools", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+            "task", "model", "dispatch", "tools", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
         ]
     )]
     pub(crate) resume: Option<String>,
@@ -352,6 +356,27 @@ impl From<PolicyName> for Profile {
             PolicyName::Client => Self::Client,
             PolicyName::Workspace => Self::Workspace,
             PolicyName::Trusted => Self::Trusted,
+        }
+    }
+}
+
+/// A dispatch policy by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DispatchName {
+    /// When they are let: the run stops and prints them, and --resume lets them run.
+    Manual,
+    /// When the answer is over.
+    TurnEnd,
+    /// As soon as each is written, if it is valid and needs no approval.
+    Streaming,
+}
+
+impl From<DispatchName> for Dispatch {
+    fn from(name: DispatchName) -> Self {
+        match name {
+            DispatchName::Manual => Self::Manual,
+            DispatchName::TurnEnd => Self::TurnEnd,
+            DispatchName::Streaming => Self::Streaming,
         }
     }
 }
