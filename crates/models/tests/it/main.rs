@@ -5,6 +5,7 @@
 mod arbitrary;
 mod client;
 mod discovery;
+mod echo;
 mod golden;
 mod recordings;
 mod streams;
