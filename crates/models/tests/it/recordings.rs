@@ -101,13 +101,13 @@ fn others(values: &[Value]) -> Vec<String> {
     let done = values.iter().filter(|value| value["type"] == "response.output_item.done").map(|value| &value["item"]);
     let whole = values.iter().flat_map(|value| value["output"].as_array().into_iter().flatten());
     done.chain(whole)
-        .filter(|item| match item["type"].as_str().unwrap() {
+        .filter(|item| match item["type"].as_str().unwrap_or_default() {
             "custom_tool_call" | "local_shell_call" | "apply_patch_call" | "mcp_approval_request" => true,
             "shell_call" => item["environment"]["type"] != "container_reference",
             "tool_search_call" => item["execution"] == "client",
             _ => false,
         })
-        .map(|item| item["type"].as_str().unwrap().to_owned())
+        .map(|item| item["type"].as_str().unwrap_or_default().to_owned())
         .collect()
 }
 
