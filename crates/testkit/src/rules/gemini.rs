@@ -13,7 +13,7 @@ rules! { ALL:
         "a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `.`, `:` and `-`, and starts with a letter or `_`",
         "https://ai.google.dev/api/caching#FunctionDeclaration (at most 64), python-genai types.py \
          FunctionDeclaration.name (how it starts), 400 «Invalid function name. Must start with a letter or an \
-         underscore» (cline/cline#7339)";
+         underscore. […] with a maximum length of 64.» (kaitranntt/ccs#25)";
     DESCRIPTION = "gemini/description",
         "a declaration has a description",
         "googleapis google/ai/generativelanguage/v1beta/content.proto FunctionDeclaration.description (REQUIRED)";
@@ -59,7 +59,7 @@ fn check_declaration(declaration: &Map<String, Value>, path: &str, report: &mut 
     if declaration.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
         report.add(&DESCRIPTION, format!("{path}/description"), "missing, empty or not a string");
     }
-    let parameters = declaration.get("parameters");
+    let parameters = gemini_schema::set(declaration, "parameters");
     let json_schema = declaration.get("parametersJsonSchema");
     if parameters.is_some() && json_schema.is_some() {
         report.add(&ONE_SCHEMA, path, "`parameters` and `parametersJsonSchema`");

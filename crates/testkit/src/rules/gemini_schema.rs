@@ -34,13 +34,13 @@ rules! { ALL:
         "400 «items: missing field» (cline/cline#7339), «items: field predicate failed: $type == Type.ARRAY» \
          (anomalyco/opencode#49392)";
     PROPERTIES = "gemini-schema/properties",
-        "type OBJECT has `properties`, at least one; no other type has `properties` or `required`",
-        "400 «properties: should be non-empty for OBJECT type» (agno-agi/agno#2112), «properties: only allowed for \
-         OBJECT type» (anomalyco/opencode#11888); python-genai types.py FunctionDeclaration.parameters («can be left \
-         unset»)";
+        "only type OBJECT has `properties` and `required`; `parameters` itself has at least one property, or is left out",
+        "400 «properties: only allowed for OBJECT type» (anomalyco/opencode#11888), «properties: should be non-empty for \
+         OBJECT type» (agno-agi/agno#2112); python-genai types.py FunctionDeclaration.parameters («can be left unset»)";
     REQUIRED = "gemini-schema/required",
         "`required` and `propertyOrdering` name properties of the same schema",
-        "https://spec.openapis.org/oas/v3.0.3#schema-object; 400 «required[0]: property is not defined»";
+        "https://spec.openapis.org/oas/v3.0.3#schema-object; 400 «required[0]: property is not defined» \
+         (iBUHub/AIStudioToAPI#154)";
     FORMAT = "gemini-schema/format",
         "`format` is float or double for NUMBER, int32 or int64 for INTEGER, enum or date-time for STRING",
         "content.proto Schema.format; 400 «only 'enum' and 'date-time' are supported for STRING type», which adk-python \
@@ -103,6 +103,17 @@ const FORMATS: [(&str, [&str; 2]); 3] =
     [("NUMBER", ["float", "double"]), ("INTEGER", ["int32", "int64"]), ("STRING", ["enum", "date-time"])];
 const LONGEST_PARAMETER: usize = 64;
 
+/// A field that is set. In the JSON form of protocol buffers `null` leaves a field unset
+/// (<https://protobuf.dev/programming-guides/json/>).
+pub(super) fn set<'a>(message: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
+    message.get(field).filter(|value| !value.is_null())
+}
+
+/// The properties of a schema.
+fn properties(schema: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    set(schema, "properties").and_then(Value::as_object).into_iter().flatten()
+}
+
 /// Checks the `parameters` of a declaration.
 pub(super) fn check(root: &Value, path: &str, report: &mut Report) {
     let Some(schema) = root.as_object() else {
@@ -110,8 +121,10 @@ pub(super) fn check(root: &Value, path: &str, report: &mut Report) {
     };
     if kind(schema).as_deref() != Some("OBJECT") {
         report.add(&ROOT, path, "the root's type is not OBJECT");
+    } else if properties(schema).next().is_none() {
+        report.add(&PROPERTIES, path, "no parameters, but not left out");
     }
-    for name in schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+    for (name, _) in properties(schema) {
         let starts = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
         let legal = name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
         if !starts || !legal || name.len() > LONGEST_PARAMETER {
@@ -122,11 +135,10 @@ pub(super) fn check(root: &Value, path: &str, report: &mut Report) {
     while let Some((path, schema)) = open.pop() {
         check_fields(schema, &path, report);
         check_node(schema, &path, report);
-        let single = schema.get("items").map(|child| (format!("{path}/items"), child));
-        let listed = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten().enumerate();
+        let single = set(schema, "items").map(|child| (format!("{path}/items"), child));
+        let listed = set(schema, "anyOf").and_then(Value::as_array).into_iter().flatten().enumerate();
         let listed = listed.map(|(index, child)| (format!("{path}/anyOf/{index}"), child));
-        let mapped = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-        let mapped = mapped.map(|(name, child)| (format!("{path}/properties/{}", escape(name)), child));
+        let mapped = properties(schema).map(|(name, child)| (format!("{path}/properties/{}", escape(name)), child));
         open.extend(
             single.into_iter().chain(listed).chain(mapped).filter_map(|(at, child)| Some((at, child.as_object()?))),
         );
@@ -138,14 +150,14 @@ fn check_fields(schema: &Map<String, Value>, path: &str, report: &mut Report) {
         match field(name) {
             None => report.add(&FIELD, path, format!("unknown field `{name}`")),
             // A type that is not a string is reported as a type.
-            Some(field) if name != "type" && !field.takes(value) => {
+            Some(field) if name != "type" && !value.is_null() && !field.takes(value) => {
                 report.add(&VALUE, format!("{path}/{name}"), format!("{value} is not a value of `{name}`"));
             }
             Some(_) => {}
         }
     }
-    if schema.contains_key("anyOf")
-        && let Some(beside) = schema.keys().find(|name| *name != "anyOf")
+    if set(schema, "anyOf").is_some()
+        && let Some(beside) = schema.keys().find(|name| *name != "anyOf" && set(schema, name).is_some())
     {
         report.add(&ANY_OF, path, format!("`{beside}` beside `anyOf`"));
     }
@@ -153,7 +165,7 @@ fn check_fields(schema: &Map<String, Value>, path: &str, report: &mut Report) {
 
 /// The schema's type in capitals.
 fn kind(schema: &Map<String, Value>) -> Option<String> {
-    schema.get("type").and_then(Value::as_str).map(str::to_ascii_uppercase)
+    set(schema, "type").and_then(Value::as_str).map(str::to_ascii_uppercase)
 }
 
 fn check_node(schema: &Map<String, Value>, path: &str, report: &mut Report) {
@@ -161,35 +173,32 @@ fn check_node(schema: &Map<String, Value>, path: &str, report: &mut Report) {
     let kind = kind.as_deref();
     match kind {
         Some(kind) if TYPES.contains(&kind) => {}
-        None if !schema.contains_key("type") && schema.contains_key("anyOf") => {}
+        None if set(schema, "type").is_none() && set(schema, "anyOf").is_some() => {}
         // What goes with a type cannot be judged without one.
         _ => return report.add(&TYPE, path, "no type, or an unknown one"),
     }
-    if let Some(values) = schema.get("enum") {
+    if let Some(values) = set(schema, "enum") {
         let sound =
             values.as_array().is_some_and(|values| !values.is_empty() && values.iter().all(|value| value != ""));
         if kind != Some("STRING") || !sound {
             report.add(&ENUM, path, "enum with another type, empty, or with an empty string");
         }
     }
-    if schema.contains_key("items") != (kind == Some("ARRAY")) {
+    if set(schema, "items").is_some() != (kind == Some("ARRAY")) {
         report.add(&ITEMS, path, "`items` and type ARRAY do not go together");
     }
-    let properties = schema.get("properties").and_then(Value::as_object);
-    if kind == Some("OBJECT") {
-        if properties.is_none_or(Map::is_empty) {
-            report.add(&PROPERTIES, path, "an OBJECT without properties");
-        }
-    } else if let Some(field) = ["properties", "required"].into_iter().find(|field| schema.contains_key(*field)) {
+    if kind != Some("OBJECT")
+        && let Some(field) = ["properties", "required"].into_iter().find(|field| set(schema, field).is_some())
+    {
         return report.add(&PROPERTIES, path, format!("`{field}` on another type than OBJECT"));
     }
     for field in ["required", "propertyOrdering"] {
-        let mut names = schema.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-        if let Some(name) = names.find(|name| !properties.is_some_and(|all| all.contains_key(*name))) {
+        let mut names = set(schema, field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        if let Some(name) = names.find(|name| !properties(schema).any(|(known, _)| known == name)) {
             report.add(&REQUIRED, format!("{path}/{field}"), format!("`{name}` is no property"));
         }
     }
-    let format = schema.get("format").and_then(Value::as_str);
+    let format = set(schema, "format").and_then(Value::as_str);
     let known = FORMATS.iter().find(|(name, _)| Some(*name) == kind).map(|(_, formats)| formats);
     if let Some(format) = format.filter(|format| !known.is_some_and(|formats| formats.contains(format))) {
         report.add(&FORMAT, path, format!("format `{format}`"));

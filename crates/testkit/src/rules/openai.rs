@@ -29,8 +29,8 @@ rules! { ALL:
         "`parameters` has `properties`, if only empty ones",
         "400 «In context=(), object schema missing properties»";
     ARRAY_ITEMS = "openai/array-items",
-        "a schema of type array, also beside other types, has `items`",
-        "400 «array schema missing items» (sigoden/aichat#1049, campfirein/byterover-cli#42)";
+        "a schema of type array has `items`, also beside other types and beside `prefixItems`",
+        "400 «array schema missing items» (sigoden/aichat#1049, campfirein/byterover-cli#42, PrefectHQ/fastmcp#2464)";
 }
 
 rules! { RESPONSES:

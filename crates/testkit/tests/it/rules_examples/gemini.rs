@@ -34,6 +34,7 @@ pub(super) fn gemini_schema() -> Vec<Example> {
     for (field, bad, good) in [
         ("description", json!(1), json!("one")),
         ("nullable", json!("true"), json!(true)),
+        ("pattern", json!({}), json!(null)),
         ("maxLength", json!(1.5), json!("2")),
         ("minLength", json!([1]), json!(1)),
     ] {
@@ -70,7 +71,8 @@ pub(super) fn gemini_schema() -> Vec<Example> {
         one("gemini-schema/items", json!({ "type": "ARRAY" }), json!({ "type": "ARRAY", "items": string })),
         one("gemini-schema/items", json!({ "type": "STRING", "items": string }), string.clone()),
         whole("gemini-schema/properties", json!({ "type": "OBJECT" }), of(string.clone())),
-        one("gemini-schema/properties", json!({ "type": "OBJECT", "properties": {} }), of(string.clone())),
+        whole("gemini-schema/properties", json!({ "type": "OBJECT", "properties": {} }), Value::Null),
+        one("gemini-schema/properties", json!({ "type": "STRING", "properties": {} }), json!({ "type": "OBJECT" })),
         one("gemini-schema/properties", json!({ "type": "STRING", "required": [] }), string.clone()),
         whole("gemini-schema/required", listing("required", "b"), listing("required", "a")),
         whole("gemini-schema/required", listing("propertyOrdering", "b"), listing("propertyOrdering", "a")),

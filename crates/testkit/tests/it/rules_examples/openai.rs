@@ -39,6 +39,11 @@ pub(super) fn openai(api: ApiRules) -> Vec<Example> {
             object(json!({ "a": { "type": ["string", "array"] } })),
             object(json!({ "a": { "type": ["string", "array"], "items": {} } })),
         ),
+        plain(
+            "openai/array-items",
+            object(json!({ "a": { "type": "array", "prefixItems": [{ "type": "string" }] } })),
+            object(json!({ "a": { "type": "array", "prefixItems": [{ "type": "string" }], "items": false } })),
+        ),
     ]);
     at_root
 }
