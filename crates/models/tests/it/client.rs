@@ -126,13 +126,14 @@ async fn the_bytes_and_headers_that_go_out() {
 }
 
 #[tokio::test]
-async fn a_stream_in_single_bytes() {
-    for (api, _) in PAIRS {
-        let turn = Turn::calls(vec![("a", json!({"k": "é"}))]).with_fault(Fault::Drip(1, Duration::ZERO));
+async fn a_stream_in_tiny_pieces() {
+    in_every_api(async |api| {
+        let turn = Turn::calls(vec![("a", json!({"k": "é"}))]).with_fault(Fault::Drip(5, Duration::ZERO));
         let bench = Bench::new(api, vec![turn]).await;
         let answer = bench.ask(&question("q")).await.unwrap();
         assert_eq!(answer.calls[0].arguments, r#"{"k":"é"}"#, "{api}");
-    }
+    })
+    .await;
 }
 
 #[tokio::test]

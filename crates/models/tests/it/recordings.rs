@@ -264,7 +264,7 @@ fn a_recording_that_breaks_off_keeps_what_was_complete() {
             continue;
         }
         for end in (0..text.len()).step_by(97).filter(|end| text.is_char_boundary(*end)) {
-            let (part, error) = decode(api, text[..end].as_bytes(), usize::MAX, Decoder::detecting);
+            let (part, error) = decode(api, &text.as_bytes()[..end], usize::MAX, Decoder::detecting);
             let at = format!("{} cut at {end}: {error:?}", file.display());
             let spliced = text.matches("\"message_start\"").count() > 1;
             assert!(whole.calls.starts_with(&part.calls) || spliced, "{at}: {:?}", part.calls);

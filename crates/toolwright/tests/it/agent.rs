@@ -41,8 +41,8 @@ async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static 
         WireApi::Gemini => {
             [("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_MODEL", "m".to_owned()), ("GEMINI_API_KEY", KEY.to_owned())]
         }
-        // The environment cannot name it: a configuration does.
-        WireApi::Responses => [("MODEL_URL", url), ("MODEL_NAME", "m".to_owned()), ("MODEL_KEY", KEY.to_owned())],
+        // No variable of its own: `models.endpoints` names it.
+        WireApi::Responses => [("RESPONSES_URL", url), ("UNUSED", String::new()), ("RESPONSES_KEY", KEY.to_owned())],
         WireApi::Ollama => [("OLLAMA_HOST", url), ("OLLAMA_MODEL", "m".to_owned()), ("UNUSED", KEY.to_owned())],
     };
     (server, variables)
@@ -69,13 +69,6 @@ fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
-/// An endpoint of the Responses API, as a configuration names it.
-const RESPONSES: &str = "models:
-  default: mine/m
-  endpoints:
-    mine: {api: openai_responses, base_url: \"${MODEL_URL}\", api_key: \"${MODEL_KEY}\"}
-";
-
 fn repository() -> Place {
     let place = Place::new();
     place.write("project/a.rs", "// TODO one\n// TODO two\n");
@@ -87,15 +80,18 @@ fn repository() -> Place {
 async fn a_real_task_ends_well_in_every_api() {
     for api in WireApi::ALL {
         let place = repository();
-        if api == WireApi::Responses {
-            place.write("project/toolwright.yaml", RESPONSES);
-        }
         let (server, variables) = with_model(api, todo_script()).await;
-        let child = start(
-            &place,
-            &variables,
-            &["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"],
-        );
+        let mut arguments =
+            vec!["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"];
+        if api == WireApi::Responses {
+            place.write(
+                "project/toolwright.yaml",
+                "models:\n  endpoints:\n    mine: {api: openai-responses, base_url: '${RESPONSES_URL}', \
+                 api_key: '${RESPONSES_KEY}'}\n",
+            );
+            arguments.extend(["--model", "mine/m"]);
+        }
+        let child = start(&place, &variables, &arguments);
         let output = ended(child).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         let report: Value = serde_json::from_slice(&output.stdout).expect("json");
