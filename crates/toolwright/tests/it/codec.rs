@@ -217,3 +217,39 @@ fn a_command_line_that_is_none_is_answered_as_json_too() {
         assert_eq!((code, &document["error"]["kind"]), (2, &json!("usage")), "{arguments:?}");
     }
 }
+
+#[test]
+fn decode_reads_calls_in_text_by_format_model_or_the_text_itself() {
+    let place =
+        place(&json!([{"name": "get/it", "parameters": {"properties": {"n": {"type": "integer"}}}}]).to_string());
+    let hermes = "Hm.</think>Sure.<tool_call>\n{\"name\": \"get_it\", \"arguments\": {\"n\": 3}}\n</tool_call>";
+    let coder =
+        "Hm.</think>Sure.<tool_call>\n<function=get_it>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>";
+    let calls = json!([{"id": "call_0", "name": "get/it", "arguments": {"n": 3}}]);
+    let split = json!({"text": "Sure.", "reasoning": "Hm.", "calls": calls});
+    let kept = json!({"text": "<think>Hm.</think>Sure.", "reasoning": "", "calls": calls});
+    for (arguments, input, expect) in [
+        (&["--format", "hermes"][..], hermes, &split),
+        (&["--format", "auto", "--model", "Qwen3-8B.jinja"], hermes, &split),
+        (&["--format", "auto", "--model", "Qwen/Qwen3-8B"], hermes, &split),
+        (&["--format", "auto", "--model", "nobody-knows-it"], coder, &split),
+        (&["--format", "auto"], hermes, &split),
+        (&["--format", "qwen3.5", "--prefix", "<think>"], coder, &split),
+        (&["--format", "hermes", "--prefix", "<think>", "--reasoning", "keep"], hermes, &kept),
+    ] {
+        for chunk in ["1", "5", "4096"] {
+            let arguments = [&["decode", "--tools", "tools.json", "--chunk", chunk], arguments].concat();
+            assert_eq!(answer(&place, &arguments, input), (expect.clone(), 0), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn decode_knows_the_same_formats_as_its_help_and_completions() {
+    let place = place("[]");
+    for format in toolwright::models::text::formats() {
+        let expect = json!({"text": "Plain text.", "reasoning": "", "calls": []});
+        let arguments = ["decode", "--format", format.name(), "--prefix", ""];
+        assert_eq!(answer(&place, &arguments, "Plain text."), (expect, 0), "{}", format.name());
+    }
+}
