@@ -12,3 +12,4 @@ mod import;
 mod safety;
 mod serve;
 mod support;
+mod text_format;

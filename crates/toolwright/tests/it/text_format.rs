@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
-use crate::support::{Place, program, stderr};
+use crate::cli::{program, stderr};
+use crate::support::Place;
 
 /// One task in one format: what the model writes, turn by turn.
 struct Case {
@@ -38,7 +39,7 @@ const CASES: [Case; 3] = [
     Case {
         format: "bracket",
         look: "Looking.\n[/fs__grep]\n@@pattern=TODO\n[fs__grep/]\n[/fs__glob]\n@@pattern=*.rs\n[fs__glob/]",
-        write: "[/fs__write]\n@@path=report.md\n@@content=a: 2\\nb: 1\\n\n[fs__write/]",
+        write: "[/fs__write]\n@@path=report.md\na: 2\nb: 1\n[fs__write/]",
         shown: "@@",
     },
 ];
@@ -84,7 +85,7 @@ async fn a_real_task_ends_well_in_text_formats() {
         let report: Value = serde_json::from_slice(&output.stdout).expect("json");
         assert_eq!(report["answer"], json!("Three TODOs; see report.md."), "{}", case.format);
         assert_eq!(report["calls"].as_array().map(Vec::len), Some(3), "{}: {report}", case.format);
-        assert_eq!(place.read("project/report.md"), "a: 2\nb: 1\n", "{}", case.format);
+        assert_eq!(place.read("project/report.md").trim_end(), "a: 2\nb: 1", "{}", case.format);
         assert_eq!(server.failures(), Vec::<String>::new(), "{}", case.format);
     }
 }
