@@ -47,7 +47,8 @@ rules! { ALL:
         GUIDE;
 }
 
-const KEYWORDS: [&str; 22] = [
+const KEYWORDS: [&str; 23] = [
+    "$schema",
     "type",
     "properties",
     "required",
@@ -101,7 +102,7 @@ pub(super) fn check(schema: &Value, path: &str, report: &mut Report) {
 
 fn check_keywords(node: &Node<'_>, report: &mut Report) {
     for (keyword, _) in node.keywords() {
-        if !KEYWORDS.contains(&keyword.as_str()) && keyword != "$schema" {
+        if !KEYWORDS.contains(&keyword.as_str()) {
             report.add(&KEYWORD, &node.path, format!("`{keyword}` is not among the supported keywords"));
         }
     }
@@ -147,13 +148,12 @@ fn values<'a>(node: &Node<'a>) -> impl Iterator<Item = &'a Value> {
 }
 
 fn check_values(node: &Node<'_>, report: &mut Report) {
-    let mut said = types(node.schema).peekable();
-    if said.peek().is_some() {
-        let said: Vec<&str> = said.collect();
-        let odd = values(node).chain(node.get("const")).find(|value| !said.iter().any(|name| is_of(value, name)));
-        if let Some(odd) = odd {
-            report.add(&ENUM_TYPE, &node.path, format!("{odd} is not of type {said:?}"));
-        }
+    let said: Vec<&str> = types(node.schema).collect();
+    let mut fixed = values(node).chain(node.get("const"));
+    if !said.is_empty()
+        && let Some(odd) = fixed.find(|value| !said.iter().any(|name| is_of(value, name)))
+    {
+        report.add(&ENUM_TYPE, &node.path, format!("{odd} is not of type {said:?}"));
     }
     let strings: Vec<&str> = values(node).filter_map(Value::as_str).collect();
     let characters = characters(strings.iter().copied());

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 /// A schema inside a document.
@@ -124,14 +125,14 @@ pub(super) fn nodes<'a>(root: &'a Value, path: &str) -> Vec<Node<'a>> {
     found
 }
 
-/// What `reference` means inside `root`: `#`, a JSON pointer after `#`, or an anchor. [`None`] where it is
+/// What `reference` means inside `root`: `#`, a percent-encoded JSON pointer after `#`, or an anchor. [`None`] where it is
 /// none of these or leads nowhere.
 pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let fragment = reference.strip_prefix('#')?;
+    let fragment = percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?;
     if fragment.is_empty() || fragment.starts_with('/') {
-        return root.pointer(fragment);
+        return root.pointer(&fragment);
     }
-    let is_anchor = |schema: &&Value| ["$anchor", "$dynamicAnchor"].iter().any(|key| schema[*key] == fragment);
+    let is_anchor = |schema: &&Value| ["$anchor", "$dynamicAnchor"].iter().any(|key| schema[*key] == *fragment);
     nodes(root, "").into_iter().map(|node| node.schema).find(is_anchor)
 }
 

@@ -121,6 +121,13 @@ fn any_api(api: ApiRules) -> Vec<Example> {
             with_defs(referring("#/$defs/a"), json!({ "a": { "type": "string" } })),
         ),
         schemas(api, false, "any/ref-local", referring("#/$defs/a"), referring("#")),
+        schemas(
+            api,
+            false,
+            "any/ref-local",
+            with_defs(referring("#/$defs/a/b"), json!({ "a/b": { "type": "string" } })),
+            with_defs(referring("#/%24defs/a~1b"), json!({ "a/b": { "type": "string" } })),
+        ),
     ];
     if api != Anthropic {
         let typed = |kind: Value| object(json!({ "a": { "type": kind } }));
