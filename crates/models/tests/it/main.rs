@@ -8,3 +8,4 @@ mod discovery;
 mod golden;
 mod streams;
 mod text;
+mod text_write;
