@@ -6,6 +6,7 @@ mod coerce;
 mod defaults;
 mod holes;
 mod shape;
+mod tangle;
 mod validate;
 
 pub use coerce::Coerced;

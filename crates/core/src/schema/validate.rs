@@ -8,6 +8,8 @@ use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::tangle::Tangle;
+
 /// At most this many violations are reported for one call: a model mends a few at a time.
 pub(super) const MAX_VIOLATIONS: usize = 12;
 /// Bound on the text of a value quoted in a message, in characters.
@@ -45,6 +47,7 @@ impl fmt::Display for Violation {
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
+    tangle: Tangle,
 }
 
 struct RefuseRemote;
@@ -59,31 +62,33 @@ impl CompiledSchema {
     /// Compiles `schema`.
     ///
     /// # Errors
-    /// [`SchemaError`] for anything that is not a schema, an unresolvable or a remote `$ref`.
+    /// [`SchemaError`] for anything that is not a schema, an unresolvable or a remote `$ref`, and references
+    /// that go in circles or multiply past bounds.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        jsonschema::options().with_retriever(RefuseRemote).build(schema).map(|validator| Self { validator }).map_err(
-            |error| SchemaError {
-                path: error.instance_path().to_string(),
-                message: shorten(&with_sources(&error), 400),
-            },
-        )
+        let tangle = Tangle::of(schema)
+            .map_err(|much| SchemaError { path: String::new(), message: much.describe().to_owned() })?;
+        let validator = jsonschema::options().with_retriever(RefuseRemote).build(schema).map_err(|error| {
+            SchemaError { path: error.instance_path().to_string(), message: shorten(&with_sources(&error), 400) }
+        })?;
+        Ok(Self { validator, tangle })
     }
 
     /// Whether `value` is valid. The fast path: no message is built.
     #[must_use]
     pub fn is_valid(&self, value: &Value) -> bool {
-        self.validator.is_valid(value)
+        self.tangle.is_short_for(value) && self.validator.is_valid(value)
     }
 
     /// What is wrong with `value`, the first twelve; empty when it is valid.
     #[must_use]
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        self.errors(value).take(MAX_VIOLATIONS).map(|error| violation(&error)).collect()
+        self.violations_around(value, &[])
     }
 
-    /// The validator's own errors.
-    pub(super) fn errors<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = ValidationError<'a>> {
-        self.validator.iter_errors(value)
+    /// The validator's own errors; `None` where finding them would take too long, which says nothing about
+    /// whether the value is valid.
+    pub(super) fn errors<'a>(&'a self, value: &'a Value) -> Option<impl Iterator<Item = ValidationError<'a>>> {
+        self.tangle.is_clear_for(value).then(|| self.validator.iter_errors(value))
     }
 }
 
