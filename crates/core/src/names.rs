@@ -233,12 +233,13 @@ impl NameTable {
             return Vec::new();
         }
         let wanted = Wanted::new(name);
-        let mut scored: Vec<(usize, usize)> = self
-            .wire
-            .iter()
-            .enumerate()
-            .filter_map(|(index, wire)| wanted.distance_to(wire).map(|distance| (distance, index)))
-            .collect();
+        let by_letters = self.nearest(|wire| wanted.distance_to(wire));
+        if by_letters.is_empty() { self.nearest(|wire| wanted.missing_words(wire)) } else { by_letters }
+    }
+
+    fn nearest(&self, distance: impl Fn(&str) -> Option<usize>) -> Vec<String> {
+        let near = |(index, wire): (usize, &String)| distance(wire).map(|distance| (distance, index));
+        let mut scored: Vec<(usize, usize)> = self.wire.iter().enumerate().filter_map(near).collect();
         scored.sort_unstable();
         scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, index)| self.wire[index].clone()).collect()
     }
@@ -269,15 +270,18 @@ impl Wanted {
             .flatten()
             .min()
             .filter(|&distance| distance <= self.limit)
-            .or_else(|| self.missing_words(wire).map(|missing| self.limit + missing))
     }
 
-    /// How many words of either name the other lacks, plus one, where they share half of the wanted ones.
+    /// How many words of either name the other lacks, where they share half of the wanted ones and one of
+    /// them is more than the namespace.
     fn missing_words(&self, wire: &str) -> Option<usize> {
-        let own = words(wire);
-        let shared: Vec<&String> = self.words.iter().filter(|word| own.contains(word)).collect();
-        let tells = shared.iter().any(|word| word.len() >= 3) && shared.len() * 2 >= self.words.len();
-        tells.then(|| 1 + (self.words.len() - shared.len()) + own.len().saturating_sub(shared.len()))
+        let (namespace, bare) = wire.split_once("__").unwrap_or(("", wire));
+        let (space, own) = (words(namespace), words(bare));
+        let shared = |all: &[String]| self.words.iter().filter(|word| all.contains(word)).count();
+        let (in_space, in_own) = (shared(&space), shared(&own));
+        let tells = self.words.iter().any(|word| word.len() >= 3 && own.contains(word));
+        let enough = tells && (in_space + in_own) * 2 >= self.words.len();
+        enough.then(|| self.words.len().saturating_sub(in_space + in_own) + own.len().saturating_sub(in_own))
     }
 }
 
@@ -436,7 +440,7 @@ mod tests {
             assert_eq!(table.resolve(written), expect, "{written}");
         }
         assert_eq!(table.suggest("search_gh_repositories"), ["gh__Search"], "words in another order");
-        assert!(table.suggest("gh_delete_branch").is_empty(), "a word of two letters tells nothing");
+        assert!(table.suggest("gh_delete_branch").is_empty(), "the namespace alone tells nothing");
         let Resolution::Unknown(near) = table.resolve("list") else { panic!("ambiguous bare names are not guessed") };
         assert!(near.contains(&"gh__list".to_owned()) && near.contains(&"fs__list".to_owned()), "{near:?}");
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::call::{RawArguments, Rejection, ToolCall};
 use crate::context::Redactor;
 use crate::error::ErrorKind;
-use crate::model::{Message, ModelRequest, ModelResponse, StopReason, ToolChoice};
+use crate::model::{Message, ModelRequest, ModelResponse, StopReason};
 use crate::schema::Violation;
 
 /// Schema and arguments together that are worth a request, in bytes.
@@ -113,7 +113,6 @@ pub fn request(rejection: &Rejection) -> Option<ModelRequest> {
     Some(ModelRequest {
         system: TASK.into(),
         messages: vec![Message::user(text)],
-        tool_choice: ToolChoice::None,
         max_tokens: Some(MAX_TOKENS),
         ..ModelRequest::default()
     })

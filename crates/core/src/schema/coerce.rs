@@ -50,7 +50,7 @@ impl CompiledSchema {
         let mut paths: Vec<String> = Vec::new();
         for _ in 0..MAX_ROUNDS {
             let mut mends: Vec<(String, Mend)> = Vec::new();
-            for error in self.errors(&value).filter(|error| counts(error, holes)).take(MAX_PATHS) {
+            for error in self.errors(&value)?.filter(|error| counts(error, holes)).take(MAX_PATHS) {
                 mends.extend(mend(&error).unwrap_or_default());
             }
             let mut changed = false;
@@ -65,7 +65,7 @@ impl CompiledSchema {
             if !changed || paths.len() > MAX_PATHS {
                 return None;
             }
-            if self.errors(&value).all(|error| !counts(&error, holes)) {
+            if self.errors(&value)?.all(|error| !counts(&error, holes)) {
                 return Some(Coerced { value, paths });
             }
         }

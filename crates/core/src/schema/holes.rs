@@ -3,7 +3,7 @@
 use jsonschema::ValidationError;
 use serde_json::Value;
 
-use super::validate::{MAX_VIOLATIONS, violation};
+use super::validate::{MAX_VIOLATIONS, too_deep, violation};
 use super::{CompiledSchema, Violation};
 use crate::pointer::is_within;
 
@@ -28,7 +28,17 @@ impl CompiledSchema {
     /// mend: at and inside a hole, and around one unless only the shape is judged.
     #[must_use]
     pub fn violations_around(&self, value: &Value, holes: &[&str]) -> Vec<Violation> {
-        self.errors(value).filter(|error| counts(error, holes)).take(MAX_VIOLATIONS).map(|e| violation(&e)).collect()
+        match self.errors(value) {
+            Some(errors) => {
+                errors.filter(|error| counts(error, holes)).take(MAX_VIOLATIONS).map(|e| violation(&e)).collect()
+            }
+            None if self.is_valid(value) => Vec::new(),
+            None => vec![Violation {
+                path: String::new(),
+                keyword: "depth".into(),
+                message: too_deep(),
+            }],
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod holes;
 mod shape;
 #[cfg(test)]
 mod suite;
+mod tangle;
 mod validate;
 
 pub use coerce::Coerced;

@@ -8,6 +8,8 @@ use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::tangle::Tangle;
+
 /// At most this many violations are reported for one call: a model mends a few at a time.
 pub(super) const MAX_VIOLATIONS: usize = 12;
 /// Bound on the text of a value quoted in a message, in characters.
@@ -92,6 +94,7 @@ impl From<Draft> for jsonschema::Draft {
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
+    tangle: Tangle,
 }
 
 struct RefuseRemote;
@@ -108,8 +111,9 @@ impl CompiledSchema {
     /// give an older one away.
     ///
     /// # Errors
-    /// [`SchemaError`] for anything that is not a schema, is nested deeper than 128 levels, or has an
-    /// unresolvable or a remote `$ref`; of a schema that names no draft, what is wrong with it in the newest.
+    /// [`SchemaError`] for anything that is not a schema, is nested deeper than 128 levels, has an
+    /// unresolvable or a remote `$ref`, or references that go in circles or multiply past bounds; of a schema
+    /// that names no draft, what is wrong with it in the newest.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         let newest = Self::compile_as(schema, Draft::default());
         if newest.is_ok() || schema.get("$schema").is_some() {
@@ -124,35 +128,42 @@ impl CompiledSchema {
     /// # Errors
     /// As [`CompiledSchema::compile`].
     pub fn compile_as(schema: &Value, unnamed: Draft) -> Result<Self, SchemaError> {
+        let refused = |message: String| SchemaError { path: String::new(), message };
         if nests_deeper(schema, MAX_DEPTH) {
-            return Err(SchemaError { path: String::new(), message: too_deep() });
+            return Err(refused(too_deep()));
         }
+        let tangle = Tangle::of(schema).map_err(|much| refused(much.describe().to_owned()))?;
         let mut options = jsonschema::options().with_retriever(RefuseRemote).should_validate_formats(false);
         if schema.get("$schema").is_none() {
             options = options.with_draft(unnamed.into());
         }
-        options.build(schema).map(|validator| Self { validator }).map_err(|error| schema_error(schema, &error))
+        let validator = options.build(schema).map_err(|error| schema_error(schema, &error))?;
+        Ok(Self { validator, tangle })
     }
 
     /// Whether `value` is valid. The fast path: no message is built.
     #[must_use]
     pub fn is_valid(&self, value: &Value) -> bool {
-        !nests_deeper(value, MAX_DEPTH) && self.validator.is_valid(value)
+        self.is_bearable(value) && self.validator.is_valid(value)
     }
 
     /// What is wrong with `value`, the first twelve; empty when it is valid. A value nested deeper than 128
     /// levels is not looked into: that is what is wrong with it.
     #[must_use]
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        if nests_deeper(value, MAX_DEPTH) {
-            return vec![Violation { path: String::new(), keyword: "depth".into(), message: too_deep() }];
-        }
-        self.errors(value).take(MAX_VIOLATIONS).map(|error| violation(&error)).collect()
+        self.violations_around(value, &[])
     }
 
-    /// The validator's own errors; none for a value that is nested too deep.
-    pub(super) fn errors<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = ValidationError<'a>> {
-        (!nests_deeper(value, MAX_DEPTH)).then(|| self.validator.iter_errors(value)).into_iter().flatten()
+    /// The validator's own errors; `None` for a value that is nested too deep, or where finding them would take
+    /// too long, which says nothing about whether the value is valid.
+    pub(super) fn errors<'a>(&'a self, value: &'a Value) -> Option<impl Iterator<Item = ValidationError<'a>>> {
+        let clear = !nests_deeper(value, MAX_DEPTH) && self.tangle.is_clear_for(value);
+        clear.then(|| self.validator.iter_errors(value))
+    }
+
+    /// Whether the stack can bear to judge `value`.
+    fn is_bearable(&self, value: &Value) -> bool {
+        !nests_deeper(value, MAX_DEPTH) && self.tangle.is_short_for(value)
     }
 }
 
@@ -165,7 +176,7 @@ fn nests_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-fn too_deep() -> String {
+pub(super) fn too_deep() -> String {
     format!("nested deeper than {MAX_DEPTH} levels")
 }
 

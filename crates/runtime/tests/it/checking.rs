@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, RegisteredTool, Snapshot};
+use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse};
 use toolwright_core::repair::RepairEnd;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::variables::{Kind, Values, Variables};
-use toolwright_core::{Cancel, Event, Outcome, RawArguments, Services};
+use toolwright_core::{
+    Cancel, Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition,
+    ToolError, ToolId, ToolOutput,
+};
 use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
 
 use crate::house::{House, Says, call, house};
@@ -162,4 +167,65 @@ async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
         let startable = house.executor.startable(call("c", name, arguments.clone()), &house.snapshot, &house.run);
         assert_eq!(startable.is_some(), expect, "{name} {arguments}");
     }
+}
+
+/// A tool without a schema that says how it may run.
+struct Unschemed(&'static str, NoSchemaMode, Effects);
+
+#[async_trait]
+impl Tool for Unschemed {
+    fn definition(&self) -> ToolDefinition {
+        let mut definition = ToolDefinition::new(ToolId::format("u", self.0, "1.0.0").expect("id"), "", None);
+        (definition.allow_no_schema, definition.no_schema_mode, definition.effects) = (true, Some(self.1), self.2);
+        definition
+    }
+    async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(arguments.to_string()))
+    }
+}
+
+#[tokio::test]
+async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
+    let house = house(|_| {}).await;
+    let tools = [
+        Unschemed("reads", NoSchemaMode::ReadOnly, Effects::READ),
+        Unschemed("writes", NoSchemaMode::ReadOnly, Effects::WRITE),
+        Unschemed("person", NoSchemaMode::HumanApproval, Effects::READ),
+        Unschemed("full", NoSchemaMode::Full, Effects::UNKNOWN),
+    ];
+    let tools = tools.map(|tool| Arc::new(tool) as Arc<dyn Tool>).to_vec();
+    let provider = Arc::new(StaticProvider::new("u", ProviderKind::Native, tools).expect("registers"));
+    let tools = provider.list().await.expect("lists");
+    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    for (name, mode, runs) in [
+        ("reads", "read-only", true),
+        ("writes", "read-only", false),
+        ("person", "human-approval", false),
+        ("full", "full", true),
+    ] {
+        let mut written = call("c", name, json!({"any": [1]}));
+        written.name = format!("u__{name}");
+        assert!(house.executor.startable(written.clone(), &snapshot, &house.run).is_none(), "none starts by itself");
+        let outcome = house.executor.run_calls(vec![written], &snapshot, &house.run).await.remove(0);
+        assert_eq!((outcome.ok, outcome.validated.0), (runs, false), "{name}: {}", outcome.text());
+        assert_eq!(outcome.to_json()["provenance"]["unvalidated"], mode, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_schema_that_cannot_be_used_leaves_the_tool_and_a_warning() {
+    let house = house(|_| {}).await;
+    let definition =
+        ToolDefinition::new(ToolId::parse("x:echo@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));
+    let provider = crate::house::provider(&house.counts);
+    let tools = vec![RegisteredTool::foreign(definition, "echo")];
+    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    let mut events = house.events.subscribe();
+    let mut written = call("c", "echo", json!({}));
+    written.name = "x__echo".into();
+    let outcome = house.executor.run_calls(vec![written], &snapshot, &house.run).await.remove(0);
+    assert_eq!(outcome.to_json()["provenance"]["unvalidated"], "full");
+    let warned = std::iter::from_fn(|| events.try_recv().ok())
+        .any(|event| matches!(event, Event::Warning { code, message } if code == "schema_unusable" && message.contains("x:echo")));
+    assert!(warned);
 }
