@@ -30,10 +30,16 @@ impl Declarer<'_, '_> {
         self.losses.push(Loss { tool, path, keyword: keyword.to_owned(), note: note.to_owned() });
     }
 
-    fn below(&mut self, segment: &str, value: &mut Value) {
+    fn below(&mut self, segment: &[&str], value: &mut Value) {
         let length = self.path.len();
-        self.path.push('/');
-        self.path.push_str(segment);
+        for part in segment {
+            self.path.push('/');
+            if part.contains(['~', '/']) {
+                self.path.push_str(&part.replace('~', "~0").replace('/', "~1"));
+            } else {
+                self.path.push_str(part);
+            }
+        }
         match value {
             Value::Object(map) => self.schema(map),
             other => *other = json!({"type": "STRING"}),
@@ -63,11 +69,15 @@ impl Declarer<'_, '_> {
             }
         }
         let shown = if bare == Types::NONE { types } else { bare };
-        let name = shown.names().next().unwrap_or("string").to_ascii_uppercase();
-        if map.contains_key("type") {
-            map.insert("type".to_owned(), Value::String(name));
-        } else {
-            map.shift_insert(0, "type".to_owned(), Value::String(name));
+        let name = Value::String(shown.names().next().unwrap_or("string").to_ascii_uppercase());
+        match map.get_mut("type") {
+            Some(own) => *own = name,
+            None => drop(map.shift_insert(0, "type".to_owned(), name)),
+        }
+        // Most schemas are a type and a description, and are looked through once.
+        let rest = |key: &String| matches!(key.as_str(), "enum" | "format" | "properties" | "required" | "items");
+        if shown != Types::ARRAY && !map.keys().any(rest) {
+            return;
         }
         let mut sentences = Vec::new();
         let kept = |map: &Map<String, Value>, key: &str| match (key, map.get(key)) {
@@ -98,12 +108,11 @@ impl Declarer<'_, '_> {
         } else if map.get("items").and_then(Value::as_object).is_none_or(Map::is_empty) {
             map.insert("items".to_owned(), anything());
         } else if let Some(items) = map.get_mut("items") {
-            self.below("items", items);
+            self.below(&["items"], items);
         }
         if let Some(Value::Object(properties)) = map.get_mut("properties") {
             for (name, property) in properties.iter_mut() {
-                let name = name.replace('~', "~0").replace('/', "~1");
-                self.below(&format!("properties/{name}"), property);
+                self.below(&["properties", name], property);
             }
         }
         if map.get("required").and_then(Value::as_array).is_some_and(Vec::is_empty) {
@@ -200,7 +209,7 @@ impl Declarer<'_, '_> {
         map.clear();
         let mut parts = Vec::with_capacity(branches.len());
         for (at, mut branch) in branches.into_iter().enumerate() {
-            self.below(&format!("anyOf/{at}"), &mut branch);
+            self.below(&["anyOf", &at.to_string()], &mut branch);
             parts.push(branch);
         }
         map.insert("anyOf".to_owned(), Value::Array(parts));

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::object::{names, nullable};
+use super::restore::Undo;
 use super::types::Types;
 use super::words;
 use super::write::{Node, Unlike, Writer, Written, brief, listed};
@@ -15,7 +16,8 @@ impl Writer<'_, '_> {
         is_root: bool,
         reference: Option<(&str, String)>,
     ) -> Written {
-        let mut node = Node::default();
+        // Room for a type that is not said, and for what closes an object.
+        let mut node = Node { view: Map::with_capacity(map.len() + 2), undo: Undo::default() };
         let mut said = Vec::new();
         let (types, _) = map.get("type").map_or((Types::NONE, true), Types::read);
         let mut replaced = "";

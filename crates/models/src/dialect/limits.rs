@@ -84,7 +84,7 @@ pub(super) fn over_openai(size: &Size) -> Option<String> {
 
 /// What strict tools of a request to Anthropic have left ("Structured outputs", section "Schema complexity
 /// limits").
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Budget {
     tools: usize,
     optional: usize,
@@ -93,6 +93,12 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) const ANTHROPIC: Self = Self { tools: 20, optional: 24, unions: 16 };
+
+    /// Whether a tool that has so many optional parameters, or more, can still be taken: what is known
+    /// before its view is made.
+    pub(super) fn admits(&self, optional: usize) -> Result<(), String> {
+        self.clone().take(&Size { optional, ..Size::default() })
+    }
 
     /// Takes one tool out of the budget, or says what it lacks.
     pub(super) fn take(&mut self, size: &Size) -> Result<(), String> {

@@ -22,8 +22,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use toolwright_core::model::ShownTool;
 
 pub use cache::Toolsets;
@@ -181,6 +181,8 @@ fn view(
     if strict && strict_rules.strict.is_none() {
         let why = format!("{} has no strict tools", strict_rules.api);
         refused = Some(Unlike { path: String::new(), why });
+    } else if strict && let Err(why) = budgeted(dialect, &tool.parameters, budget) {
+        refused = Some(Unlike { path: String::new(), why });
     } else if strict {
         match root::write(strict_rules, tool, losses) {
             Ok(mut view) => match admit(dialect, &view.parameters, budget) {
@@ -224,6 +226,23 @@ fn view(
     }
     describe(rules.max_description, &mut view, losses);
     Ok(view)
+}
+
+/// Whether a strict view could be within the limits of the request, as far as that can be told without it.
+fn budgeted(dialect: Dialect, parameters: &Value, budget: &Budget) -> Result<(), String> {
+    let length = |key: &str| {
+        parameters.get(key).and_then(|part| part.as_object().map(Map::len).or(part.as_array().map(Vec::len)))
+    };
+    let marked = |property: &Value| property.get("required").is_some();
+    match dialect {
+        Dialect::Anthropic
+            if !parameters.get("properties").and_then(Value::as_object).is_some_and(|all| all.values().any(marked)) =>
+        {
+            budget.admits(length("properties").unwrap_or(0).saturating_sub(length("required").unwrap_or(0)))
+        }
+        Dialect::Anthropic => budget.admits(0),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a strict view is within the API's limits.

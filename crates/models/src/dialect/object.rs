@@ -36,9 +36,12 @@ impl Writer<'_, '_> {
             })?;
             let filled = all_required && !needed;
             if filled {
-                self.at(&["properties", name], |writer| writer.check_optional(schema))?;
                 if !self.accepts_null(schema, 0) {
                     nullable(&mut written);
+                } else if schema.get("default") != Some(&Value::Null) {
+                    // To be null and to be left out are two things here, and only one can be shown.
+                    let why = "an optional property that may also be null: strict tools cannot leave it out";
+                    return Err(self.at(&["properties", name], |writer| writer.unlike(why)));
                 }
                 optional = true;
             }
@@ -113,25 +116,18 @@ impl Writer<'_, '_> {
         Some(alias)
     }
 
-    /// An optional property becomes one that may be null, which says the same unless null already means
-    /// something else.
-    fn check_optional(&mut self, schema: &Value) -> Result<(), Unlike> {
-        if self.accepts_null(schema, 0) && schema.get("default") != Some(&Value::Null) {
-            return Err(self.unlike("an optional property that may also be null: strict tools cannot leave it out"));
-        }
-        Ok(())
-    }
-
     /// Whether null is valid, as far as it can be told at a glance.
     fn accepts_null(&mut self, schema: &Value, hops: usize) -> bool {
         let Some(map) = schema.as_object().filter(|_| hops < 16) else { return schema == &Value::Bool(true) };
+        let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
+        if !types.allow(&Value::Null) {
+            return false;
+        }
         if let Some(target) = map.get("$ref").and_then(Value::as_str).and_then(|text| self.refs.resolve(text)) {
             return self.accepts_null(target, hops + 1);
         }
-        let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
         let branches = ["anyOf", "oneOf"].iter().find_map(|key| map.get(*key)).and_then(Value::as_array);
-        types.allow(&Value::Null)
-            && map.get("enum").and_then(Value::as_array).is_none_or(|values| values.contains(&Value::Null))
+        map.get("enum").and_then(Value::as_array).is_none_or(|values| values.contains(&Value::Null))
             && map.get("const").is_none_or(Value::is_null)
             && branches.is_none_or(|list| list.iter().any(|branch| self.accepts_null(branch, hops + 1)))
             && map

@@ -355,6 +355,44 @@ fn long_descriptions_are_cut_where_the_api_limits_them() {
     assert_eq!((length(Dialect::OpenAi), length(Dialect::Anthropic)), (1_024, 2_000));
 }
 
+#[test]
+fn large_schemas_are_bounded() {
+    let each = |count: usize, property: &dyn Fn(usize) -> Value| -> Value {
+        (0..count).map(|at| (format!("p{at}"), property(at))).collect::<Map<String, Value>>().into()
+    };
+    let object =
+        |properties: Value, shared: Value| json!({"type": "object", "properties": properties, "$defs": shared});
+    let text = json!({"type": "string"});
+    let big = object(each(2_000, &|_| text.clone()), json!({}));
+    let mut deep = text.clone();
+    for _ in 0..100 {
+        deep = json!({"type": "object", "properties": {"d": deep}});
+    }
+    let ring = |at: usize| {
+        object(
+            json!({"a": {"$ref": format!("#/$defs/p{}", (at + 1) % 300)}, "b": {"$ref": format!("#/$defs/p{}", at * 7 % 300)}}),
+            json!({}),
+        )
+    };
+    let schemas = [
+        object(each(20_000, &|_| text.clone()), json!({})),
+        object(each(2_000, &|_| json!({"$ref": "#/$defs/big", "minProperties": 1})), json!({"big": big})),
+        object(
+            each(2_000, &|at| json!({"allOf": [{"$ref": "#/$defs/big"}, {"required": [format!("p{at}")]}]})),
+            json!({"big": big}),
+        ),
+        object(each(300, &|at| json!({"$ref": format!("#/$defs/p{at}"), "title": "t"})), each(300, &ring)),
+        object(each(2_000, &|_| json!({"$ref": "#nowhere"})), each(2_000, &|at| json!({"$id": format!("i{at}")}))),
+        object(json!({"deep": deep}), json!({})),
+    ];
+    for (at, schema) in schemas.iter().enumerate() {
+        for dialect in DIALECTS {
+            let set = one(dialect, true, schema);
+            assert_eq!(set.tools.len(), 1, "{dialect:?} {at}");
+        }
+    }
+}
+
 /// What nobody should write as a schema, and somebody does.
 fn schemas() -> impl Strategy<Value = Value> {
     let names = ["a", "b c", "ä", "type", "$ref"];
