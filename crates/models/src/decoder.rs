@@ -7,6 +7,7 @@ use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelRespon
 use crate::answer::Assemble;
 use crate::api::Api;
 use crate::dialect::Toolset;
+use crate::failure;
 use crate::framing::Framing;
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
@@ -19,7 +20,8 @@ pub struct Decoder {
     framing: Framing,
     assembly: Box<dyn Assemble>,
     fed: usize,
-    events: usize,
+    /// Whether there was anything that could be an event.
+    seen: bool,
     failure: Option<ModelError>,
 }
 
@@ -60,7 +62,7 @@ impl Decoder {
             Api::Gemini => Box::<gemini::Assembly>::default(),
             Api::Ollama => Box::<ollama::Assembly>::default(),
         };
-        Self { api, framing, assembly, fed: 0, events: 0, failure: None }
+        Self { api, framing, assembly, fed: 0, seen: false, failure: None }
     }
 
     /// Takes the next bytes and hands the pieces that they complete to `sink`. A failure is kept for
@@ -75,8 +77,8 @@ impl Decoder {
             self.failure = Some(ModelError::new(ModelErrorKind::BadResponse, message));
             return;
         }
-        let (assembly, events) = (self.assembly.as_mut(), &mut self.events);
-        self.failure = self.framing.feed(bytes, &mut |data| event(assembly, events, data, sink)).err();
+        let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
+        self.failure = self.framing.feed(bytes, &mut |data| event(api, assembly, seen, data, sink)).err();
     }
 
     /// Whether the outcome is settled: the answer is complete, or has failed. Of a complete one only
@@ -91,8 +93,8 @@ impl Decoder {
         if self.failure.is_some() {
             return;
         }
-        let (assembly, events) = (self.assembly.as_mut(), &mut self.events);
-        let last = self.framing.finish(&mut |data| event(assembly, events, data, sink));
+        let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
+        let last = self.framing.finish(&mut |data| event(api, assembly, seen, data, sink));
         // Half an event is no news: that the stream broke off is said by `finish`.
         self.failure = last.err().filter(|error| error.kind != ModelErrorKind::BadResponse);
     }
@@ -107,7 +109,7 @@ impl Decoder {
         self.end(&mut |_| {});
         match self.failure.take() {
             None if self.assembly.is_complete() => Ok(self.into_response()),
-            None if self.events == 0 && self.fed > 0 => {
+            None if !self.seen && self.fed > 0 => {
                 let message = format!("the answer holds no {} event in its {} bytes", self.api, self.fed);
                 Err(ModelError::new(ModelErrorKind::BadResponse, message))
             }
@@ -152,22 +154,24 @@ pub fn decode_whole(api: Api, bytes: &[u8]) -> Result<ModelResponse, ModelError>
 }
 
 fn event(
+    api: Api,
     assembly: &mut dyn Assemble,
-    events: &mut usize,
+    seen: &mut bool,
     data: &[u8],
     sink: &mut dyn FnMut(ModelEvent),
 ) -> Result<(), ModelError> {
-    match data.trim_ascii() {
+    let data = data.trim_ascii();
+    *seen |= !data.is_empty();
+    match data {
         b"" => Ok(()),
         b"[DONE]" => {
-            *events += 1;
             assembly.done(sink);
             Ok(())
         }
-        data => {
-            assembly.event(data, sink)?;
-            *events += 1;
-            Ok(())
-        }
+        data => assembly.event(data, sink).map_err(|error| match error.source {
+            // What is not of the API's form may be the error of somebody on the way.
+            Some(_) => failure::from_unknown(api, data).unwrap_or(error),
+            None => error,
+        }),
     }
 }

@@ -33,9 +33,8 @@ pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'
         let until = text.floor_char_boundary(count("/after/text").min(text.len()));
         let calls_before = count("/after/calls").min(calls.len());
         advance(&mut out, text, &mut said, until);
-        for number in called..calls_before {
-            out.push(Piece::Call(number, &calls[number]));
-        }
+        let next = calls.iter().enumerate().take(calls_before).skip(called);
+        out.extend(next.map(|(number, call)| Piece::Call(number, call)));
         called = called.max(calls_before);
         match data.get("item") {
             Some(item) if data.get("after").is_some() => out.push(Piece::Item(item)),

@@ -42,6 +42,12 @@ impl Bench {
     }
 }
 
+/// One check in all APIs at once: most of the time is waiting.
+async fn in_every_api(check: impl AsyncFn(Api)) {
+    let [a, b, c, d, e] = PAIRS.map(|(api, _)| api);
+    tokio::join!(check(a), check(b), check(c), check(d), check(e));
+}
+
 fn question(text: &str) -> ModelRequest {
     ModelRequest { messages: vec![Message::user(text)], ..crate::golden::conversation() }
 }
@@ -120,18 +126,19 @@ async fn the_bytes_and_headers_that_go_out() {
 }
 
 #[tokio::test]
-async fn a_stream_in_single_bytes() {
-    for (api, _) in PAIRS {
-        let turn = Turn::calls(vec![("a", json!({"k": "é"}))]).with_fault(Fault::Drip(1, Duration::ZERO));
+async fn a_stream_in_tiny_pieces() {
+    in_every_api(async |api| {
+        let turn = Turn::calls(vec![("a", json!({"k": "é"}))]).with_fault(Fault::Drip(5, Duration::ZERO));
         let bench = Bench::new(api, vec![turn]).await;
         let answer = bench.ask(&question("q")).await.unwrap();
         assert_eq!(answer.calls[0].arguments, r#"{"k":"é"}"#, "{api}");
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_busy_provider_is_tried_again_and_a_refusing_one_is_not() {
-    for (api, _) in PAIRS {
+    in_every_api(async |api| {
         let limited =
             Reply::Error { status: 429, code: String::new(), message: "slow down".into(), retry_after: Some(0) };
         let bench = Bench::new(api, vec![limited.into(), Turn::error(503, "overloaded"), Turn::text("ok")]).await;
@@ -160,28 +167,32 @@ async fn a_busy_provider_is_tried_again_and_a_refusing_one_is_not() {
         let bench = Bench::new(api, vec![long.into()]).await;
         let error = bench.ask(&question("q")).await.unwrap_err();
         assert_eq!((error.kind, error.retry_after_ms), (ModelErrorKind::RateLimit, Some(3_600_000)), "{api}");
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_not_tried_again() {
-    for (api, _) in PAIRS {
-        for (fault, kind, part) in [
-            (Fault::CutAfter(2), ModelErrorKind::BadResponse, "broke off"),
-            (Fault::EndAfter(2), ModelErrorKind::BadResponse, "broke off"),
-            (Fault::HangAfter(2), ModelErrorKind::BadResponse, "sent nothing"),
-            (Fault::ErrorAfter(2), ModelErrorKind::Unavailable, "failed while answering"),
-        ] {
-            let turn = Turn::text_and_calls("a text of some length", vec![("a", json!({"k": 1}))]).with_fault(fault);
-            let bench = Bench::new(api, vec![turn, Turn::text("late")]).await;
-            let error = bench.ask(&question("q")).await.unwrap_err();
-            assert!(error.kind == kind && error.message.contains(part), "{api} {fault:?}: {error}");
-            let partial = error.partial.map(|partial| partial.text).unwrap_or_default();
-            assert!("a text of some length".starts_with(&partial), "{api} {fault:?}: {partial:?}");
-            assert_eq!(error.message.contains("kept as a partial answer"), !partial.is_empty(), "{api} {fault:?}");
-            assert_eq!(bench.server.requests().len(), 1, "{api} {fault:?}");
-        }
-    }
+    let faults = [
+        (Fault::CutAfter(2), ModelErrorKind::BadResponse, "broke off"),
+        (Fault::EndAfter(2), ModelErrorKind::BadResponse, "broke off"),
+        (Fault::HangAfter(2), ModelErrorKind::BadResponse, "sent nothing"),
+        (Fault::ErrorAfter(2), ModelErrorKind::Unavailable, "failed while answering"),
+    ];
+    let check = async |api: Api, (fault, kind, part): (Fault, ModelErrorKind, &str)| {
+        let turn = Turn::text_and_calls("a text of some length", vec![("a", json!({"k": 1}))]).with_fault(fault);
+        let bench = Bench::new(api, vec![turn, Turn::text("late")]).await;
+        let error = bench.ask(&question("q")).await.unwrap_err();
+        assert!(error.kind == kind && error.message.contains(part), "{api} {fault:?}: {error}");
+        let partial = error.partial.map(|partial| partial.text).unwrap_or_default();
+        assert!("a text of some length".starts_with(&partial), "{api} {fault:?}: {partial:?}");
+        assert_eq!(error.message.contains("kept as a partial answer"), !partial.is_empty(), "{api} {fault:?}");
+        assert_eq!(bench.server.requests().len(), 1, "{api} {fault:?}");
+    };
+    in_every_api(async |api| {
+        tokio::join!(check(api, faults[0]), check(api, faults[1]), check(api, faults[2]), check(api, faults[3]));
+    })
+    .await;
 }
 
 #[tokio::test]

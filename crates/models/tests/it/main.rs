@@ -6,6 +6,7 @@ mod arbitrary;
 mod client;
 mod dialect;
 mod discovery;
+mod echo;
 mod golden;
 mod recordings;
 mod streams;

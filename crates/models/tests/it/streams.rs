@@ -170,6 +170,104 @@ fn a_call_cut_by_the_token_limit_is_dropped_and_a_malformed_one_is_kept() {
 }
 
 #[test]
+fn a_call_without_arguments_is_told_from_one_that_was_cut_before_its_first() {
+    let stream = |reason: &str| {
+        let start = |index: u64, input: &str| {
+            format!(
+                r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","id":"t{index}","name":"a","input":{input}}}}}"#
+            )
+        };
+        let stop = |index: u64| format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
+        let events = [
+            r#"{"type":"message_start","message":{}}"#.to_owned(),
+            start(0, r#"{"whole":1}"#),
+            stop(0),
+            start(1, "{}"),
+            stop(1),
+            format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}},"usage":{{}}}}"#),
+            r#"{"type":"message_stop"}"#.to_owned(),
+        ];
+        decode_all(Api::Anthropic, &sse(&events.join("\n"), false)).calls
+    };
+    let whole = call("t0", "a", r#"{"whole":1}"#);
+    assert_eq!(stream("tool_use"), [whole.clone(), call("t1", "a", "{}")]);
+    assert_eq!(stream("max_tokens"), [whole]);
+}
+
+#[test]
+fn an_item_of_responses_that_was_cut_is_no_call() {
+    let body = r#"{"object":"response","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[
+        {"type":"function_call","call_id":"c1","name":"a","arguments":"{}","status":"completed"},
+        {"type":"function_call","call_id":"c2","name":"a","arguments":"{}","status":"incomplete"},
+        {"type":"shell_call","call_id":"c3","action":{"commands":["ls"]},"status":"incomplete"},
+        {"type":"computer_call","call_id":"c4","actions":[{"type":"click"}],"status":"completed"}]}"#;
+    let answer = decode_whole(Api::OpenAiResponses, body.as_bytes()).unwrap();
+    assert_eq!((answer.calls, answer.stop), (vec![call("c1", "a", "{}")], StopReason::MaxTokens));
+    assert_eq!(answer.other_calls.len(), 1);
+    assert_eq!(answer.other_calls[0].input[0]["type"], "click");
+}
+
+#[test]
+fn calls_of_custom_tools_are_other_calls() {
+    let body = r#"{"choices":[{"index":0,"message":{"content":null,"tool_calls":[
+        {"id":"c1","type":"custom","custom":{"name":"sql","input":"SELECT {"}},
+        {"id":"c2","type":"function","function":{"name":"a","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let answer = decode_whole(Api::OpenAiChat, body.as_bytes()).unwrap();
+    assert_eq!(answer.calls, [call("c2", "a", "{}")]);
+    let other = &answer.other_calls[0];
+    assert_eq!((other.kind.as_str(), other.name.as_deref(), &other.input), ("custom", Some("sql"), &"SELECT {".into()));
+}
+
+#[test]
+fn an_error_body_is_that_error_in_every_api() {
+    for api in Api::ALL {
+        for (body, kind) in [
+            (
+                r#"{"error":{"message":"no: busy","type":"rate_limit_error","code":"rate_limit"}}"#,
+                ModelErrorKind::RateLimit,
+            ),
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"no: busy"}}"#,
+                ModelErrorKind::Unavailable,
+            ),
+            (r#"[{"error":{"code":503,"message":"no: busy","status":"UNAVAILABLE"}}]"#, ModelErrorKind::Unavailable),
+            (r#"{"error":"no: busy"}"#, ModelErrorKind::Unavailable),
+            (r#"{"object":"error","message":"no: busy","type":"invalid_request_error"}"#, ModelErrorKind::Invalid),
+            (r#"{"detail":"no: busy"}"#, ModelErrorKind::Unavailable),
+        ] {
+            let error = decode_whole(api, body.as_bytes()).unwrap_err();
+            assert!(error.kind == kind && error.message.contains("no: busy"), "{api} {body}: {error}");
+            assert!(error.partial.is_none());
+        }
+        for nothing in ["<html>oops</html>", "{}", "[]", "null", ""] {
+            assert_eq!(
+                decode_whole(api, nothing.as_bytes()).unwrap_err().kind,
+                ModelErrorKind::BadResponse,
+                "{api} {nothing}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_view_that_wrapped_a_schema_is_undone_in_calls() {
+    use std::sync::Arc;
+    use toolwright_models::dialect::{Dialect, ToolView, Toolset};
+    let view = ToolView {
+        name: "a".into(),
+        description: String::new(),
+        parameters: Default::default(),
+        strict: false,
+        wrapped: Some("value"),
+    };
+    let set = Toolset { dialect: Dialect::Anthropic, tools: vec![view], losses: vec![], quarantined: vec![] };
+    let mut decoder = Decoder::detecting(Api::Anthropic).with_tools(Arc::new(set));
+    let body = r#"{"type":"message","content":[{"type":"tool_use","id":"t","name":"a","input":{"value":{"k":1}}}],"stop_reason":"tool_use"}"#;
+    decoder.feed(body.as_bytes(), &mut |_| {});
+    assert_eq!(decoder.finish().unwrap().calls, [call("t", "a", r#"{"k":1}"#)]);
+}
+
+#[test]
 fn a_stream_that_breaks_off_says_what_it_kept() {
     let streams = [
         (Api::Anthropic, sse(include_str!("../fixtures/anthropic-json-tool.2.chunks.txt"), false)),

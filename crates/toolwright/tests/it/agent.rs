@@ -32,7 +32,7 @@ async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static 
     let server = ScriptedModel::start(script).await.expect("the scripted model");
     let url = server.base_url(api);
     let variables = match api {
-        WireApi::OpenAi | WireApi::Responses => {
+        WireApi::OpenAi => {
             [("OPENAI_BASE_URL", url), ("OPENAI_MODEL", "m".to_owned()), ("OPENAI_API_KEY", KEY.to_owned())]
         }
         WireApi::Anthropic => {
@@ -41,6 +41,8 @@ async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static 
         WireApi::Gemini => {
             [("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_MODEL", "m".to_owned()), ("GEMINI_API_KEY", KEY.to_owned())]
         }
+        // No variable of its own: `models.endpoints` names it.
+        WireApi::Responses => [("RESPONSES_URL", url), ("UNUSED", String::new()), ("RESPONSES_KEY", KEY.to_owned())],
         WireApi::Ollama => [("OLLAMA_HOST", url), ("OLLAMA_MODEL", "m".to_owned()), ("UNUSED", KEY.to_owned())],
     };
     (server, variables)
@@ -75,15 +77,21 @@ fn repository() -> Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_task_ends_well_in_all_three_apis() {
+async fn a_real_task_ends_well_in_every_api() {
     for api in WireApi::ALL {
         let place = repository();
         let (server, variables) = with_model(api, todo_script()).await;
-        let child = start(
-            &place,
-            &variables,
-            &["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"],
-        );
+        let mut arguments =
+            vec!["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"];
+        if api == WireApi::Responses {
+            place.write(
+                "project/toolwright.yaml",
+                "models:\n  endpoints:\n    mine: {api: openai-responses, base_url: '${RESPONSES_URL}', \
+                 api_key: '${RESPONSES_KEY}'}\n",
+            );
+            arguments.extend(["--model", "mine/m"]);
+        }
+        let child = start(&place, &variables, &arguments);
         let output = ended(child).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         let report: Value = serde_json::from_slice(&output.stdout).expect("json");
