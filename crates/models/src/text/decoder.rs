@@ -293,7 +293,8 @@ impl TextDecoder {
         let rest = &self.text[self.at..];
         let mut skipped = blank(rest);
         // Several calls are set apart.
-        if self.state.section && rest[skipped..].starts_with([';', ',']) {
+        let apart = self.state.section && rest[skipped..].starts_with([';', ',']);
+        if apart {
             skipped += 1;
             skipped += blank(&rest[skipped..]);
         }
@@ -302,7 +303,11 @@ impl TextDecoder {
             None if ended => None,
             None => Some(false),
             Some('{' | '[') => {
-                self.plain(skipped, sink);
+                if apart {
+                    self.at += skipped;
+                } else {
+                    self.plain(skipped, sink);
+                }
                 self.state.bare = false;
                 self.open_block(forms, 0);
                 Some(true)
@@ -652,7 +657,8 @@ impl TextDecoder {
         let Some(open) = self.state.block.take() else { return };
         let form = open.forms.get(open.form).map(|form| self.forms[*form]);
         let spacing = form.map_or(Spacing::Trim, |(row, _)| row.spacing);
-        self.state.section = form.is_some_and(|(_, call)| call.at() == At::Start || !call.trailers().is_empty());
+        let bare = form.is_some_and(|(row, _)| row.calls.iter().any(|call| call.at() == At::Start));
+        self.state.section = bare || form.is_some_and(|(_, call)| !call.trailers().is_empty());
         if self.state.mode == Mode::Lead {
             let always = self.thinking.iter().all(|thinking| thinking.prompted == Prompted::Always);
             let thought = always && !self.state.lead.trim_ascii().is_empty();
@@ -667,7 +673,7 @@ impl TextDecoder {
         }
         self.at += len;
         self.state.fresh = true;
-        self.state.bare = form.is_some_and(|(_, call)| call.at() == At::Start);
+        self.state.bare = bare;
         self.state.line_blank = false;
         self.state.ticked = false;
     }

@@ -36,6 +36,9 @@ impl Block {
     pub(super) fn step(&mut self, form: &Json, head: usize, view: View<'_>) -> Step {
         self.at = self.at.max(head);
         let text = view.text;
+        if form.close.is_none() && !self.values.is_empty() {
+            return self.bare(form, view);
+        }
         loop {
             let Some(scan) = &mut self.scan else {
                 match self.between(form, view) {
@@ -44,8 +47,7 @@ impl Block {
                 }
             };
             match scan.run(text) {
-                Reach::More if view.ended => return self.unbalanced(form, head, view),
-                Reach::More => return Step::More,
+                Reach::More => return view.wait(),
                 Reach::End(end) => {
                     self.values.push(self.at..end);
                     self.at = end;
@@ -133,17 +135,6 @@ impl Block {
             }
         }
         Step::Done { len: self.at, calls }
-    }
-
-    /// The end of the answer inside a value: its quotation marks may be wrong, so that the marker was
-    /// taken for text.
-    fn unbalanced(&self, form: &Json, head: usize, view: View<'_>) -> Step {
-        let Some(close) = form.close else { return Step::Fail };
-        let Some(len) = view.text[head..].find(close) else { return Step::Fail };
-        match calls(&view.text[head..head + len], &form.keys) {
-            Some(calls) if !calls.is_empty() => Step::Done { len: head + len + close.len(), calls },
-            _ => Step::Fail,
-        }
     }
 }
 

@@ -50,13 +50,22 @@ pub fn by_name(name: &str) -> Option<&'static Format> {
 }
 
 /// Which format an answer is in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum Choice {
     /// This one.
     Format(&'static Format),
     /// Whichever the text shows: the markers of all formats count. A form without markers counts only
     /// where the whole text is a call of a tool that was shown.
     Auto,
+}
+
+impl std::fmt::Debug for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Format(format) => format.name,
+            Self::Auto => "auto",
+        })
+    }
 }
 
 /// What to do with reasoning.

@@ -24,6 +24,8 @@ pub(super) struct Output {
     has_thought: bool,
     /// Whether reasoning or a call has gone out, so that white space may be theirs.
     has_other: bool,
+    /// Whether nothing but white space came after the last call.
+    after_call: bool,
     /// Whether white space is held back no longer.
     flooded: bool,
 }
@@ -45,6 +47,7 @@ impl Output {
         }
         if !out.is_empty() {
             self.has_text = true;
+            self.after_call = false;
             sink(ModelEvent::Text(out));
         }
     }
@@ -101,9 +104,11 @@ impl Output {
     /// A call.
     pub(super) fn call(&mut self, call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
         self.has_other = true;
-        if spacing == Spacing::Keep && self.has_text && !self.pending.is_empty() {
+        let spaced = self.has_text && !self.after_call && !self.pending.is_empty();
+        if spacing == Spacing::Keep && spaced {
             sink(ModelEvent::Text(std::mem::take(&mut self.pending)));
         }
+        self.after_call = true;
         sink(ModelEvent::Call(call));
     }
 }

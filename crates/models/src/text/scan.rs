@@ -35,6 +35,16 @@ impl Scan {
         Self { at, depth: 0, quote: None, quotes: b"\"'", watched: [None, None] }
     }
 
+    /// A scan of code, whose comments are reported.
+    pub(super) fn code() -> Self {
+        Self { watched: [Some(b'#'), None], ..Self::python(0) }
+    }
+
+    /// Whether a bracket or a text is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.depth > 0 || self.quote.is_some()
+    }
+
     /// How far it came.
     pub(super) fn at(&self) -> usize {
         self.at
