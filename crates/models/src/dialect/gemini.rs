@@ -95,7 +95,7 @@ impl Declarer<'_, '_> {
         }
         if shown != Types::ARRAY {
             map.shift_remove("items");
-        } else if !map.get("items").is_some_and(|items| items.as_object().is_some_and(|items| !items.is_empty())) {
+        } else if map.get("items").and_then(Value::as_object).is_none_or(Map::is_empty) {
             map.insert("items".to_owned(), anything());
         } else if let Some(items) = map.get_mut("items") {
             self.below("items", items);

@@ -46,7 +46,8 @@ impl Writer<'_, '_> {
                 }
                 // About the document, or read together with another keyword.
                 "nullable" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor"
-                | "$recursiveAnchor" | "$vocabulary" | "$ref" | "$dynamicRef" | "$recursiveRef" | "additionalItems" => {}
+                | "$recursiveAnchor" | "$vocabulary" | "$ref" | "$dynamicRef" | "$recursiveRef" | "additionalItems" => {
+                }
                 _ => self.plain(key, value, &mut node, &mut said)?,
             }
         }
@@ -298,7 +299,8 @@ impl Writer<'_, '_> {
             return Ok(());
         }
         if node.view.contains_key("anyOf") {
-            let beside = ["type", "properties", "items", "enum", "const"].iter().find(|key| node.view.contains_key(**key));
+            let beside =
+                ["type", "properties", "items", "enum", "const"].iter().find(|key| node.view.contains_key(**key));
             return beside.map_or(Ok(()), |key| Err(self.unlike(format!("a union beside `{key}`"))));
         }
         let types = if types == Types::NONE { Types::implied(map) } else { types };
@@ -391,8 +393,17 @@ pub(super) fn say(view: &mut Map<String, Value>, said: &[String]) {
 pub(super) fn is_structural(keyword: &str, value: &Value) -> bool {
     let form = words::form(keyword);
     match keyword {
-        "properties" | "$defs" | "definitions" | "patternProperties" | "dependentSchemas" | "items" | "not" | "if"
-        | "additionalProperties" | "propertyNames" | "unevaluatedProperties" => true,
+        "properties"
+        | "$defs"
+        | "definitions"
+        | "patternProperties"
+        | "dependentSchemas"
+        | "items"
+        | "not"
+        | "if"
+        | "additionalProperties"
+        | "propertyNames"
+        | "unevaluatedProperties" => true,
         _ => form != words::Form::Unknown && !value.is_object(),
     }
 }

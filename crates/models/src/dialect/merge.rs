@@ -42,7 +42,13 @@ fn merge_at(mut first: Map<String, Value>, second: &Map<String, Value>, depth: u
             }
             ("type", own, other) => {
                 let (a, b) = (Types::read(own).0, Types::read(other).0);
-                let both = if a == Types::NONE { b } else if b == Types::NONE { a } else { a.and(b) };
+                let both = if a == Types::NONE {
+                    b
+                } else if b == Types::NONE {
+                    a
+                } else {
+                    a.and(b)
+                };
                 if both != Types::NONE {
                     *own = both.to_value();
                 }

@@ -214,7 +214,9 @@ fn view(
         }
         // It has no field for the description of the arguments as a whole.
         Dialect::Ollama => {
-            if let Some(Value::String(text)) = view.parameters.as_object_mut().and_then(|map| map.shift_remove("description")) {
+            if let Some(Value::String(text)) =
+                view.parameters.as_object_mut().and_then(|map| map.shift_remove("description"))
+            {
                 view.description = format!("{} {text}", view.description).trim().to_owned();
             }
         }

@@ -54,7 +54,7 @@ impl Writer<'_, '_> {
             }
         }
         let undeclared = listed.iter().filter(|name| !is_declared(value, name));
-        let undeclared: Vec<Value> = undeclared.map(|name| self.required_name(name)).collect();
+        let undeclared: Vec<Value> = undeclared.map(|name| self.required_name(name, node)).collect();
         if !undeclared.is_empty() {
             if self.rules.keeps("dependentRequired") {
                 required.extend(undeclared);
@@ -107,7 +107,8 @@ impl Writer<'_, '_> {
             alias.push('_');
         }
         self.at(&["properties", name], |writer| {
-            writer.lose("properties", format!("the name is not allowed: shown as `{alias}`, and called by its own name"));
+            writer
+                .lose("properties", format!("the name is not allowed: shown as `{alias}`, and called by its own name"));
         });
         Some(alias)
     }
@@ -133,15 +134,22 @@ impl Writer<'_, '_> {
             && map.get("enum").and_then(Value::as_array).is_none_or(|values| values.contains(&Value::Null))
             && map.get("const").is_none_or(Value::is_null)
             && branches.is_none_or(|list| list.iter().any(|branch| self.accepts_null(branch, hops + 1)))
-            && map.get("allOf").and_then(Value::as_array).is_none_or(|list| {
-                list.iter().all(|branch| self.accepts_null(branch, hops + 1))
-            })
+            && map
+                .get("allOf")
+                .and_then(Value::as_array)
+                .is_none_or(|list| list.iter().all(|branch| self.accepts_null(branch, hops + 1)))
     }
 
     /// The name by which a property is required where it is not declared.
-    fn required_name(&self, name: &str) -> Value {
-        let limited = self.rules.limits_names && !self.blind && !is_legal_property(name);
-        Value::from(if limited { legal_name(name) } else { name.to_owned() })
+    fn required_name(&mut self, name: &str, node: &mut Node) -> Value {
+        if !self.rules.limits_names || self.blind || is_legal_property(name) {
+            return Value::from(name);
+        }
+        let alias = legal_name(name);
+        let member = Member { name: name.to_owned(), shown: Some(alias.clone()), filled: false, undo: Undo::default() };
+        node.undo.members.push(member);
+        self.undoes = true;
+        Value::from(alias)
     }
 
     /// Whether an object may be closed, as strict tools want it. Silence is read as closed where properties
@@ -177,7 +185,8 @@ impl Writer<'_, '_> {
         if map.contains_key("properties") {
             return Ok(());
         }
-        let required: Vec<Value> = required_names(map).iter().map(|name| self.required_name(name)).collect();
+        let required = required_names(map);
+        let required: Vec<Value> = required.iter().map(|name| self.required_name(name, node)).collect();
         if required.is_empty() {
             return Ok(());
         }
@@ -192,7 +201,8 @@ impl Writer<'_, '_> {
 /// Lets a written schema be null too.
 pub(super) fn nullable(node: &mut Node) {
     let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
-    let plain = types != Types::NONE && !types.has(Types::OBJECT.with(Types::ARRAY)) && !node.view.contains_key("const");
+    let plain =
+        types != Types::NONE && !types.has(Types::OBJECT.with(Types::ARRAY)) && !node.view.contains_key("const");
     if let Some(branches) = node.view.get_mut("anyOf").and_then(Value::as_array_mut) {
         branches.push(json!({"type": "null"}));
         if !node.undo.union.is_empty() {
@@ -237,7 +247,9 @@ fn required_names(map: &Map<String, Value>) -> Vec<&str> {
 fn is_declared(properties: &Value, name: &str) -> bool {
     match properties {
         Value::Object(map) => map.contains_key(name),
-        other => other.as_array().is_some_and(|list| list.iter().any(|item| item.get("name").is_some_and(|own| own == name))),
+        other => {
+            other.as_array().is_some_and(|list| list.iter().any(|item| item.get("name").is_some_and(|own| own == name)))
+        }
     }
 }
 

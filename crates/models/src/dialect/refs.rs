@@ -50,10 +50,10 @@ impl<'a> Refs<'a> {
     /// The schema that `reference` names.
     pub(super) fn resolve(&mut self, reference: &str) -> Option<&'a Value> {
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        if document.is_empty() {
-            if let Some(found) = pointer(self.root, fragment) {
-                return Some(found);
-            }
+        if document.is_empty()
+            && let Some(found) = pointer(self.root, fragment)
+        {
+            return Some(found);
         }
         let root = self.root;
         let named = self.named.get_or_insert_with(|| {
@@ -82,10 +82,8 @@ impl<'a> Refs<'a> {
 
     /// The reference by which the view names `target`.
     pub(super) fn share(&mut self, target: &'a Value, reference: &str) -> String {
-        if self.is_root(target) {
-            if let Some(at) = self.root_at {
-                return at.to_owned();
-            }
+        if let (true, Some(at)) = (self.is_root(target), self.root_at) {
+            return at.to_owned();
         }
         if let Some(at) = self.at.get(&std::ptr::from_ref(target)) {
             return format!("#/$defs/{}", self.shared[*at].1);
@@ -269,7 +267,8 @@ mod tests {
             },
         });
         let mut refs = Refs::new(&schema);
-        for (reference, expect) in [("#", true), ("#/$defs/tree", true), ("#/$defs/kid", true), ("#/$defs/leaf", false)] {
+        for (reference, expect) in [("#", true), ("#/$defs/tree", true), ("#/$defs/kid", true), ("#/$defs/leaf", false)]
+        {
             let target = refs.resolve(reference).expect("found");
             assert_eq!(refs.is_recursive(target), expect, "{reference}");
         }

@@ -125,7 +125,8 @@ impl<'v> Walk<'v> {
             }
             Value::Object(map) if !undo.members.is_empty() => {
                 for (shown, mut inner) in std::mem::take(map) {
-                    let Some(member) = undo.members.iter().find(|m| m.shown.as_ref().unwrap_or(&m.name) == &shown) else {
+                    let Some(member) = undo.members.iter().find(|m| m.shown.as_ref().unwrap_or(&m.name) == &shown)
+                    else {
                         map.insert(shown, inner);
                         continue;
                     };

@@ -101,7 +101,10 @@ fn wrap(
     keyword: &'static str,
 ) -> Result<ToolView, Failed> {
     writer.refs.root_at = None;
-    writer.lose(keyword, format!("not taken at the root: the arguments are shown as `{WRAPPER}`, and called as they are"));
+    writer.lose(
+        keyword,
+        format!("not taken at the root: the arguments are shown as `{WRAPPER}`, and called as they are"),
+    );
     let node = writer.map(map, false)?;
     let mut properties = Map::new();
     properties.insert(WRAPPER.to_owned(), Value::Object(node.view));
@@ -122,10 +125,7 @@ fn finish(
     undo: Undo,
     wrapped: Option<&'static str>,
 ) -> Result<ToolView, Failed> {
-    let (definitions, plan) = writer.finish(undo)?;
-    if !definitions.is_empty() {
-        view.insert("$defs".to_owned(), Value::Object(definitions));
-    }
+    let plan = writer.finish(&mut view, undo)?;
     Ok(shown(tool, Value::Object(view), wrapped, plan))
 }
 

@@ -71,8 +71,17 @@ static OPENAI_STRICT: Rules = Rules {
     keeps: |keyword| {
         matches!(
             keyword,
-            "title" | "pattern" | "format" | "multipleOf" | "minimum" | "maximum" | "exclusiveMinimum"
-                | "exclusiveMaximum" | "minItems" | "maxItems" | "const"
+            "title"
+                | "pattern"
+                | "format"
+                | "multipleOf"
+                | "minimum"
+                | "maximum"
+                | "exclusiveMinimum"
+                | "exclusiveMaximum"
+                | "minItems"
+                | "maxItems"
+                | "const"
         )
     },
     references: References::Alone,
@@ -115,7 +124,14 @@ static GEMINI_JSON_SCHEMA: Rules = Rules {
     keeps: |keyword| {
         matches!(
             keyword,
-            "title" | "format" | "prefixItems" | "minItems" | "maxItems" | "minimum" | "maximum" | "oneOf"
+            "title"
+                | "format"
+                | "prefixItems"
+                | "minItems"
+                | "maxItems"
+                | "minimum"
+                | "maximum"
+                | "oneOf"
                 | "additionalProperties"
         )
     },
@@ -131,8 +147,19 @@ static GEMINI_DECLARATION: Rules = Rules {
     keeps: |keyword| {
         matches!(
             keyword,
-            "title" | "format" | "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minimum" | "maximum"
-                | "minLength" | "maxLength" | "pattern" | "example" | "default"
+            "title"
+                | "format"
+                | "minItems"
+                | "maxItems"
+                | "minProperties"
+                | "maxProperties"
+                | "minimum"
+                | "maximum"
+                | "minLength"
+                | "maxLength"
+                | "pattern"
+                | "example"
+                | "default"
         )
     },
     references: References::Inline,
@@ -176,8 +203,7 @@ impl Rules {
 
 /// Whether a property may be called this where names are limited.
 pub(super) fn is_legal_property(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
 /// Whether a pattern is without what Anthropic's grammars lack: look-around, back-references, word
@@ -196,7 +222,8 @@ fn is_plain_pattern(pattern: &str) -> bool {
             b'(' if next == Some(b'?') && bytes.get(at + 2) != Some(&b':') => return false,
             b'{' => {
                 let counts = pattern[at + 1..].split('}').next().unwrap_or_default();
-                if counts.split(',').any(|count| !count.is_empty() && count.parse().is_ok_and(|n: u32| n > MAX_REPEATS)) {
+                if counts.split(',').any(|count| !count.is_empty() && count.parse().is_ok_and(|n: u32| n > MAX_REPEATS))
+                {
                     return false;
                 }
             }

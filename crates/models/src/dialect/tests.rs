@@ -57,13 +57,28 @@ fn a_sound_schema_is_shown_as_it_is() {
 #[test]
 fn malformed_schemas_are_mended() {
     let openai = |property: Value, expect: Value| check(Dialect::OpenAi, with(property), with(expect));
-    openai(json!({"type": "dict", "properties": {"x": {"type": "float"}}}), json!({"type": "object", "properties": {"x": {"type": "number"}}}));
+    openai(
+        json!({"type": "dict", "properties": {"x": {"type": "float"}}}),
+        json!({"type": "object", "properties": {"x": {"type": "number"}}}),
+    );
     openai(json!({"type": "tuple"}), json!({"type": "array", "items": {}}));
     openai(json!({"type": "any", "description": 3}), json!({"description": "3"}));
-    openai(json!({"type": "string", "minLength": "2", "maxLength": -1, "pattern": "(", "title": null}), json!({"type": "string", "minLength": 2}));
-    openai(json!({"type": "number", "minimum": 1, "exclusiveMinimum": true}), json!({"type": "number", "exclusiveMinimum": 1}));
-    openai(json!({"items": [{"type": "string"}], "additionalItems": false}), json!({"prefixItems": [{"type": "string"}], "items": false}));
-    openai(json!({"properties": [{"name": "x", "type": "string"}]}), json!({"properties": {"x": {"type": "string"}}}).clone());
+    openai(
+        json!({"type": "string", "minLength": "2", "maxLength": -1, "pattern": "(", "title": null}),
+        json!({"type": "string", "minLength": 2}),
+    );
+    openai(
+        json!({"type": "number", "minimum": 1, "exclusiveMinimum": true}),
+        json!({"type": "number", "exclusiveMinimum": 1}),
+    );
+    openai(
+        json!({"items": [{"type": "string"}], "additionalItems": false}),
+        json!({"prefixItems": [{"type": "string"}], "items": false}),
+    );
+    openai(
+        json!({"properties": [{"name": "x", "type": "string"}]}),
+        json!({"properties": {"x": {"type": "string"}}}).clone(),
+    );
     openai(json!(true), json!({}));
     openai(json!("Integer"), json!({"type": "integer"}));
     openai(json!("how many"), json!({"description": "how many"}));
@@ -76,7 +91,11 @@ fn malformed_schemas_are_mended() {
         json!({"properties": {"a": {"type": "string", "required": true}, "b": {}, "c": false}, "required": "b"}),
         json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a", "b"]}),
     );
-    check(Dialect::OpenAi, json!({"q": {"type": "string"}}), json!({"type": "object", "properties": {"q": {"type": "string"}}}));
+    check(
+        Dialect::OpenAi,
+        json!({"q": {"type": "string"}}),
+        json!({"type": "object", "properties": {"q": {"type": "string"}}}),
+    );
     for open in [json!(null), json!({}), json!([]), json!(true), json!({"type": "object"}), json!({"$schema": "x"})] {
         check(Dialect::OpenAi, open, json!({"type": "object", "properties": {}}));
     }
@@ -122,18 +141,22 @@ fn impossible_tools_and_names_are_quarantined() {
         assert_eq!(names, ["d"]);
         let reasons: Vec<_> = set.quarantined.iter().map(|left| left.reason.as_str()).collect();
         let expect = ["takes string", "no arguments", "no schema", "before it", "name", "name"];
-        assert!(reasons.len() == 6 && reasons.iter().zip(expect).all(|(reason, part)| reason.contains(part)), "{reasons:?}");
+        assert!(
+            reasons.len() == 6 && reasons.iter().zip(expect).all(|(reason, part)| reason.contains(part)),
+            "{reasons:?}"
+        );
     }
 }
 
 #[test]
 fn strict_for_openai_says_the_same_or_is_not_sent() {
-    let closed = |property: Value| {
-        json!({"type": "object", "properties": {"p": property}, "required": ["p"], "additionalProperties": false})
-    };
+    let closed = |property: Value| json!({"type": "object", "properties": {"p": property}, "required": ["p"], "additionalProperties": false});
     let ok = |property: Value, expect: Value| strict(Dialect::OpenAi, with(property), Ok(closed(expect)));
     ok(json!({"type": "string", "enum": ["a"]}), json!({"type": ["string", "null"], "enum": ["a", null]}));
-    ok(json!({"type": "string", "default": "a"}), json!({"type": ["string", "null"], "description": "Default: \"a\"."}));
+    ok(
+        json!({"type": "string", "default": "a"}),
+        json!({"type": ["string", "null"], "description": "Default: \"a\"."}),
+    );
     ok(json!({"enum": [1, 2]}), json!({"type": ["integer", "null"], "enum": [1, 2, null]}));
     ok(json!({"const": "a"}), json!({"anyOf": [{"type": "string", "const": "a"}, {"type": "null"}]}));
     ok(
@@ -153,17 +176,27 @@ fn strict_for_openai_says_the_same_or_is_not_sent() {
     no(json!({"type": ["string", "null"]}), "may also be null");
     no(json!({"anyOf": [{"type": "string"}, {"type": "null"}], "default": "a"}), "may also be null");
     no(json!({"type": "object"}), "any properties");
-    no(json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": true}), "further properties");
+    no(
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": true}),
+        "further properties",
+    );
     no(json!({"type": "object", "additionalProperties": {"type": "string"}}), "further properties");
     no(json!({"oneOf": [{"type": "number"}, {"type": "integer"}]}), "match several");
     no(json!({"type": "array"}), "any items");
     no(json!({}), "any type");
-    no(json!({"type": "object", "properties": {"b": {"type": "string"}}, "patternProperties": {"a": {}}}), "`patternProperties`");
+    no(
+        json!({"type": "object", "properties": {"b": {"type": "string"}}, "patternProperties": {"a": {}}}),
+        "`patternProperties`",
+    );
     no(json!({"enum": (0..1_200).collect::<Vec<_>>()}), "values of enumerations");
     strict(Dialect::OpenAi, json!({}), Err("without a schema"));
-    strict(Dialect::OpenAi, json!({"type": "object", "properties": {}}), Ok(json!({
-        "type": "object", "properties": {}, "required": [], "additionalProperties": false,
-    })));
+    strict(
+        Dialect::OpenAi,
+        json!({"type": "object", "properties": {}}),
+        Ok(json!({
+            "type": "object", "properties": {}, "required": [], "additionalProperties": false,
+        })),
+    );
     strict(Dialect::OpenAi, json!({"type": "object", "properties": {}, "required": ["x"]}), Err("`required`"));
     let node = json!({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}},
         "required": ["next"], "additionalProperties": false});
@@ -222,7 +255,10 @@ fn gemini_gets_its_keywords_and_the_rest_in_words() {
         json!({"anyOf": [{"type": "STRING", "description": "d"}, {"type": "INTEGER"}]}),
     );
     declaration(json!({"enum": [1, 2]}), json!({"type": "INTEGER", "description": "One of: 1, 2."}));
-    declaration(json!({"type": "array", "items": {"const": "a"}}), json!({"type": "ARRAY", "items": {"type": "STRING", "enum": ["a"]}}));
+    declaration(
+        json!({"type": "array", "items": {"const": "a"}}),
+        json!({"type": "ARRAY", "items": {"type": "STRING", "enum": ["a"]}}),
+    );
     declaration(json!({"type": "object", "properties": {}}), json!({"type": "OBJECT"}));
     check(Dialect::GeminiDeclaration, json!({"type": "object", "properties": {}}), Value::Null);
 }
@@ -277,7 +313,8 @@ fn calls_are_changed_back_and_forth() {
         let restored = set.restore("t", &shown.to_string()).unwrap_or_else(|| shown.to_string());
         assert_eq!(serde_json::from_str::<Value>(&restored).expect("JSON"), arguments, "{parameters}");
     };
-    let root = json!({"oneOf": [{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}]});
+    let root =
+        json!({"oneOf": [{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}]});
     round(Dialect::Anthropic, root, json!({"a": 1}), json!({"input": {"a": 1}}));
     let named = json!({"type": "object", "properties": {"größe": {"type": "object", "properties": {"a b": {"type": "string"}}}}});
     let set = one(Dialect::Anthropic, false, &named);
@@ -287,9 +324,7 @@ fn calls_are_changed_back_and_forth() {
     let shown = set.replay("t", &arguments).expect("renamed");
     assert_eq!(set.restore("t", &shown.to_string()), Some(arguments.to_string()));
     // Of two objects, each has what the other leaves out.
-    let object = |name: &str, tag: &str| {
-        json!({"type": "object", "properties": {"kind": {"const": tag}, name: {"type": "string"}, "both": {"type": "string"}}, "required": ["kind"]})
-    };
+    let object = |name: &str, tag: &str| json!({"type": "object", "properties": {"kind": {"const": tag}, name: {"type": "string"}, "both": {"type": "string"}}, "required": ["kind"]});
     let list = json!({"type": "object", "properties": {"list": {"type": "array", "items": {"anyOf": [object("a", "x"), object("b", "y")]}}}});
     round(
         Dialect::OpenAi,
@@ -315,28 +350,63 @@ fn calls_are_changed_back_and_forth() {
 #[test]
 fn long_descriptions_are_cut_where_the_api_limits_them() {
     let long = ShownTool { description: "ä".repeat(2_000), ..tool("t", json!({})) };
-    let length = |dialect: Dialect| translate(dialect, std::slice::from_ref(&long), false).tools[0].description.chars().count();
+    let length =
+        |dialect: Dialect| translate(dialect, std::slice::from_ref(&long), false).tools[0].description.chars().count();
     assert_eq!((length(Dialect::OpenAi), length(Dialect::Anthropic)), (1_024, 2_000));
 }
 
 /// What nobody should write as a schema, and somebody does.
 fn schemas() -> impl Strategy<Value = Value> {
     let names = ["a", "b c", "ä", "type", "$ref"];
-    let references = ["#", "#/$defs/a", "#/$defs/b c", "#/properties/a", "#/properties/a/items", "https://example.com", "x"];
+    let references =
+        ["#", "#/$defs/a", "#/$defs/b c", "#/properties/a", "#/properties/a/items", "https://example.com", "x"];
     let leaf = prop_oneof![
         Just(json!(null)),
         any::<bool>().prop_map(|flag| json!(flag)),
         (-2_i64..3).prop_map(|n| json!(n)),
-        proptest::sample::select(vec!["string", "object", "array", "null", "float", "dict", "any", "(", "a", "b c", "uri"])
-            .prop_map(|text| json!(text)),
+        proptest::sample::select(vec![
+            "string", "object", "array", "null", "float", "dict", "any", "(", "a", "b c", "uri"
+        ])
+        .prop_map(|text| json!(text)),
         proptest::sample::select(references.to_vec()).prop_map(|text| json!({"$ref": text})),
         proptest::sample::select(vec!["string", "object", "integer"]).prop_map(|text| json!({"type": text})),
     ];
     let keywords = vec![
-        "type", "properties", "required", "items", "anyOf", "oneOf", "allOf", "$ref", "$defs", "enum", "const", "not",
-        "additionalProperties", "description", "default", "format", "pattern", "minLength", "minimum", "prefixItems",
-        "exclusiveMinimum", "dependencies", "patternProperties", "nullable", "$dynamicRef", "definitions", "title",
-        "if", "examples", "dependentRequired", "$id", "$anchor", "uniqueItems", "unevaluatedProperties", "propertyNames",
+        "type",
+        "properties",
+        "required",
+        "items",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "$defs",
+        "enum",
+        "const",
+        "not",
+        "additionalProperties",
+        "description",
+        "default",
+        "format",
+        "pattern",
+        "minLength",
+        "minimum",
+        "prefixItems",
+        "exclusiveMinimum",
+        "dependencies",
+        "patternProperties",
+        "nullable",
+        "$dynamicRef",
+        "definitions",
+        "title",
+        "if",
+        "examples",
+        "dependentRequired",
+        "$id",
+        "$anchor",
+        "uniqueItems",
+        "unevaluatedProperties",
+        "propertyNames",
     ];
     leaf.prop_recursive(6, 60, 5, move |inner| {
         let named = proptest::collection::vec((proptest::sample::select(names.to_vec()), inner.clone()), 0..4);

@@ -37,10 +37,35 @@ pub(super) enum Form {
 
 pub(super) fn form(keyword: &str) -> Form {
     match keyword {
-        "type" | "description" | "properties" | "required" | "items" | "prefixItems" | "additionalItems" | "enum"
-        | "const" | "$ref" | "$dynamicRef" | "$recursiveRef" | "$defs" | "definitions" | "anyOf" | "oneOf" | "allOf"
-        | "additionalProperties" | "nullable" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor"
-        | "$recursiveAnchor" | "$vocabulary" | "exclusiveMinimum" | "exclusiveMaximum" | "dependencies" => Form::Special,
+        "type"
+        | "description"
+        | "properties"
+        | "required"
+        | "items"
+        | "prefixItems"
+        | "additionalItems"
+        | "enum"
+        | "const"
+        | "$ref"
+        | "$dynamicRef"
+        | "$recursiveRef"
+        | "$defs"
+        | "definitions"
+        | "anyOf"
+        | "oneOf"
+        | "allOf"
+        | "additionalProperties"
+        | "nullable"
+        | "$schema"
+        | "$id"
+        | "id"
+        | "$anchor"
+        | "$dynamicAnchor"
+        | "$recursiveAnchor"
+        | "$vocabulary"
+        | "exclusiveMinimum"
+        | "exclusiveMaximum"
+        | "dependencies" => Form::Special,
         "minimum" | "maximum" | "multipleOf" => Form::Number,
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minContains"
         | "maxContains" => Form::Count,
@@ -49,7 +74,14 @@ pub(super) fn form(keyword: &str) -> Form {
         "uniqueItems" | "deprecated" | "readOnly" | "writeOnly" => Form::Flag,
         "default" | "example" => Form::Any,
         "examples" => Form::Array,
-        "not" | "if" | "then" | "else" | "contains" | "propertyNames" | "unevaluatedItems" | "unevaluatedProperties"
+        "not"
+        | "if"
+        | "then"
+        | "else"
+        | "contains"
+        | "propertyNames"
+        | "unevaluatedItems"
+        | "unevaluatedProperties"
         | "contentSchema" => Form::Schema,
         "patternProperties" | "dependentSchemas" => Form::Schemas,
         "dependentRequired" => Form::Names,
@@ -71,9 +103,25 @@ pub(super) fn is_annotation(keyword: &str, value: &Value) -> bool {
 fn is_standard_format(format: &str) -> bool {
     matches!(
         format,
-        "date-time" | "date" | "time" | "duration" | "email" | "idn-email" | "hostname" | "idn-hostname" | "ipv4"
-            | "ipv6" | "uri" | "uri-reference" | "iri" | "iri-reference" | "uuid" | "uri-template" | "json-pointer"
-            | "relative-json-pointer" | "regex"
+        "date-time"
+            | "date"
+            | "time"
+            | "duration"
+            | "email"
+            | "idn-email"
+            | "hostname"
+            | "idn-hostname"
+            | "ipv4"
+            | "ipv6"
+            | "uri"
+            | "uri-reference"
+            | "iri"
+            | "iri-reference"
+            | "uuid"
+            | "uri-template"
+            | "json-pointer"
+            | "relative-json-pointer"
+            | "regex"
     )
 }
 
@@ -81,9 +129,10 @@ fn is_standard_format(format: &str) -> bool {
 /// read as that.
 pub(super) fn legal(keyword: &str, form: Form, value: &Value) -> Option<Value> {
     match form {
-        Form::Number => value.is_number().then(|| value.clone()).filter(|value| {
-            keyword != "multipleOf" || value.as_f64().is_some_and(|step| step > 0.0)
-        }),
+        Form::Number => value
+            .is_number()
+            .then(|| value.clone())
+            .filter(|value| keyword != "multipleOf" || value.as_f64().is_some_and(|step| step > 0.0)),
         Form::Count => match value {
             Value::Number(number) if number.is_u64() => Some(value.clone()),
             Value::Number(number) => {

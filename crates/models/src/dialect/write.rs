@@ -1,6 +1,6 @@
 //! One pass over a schema, which makes its view by an API's rules and mends what is malformed on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -200,7 +200,10 @@ impl<'a, 'l> Writer<'a, 'l> {
             self.lose(keyword, "shown as a `$ref` to what it names in this schema");
         }
         let Some(target) = self.target(text) else {
-            self.differ(keyword, &format!("`{text}` is not in this schema, and nothing is fetched: shown as anything"))?;
+            self.differ(
+                keyword,
+                &format!("`{text}` is not in this schema, and nothing is fetched: shown as anything"),
+            )?;
             return self.keywords(&without(map, &[keyword]), is_root, None);
         };
         let Value::Object(target_map) = target else { return self.schema(target) };
@@ -347,10 +350,12 @@ impl<'a, 'l> Writer<'a, 'l> {
                 }
                 Some(Value::Object(schemas))
             }
-            (Form::Names, Value::Object(map)) => {
-                let names = |value: &&Value| value.as_array().is_some_and(|all| all.iter().all(Value::is_string));
-                map.values().all(|value| names(&value)).then(|| value.clone())
-            }
+            (Form::Names, Value::Object(map)) => Some(Value::Object(
+                map.iter()
+                    .filter(|(_, names)| names.is_array())
+                    .map(|(name, names)| (name.clone(), unique(names)))
+                    .collect(),
+            )),
             (Form::Schemas, Value::Object(_)) => Some(value.clone()),
             (Form::Schema | Form::Schemas | Form::Names, _) => None,
             _ => words::legal(keyword, form, value),
@@ -366,8 +371,8 @@ impl<'a, 'l> Writer<'a, 'l> {
         self.leave_out(keyword, &shown, said)
     }
 
-    /// The schemas that `$ref`s of the view point at, and how calls are changed back.
-    pub(super) fn finish(mut self, root: Undo) -> Result<(Map<String, Value>, Option<Box<Plan>>), Unlike> {
+    /// Adds to the view of the root what its `$ref`s point at; and how calls are changed back.
+    pub(super) fn finish(mut self, view: &mut Map<String, Value>, root: Undo) -> Result<Option<Box<Plan>>, Unlike> {
         let mut definitions = Map::new();
         let mut shared = BTreeMap::new();
         let mut at = 0;
@@ -378,8 +383,10 @@ impl<'a, 'l> Writer<'a, 'l> {
             shared.insert(format!("#/$defs/{name}"), node.undo);
             at += 1;
         }
-        let plan = self.undoes.then(|| Box::new(Plan { root, shared }));
-        Ok((definitions, plan))
+        if !definitions.is_empty() {
+            view.insert("$defs".to_owned(), Value::Object(definitions));
+        }
+        Ok(self.undoes.then(|| Box::new(Plan { root, shared })))
     }
 }
 
@@ -391,6 +398,12 @@ fn is_aside(keyword: &str) -> bool {
 fn without(map: &Map<String, Value>, keys: &[&str]) -> Map<String, Value> {
     let kept = map.iter().filter(|(key, _)| !keys.contains(&key.as_str()) && !is_aside(key));
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The strings of a list, each once.
+fn unique(names: &Value) -> Value {
+    let names: BTreeSet<&str> = names.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    names.into_iter().collect()
 }
 
 /// A value for a message.

@@ -1,6 +1,8 @@
 //! The views of whole catalogues: legal for their API, few left out, calls unharmed.
 //! `TOOLWRIGHT_TEST_DATA` names the folder of the catalogues.
 
+#![expect(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
+
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
@@ -73,13 +75,16 @@ fn arguments(root: &Value, schema: &Value, all: bool, depth: usize) -> Option<Va
 fn says_no_more(set: &Toolset, tool: &str) -> bool {
     let harmless = ["strict", "default", "title", "examples", "$schema"];
     set.losses.iter().filter(|loss| loss.tool == tool).all(|loss| {
-        harmless.contains(&loss.keyword.as_str()) || loss.note.contains("description") || loss.note.contains("called")
+        harmless.contains(&loss.keyword.as_str())
+            || loss.note.contains("description")
+            || loss.note.contains("called")
             || loss.note.contains("taken")
     })
 }
 
 fn check(name: &str, tools: &[ShownTool]) {
-    let with_schema = tools.iter().filter(|tool| tool.parameters.as_object().is_some_and(|map| !map.is_empty())).count();
+    let with_schema =
+        tools.iter().filter(|tool| tool.parameters.as_object().is_some_and(|map| !map.is_empty())).count();
     let compiled: Vec<_> = tools.iter().map(|tool| CompiledSchema::compile(&tool.parameters).ok()).collect();
     for dialect in DIALECTS {
         for strict in [false, true] {
@@ -98,19 +103,24 @@ fn check(name: &str, tools: &[ShownTool]) {
                     continue;
                 }
                 let checked = CompiledSchema::compile(&view.parameters);
-                let checked = checked.unwrap_or_else(|error| panic!("{dialect:?} {}: {error}\n{original}", view.parameters));
+                let checked =
+                    checked.unwrap_or_else(|error| panic!("{dialect:?} {}: {error}\n{original}", view.parameters));
                 assert_eq!(view.parameters["type"], "object");
                 assert!(view.parameters["properties"].is_object());
                 let Some(compiled) = &compiled[at] else { continue };
                 for all in [true, false] {
-                    let Some(call) = arguments(original, original, all, 0).filter(|call| call.is_object() && compiled.is_valid(call)) else {
+                    let Some(call) = arguments(original, original, all, 0)
+                        .filter(|call| call.is_object() && compiled.is_valid(call))
+                    else {
                         continue;
                     };
                     let shown = set.replay(&view.name, &call).unwrap_or_else(|| call.clone());
                     if view.strict || says_no_more(&set, &view.name) {
                         assert!(
                             checked.is_valid(&shown),
-                            "{dialect:?} {strict} {shown}\n{original}\n{}\n{:?}", view.parameters, checked.violations(&shown)
+                            "{dialect:?} {strict} {shown}\n{original}\n{}\n{:?}",
+                            view.parameters,
+                            checked.violations(&shown)
                         );
                         calls += 1;
                     }
@@ -123,7 +133,9 @@ fn check(name: &str, tools: &[ShownTool]) {
             println!(
                 "{name} {dialect:?} strict={strict}: {} shown, {} quarantined, {asked} strict in one request, {alone} each alone, \
                  {} losses, {calls} calls checked",
-                set.tools.len(), set.quarantined.len(), set.losses.len()
+                set.tools.len(),
+                set.quarantined.len(),
+                set.losses.len()
             );
             if dialect == Dialect::OpenAi && strict {
                 let mut why = std::collections::BTreeMap::<String, usize>::new();

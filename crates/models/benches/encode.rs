@@ -1,0 +1,87 @@
+//! What it costs to make the views of 1,000 tools, beside copying their schemas and a round trip through
+//! text, which is the least that a client without views of its own does.
+//! `TOOLWRIGHT_TEST_DATA` names the folder of the catalogue; without it a few schemas are repeated.
+
+#![expect(missing_docs, reason = "the macros of criterion")]
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use serde_json::{Value, json};
+use toolwright_core::model::ShownTool;
+use toolwright_models::dialect::{Dialect, Toolsets, translate};
+
+const TOOLS: usize = 1_000;
+
+fn schemas() -> Vec<Value> {
+    let folder = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from);
+    let lines = folder.and_then(|folder| std::fs::read_to_string(folder.join("mcp_catalogue/tools.jsonl")).ok());
+    let tools =
+        lines.iter().flat_map(|lines| lines.lines()).filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut schemas: Vec<Value> = tools.map(|mut tool| tool["inputSchema"].take()).filter(Value::is_object).collect();
+    if schemas.is_empty() {
+        schemas = vec![
+            json!({"type": "object", "properties": {}}),
+            json!({"type": "object", "required": ["path"], "properties": {
+                "path": {"type": "string", "description": "The file, relative to the project"},
+                "limit": {"type": "integer", "minimum": 1, "default": 100, "description": "Lines at most"},
+                "encoding": {"type": "string", "enum": ["utf-8", "latin-1"]},
+            }}),
+            json!({"type": "object", "required": ["query"], "additionalProperties": false, "properties": {
+                "query": {"type": "string", "title": "Query"},
+                "filters": {"type": "array", "items": {"$ref": "#/$defs/Filter"}},
+                "owner": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+            }, "$defs": {"Filter": {"type": "object", "required": ["field"], "properties": {
+                "field": {"type": "string"}, "value": {"type": ["string", "number"]},
+            }}}}),
+        ];
+    }
+    schemas
+}
+
+fn encode(criterion: &mut Criterion) {
+    let schemas = schemas();
+    let tools: Arc<[ShownTool]> = schemas
+        .iter()
+        .cycle()
+        .take(TOOLS)
+        .enumerate()
+        .map(|(at, schema)| ShownTool {
+            name: format!("tool_{at}"),
+            parameters: schema.clone(),
+            ..ShownTool::default()
+        })
+        .collect();
+    let mut group = criterion.benchmark_group("encode_1000_tools");
+    group.sample_size(30);
+    for (name, dialect) in [
+        ("openai", Dialect::OpenAi),
+        ("anthropic", Dialect::Anthropic),
+        ("gemini_json_schema", Dialect::GeminiJsonSchema),
+        ("gemini_declaration", Dialect::GeminiDeclaration),
+        ("ollama", Dialect::Ollama),
+    ] {
+        group.bench_function(name, |bencher| bencher.iter(|| translate(dialect, black_box(&tools), false)));
+        if matches!(dialect, Dialect::OpenAi | Dialect::Anthropic) {
+            let strict = format!("{name}_strict");
+            group.bench_function(strict, |bencher| bencher.iter(|| translate(dialect, black_box(&tools), true)));
+        }
+    }
+    let sets = Toolsets::default();
+    group.bench_function("cached", |bencher| bencher.iter(|| sets.get(Dialect::OpenAi, black_box(&tools), true)));
+    group.bench_function("peer_clone", |bencher| {
+        bencher.iter(|| tools.iter().map(|tool| tool.parameters.clone()).collect::<Vec<Value>>());
+    });
+    group.bench_function("peer_round_trip", |bencher| {
+        bencher.iter(|| {
+            let copy = |tool: &ShownTool| serde_json::from_str::<Value>(&tool.parameters.to_string()).ok();
+            tools.iter().map(copy).collect::<Vec<Option<Value>>>()
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, encode);
+criterion_main!(benches);
