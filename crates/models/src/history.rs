@@ -1,6 +1,7 @@
 //! A conversation made legal. Every API refuses a request whose calls and results do not pair up, whose
 //! ids repeat or whose names hold odd characters, so what a model wrote is put right here, once for all.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use base64::Engine as _;
@@ -11,6 +12,7 @@ use toolwright_core::model::{CallResult, Message, OpaqueData, WrittenCall};
 use toolwright_core::name::{MAX_WIRE_NAME, short_hash};
 
 use crate::api::Api;
+use crate::dialect::Toolset;
 
 /// The longest call id that every API takes (OpenAI's limit).
 const MAX_CALL_ID: usize = 40;
@@ -45,19 +47,19 @@ pub(crate) struct LegalCall<'a> {
     pub id: String,
     /// `[a-zA-Z0-9_-]`, at most 64 characters.
     pub name: String,
-    written: &'a str,
-    object: Option<Map<String, Value>>,
+    text: Cow<'a, str>,
+    object: Map<String, Value>,
 }
 
 impl LegalCall<'_> {
-    /// The arguments as JSON text: as written where that is an object.
+    /// The arguments as JSON text: as written where that is the object that the tool is shown to take.
     pub(crate) fn arguments_text(&self) -> &str {
-        if self.object.is_some() { self.written } else { "{}" }
+        &self.text
     }
 
     /// The arguments as an object.
     pub(crate) fn arguments_object(&self) -> Value {
-        Value::Object(self.object.clone().unwrap_or_default())
+        Value::Object(self.object.clone())
     }
 }
 
@@ -167,8 +169,8 @@ fn is_base64(data: &[u8]) -> bool {
         && STANDARD.decode(last).is_ok()
 }
 
-/// The turns of `messages` for `api`, every call answered and every answer called for.
-pub(crate) fn legal_turns(messages: &[Message], api: Api) -> Vec<Turn<'_>> {
+/// The turns of `messages` for `api`, which is shown `tools`: every call answered and every answer called for.
+pub(crate) fn legal_turns<'a>(messages: &'a [Message], api: Api, tools: &Toolset) -> Vec<Turn<'a>> {
     let mut turns = Vec::with_capacity(messages.len());
     let mut used = HashSet::new();
     let mut rest = messages;
@@ -182,7 +184,7 @@ pub(crate) fn legal_turns(messages: &[Message], api: Api) -> Vec<Turn<'_>> {
                     Message::Tool { results } => results.as_slice(),
                     _ => &[],
                 });
-                let (calls, results) = pair(calls, results.collect(), &mut used);
+                let (calls, results) = pair(calls, results.collect(), &mut used, tools);
                 turns.push(Turn::Assistant { text, calls, opaque: own(opaque, api) });
                 if !results.is_empty() {
                     turns.push(Turn::Results(results));
@@ -235,6 +237,7 @@ fn pair<'a>(
     calls: &'a [WrittenCall],
     mut results: Vec<&'a CallResult>,
     used: &mut HashSet<String>,
+    tools: &Toolset,
 ) -> (Vec<LegalCall<'a>>, Vec<LegalResult<'a>>) {
     calls
         .iter()
@@ -242,11 +245,28 @@ fn pair<'a>(
             let result = results.iter().position(|result| result.call_id == call.id).map(|at| results.remove(at));
             let id = unique_id(&call.id, used);
             let name = legal_name(&call.name);
-            let object = serde_json::from_str(&call.arguments).ok();
-            let legal = LegalCall { id: id.clone(), name: name.clone(), written: &call.arguments, object };
+            let (text, object) = arguments(call, tools);
+            let legal = LegalCall { id: id.clone(), name: name.clone(), text, object };
             (legal, LegalResult { id, name, result })
         })
         .unzip()
+}
+
+/// The arguments in the form that the view of the tool has: the model is shown its calls as it made them.
+fn arguments<'a>(call: &'a WrittenCall, tools: &Toolset) -> (Cow<'a, str>, Map<String, Value>) {
+    let written = serde_json::from_str::<Value>(&call.arguments).ok();
+    let viewed = written.as_ref().and_then(|written| replay(tools, &call.name, written));
+    match (viewed, written) {
+        (Some(Value::Object(object)), _) => (Cow::Owned(Value::Object(object.clone()).to_string()), object),
+        (_, Some(Value::Object(object))) => (Cow::Borrowed(&call.arguments), object),
+        _ => (Cow::Borrowed("{}"), Map::new()),
+    }
+}
+
+/// Wraps the arguments of a tool whose schema is wrapped in its view.
+fn replay(tools: &Toolset, name: &str, arguments: &Value) -> Option<Value> {
+    let property = tools.get(name)?.wrapped?;
+    Some(json!({property: arguments}))
 }
 
 fn legal_characters(text: &str) -> String {
@@ -304,7 +324,8 @@ mod tests {
             Message::user("go on"),
         ];
         let mut seen = Vec::new();
-        for turn in legal_turns(&messages, Api::Anthropic) {
+        let none = crate::dialect::translate(Api::Anthropic.dialect(), &[], false);
+        for turn in legal_turns(&messages, Api::Anthropic, &none) {
             match turn {
                 Turn::User(_) => seen.push("user".to_owned()),
                 Turn::Assistant { calls, .. } => {

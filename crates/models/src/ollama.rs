@@ -8,6 +8,7 @@ use toolwright_core::model::{ModelError, ModelRequest, StopReason, ToolChoice, U
 
 use crate::answer::{Answer, Assemble, Sink};
 use crate::api::{Api, EncodedRequest};
+use crate::dialect::Toolset;
 use crate::encoder::{set, tools_place};
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
@@ -19,7 +20,7 @@ const API: Api = Api::Ollama;
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    body.insert("messages".into(), messages(request));
+    body.insert("messages".into(), messages(request, shown.set()));
     // The API has no tool choice: that none may be called is said by showing none. A call cannot be forced.
     let tools = shown.json().filter(|_| request.tool_choice != ToolChoice::None);
     if tools.is_some() {
@@ -34,12 +35,12 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     EncodedRequest::new("/api/chat", body).with_tools(tools)
 }
 
-fn messages(request: &ModelRequest) -> Value {
+fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
     let mut out = Vec::new();
     if !request.system.is_empty() {
         out.push(json!({"role": "system", "content": request.system}));
     }
-    for turn in legal_turns(&request.messages, API) {
+    for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => out.push(user(parts(content))),
             Turn::Assistant { text, calls, opaque } => {

@@ -15,7 +15,7 @@ use crate::turn::{Piece, pieces};
 const DEFAULT_MAX_TOKENS: u32 = 8192;
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
-    let messages = messages(request);
+    let messages = messages(request, shown.set());
     let mut body = Map::new();
     let mut system = request.system.trim().to_owned();
     let mut format = None;
@@ -97,10 +97,10 @@ fn called_names(messages: &[Value]) -> Vec<String> {
     names
 }
 
-fn messages(request: &ModelRequest) -> Vec<Value> {
+fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     let nothing = || json!({"type": "text", "text": NOTHING});
     let mut out = Alternating { model: "assistant", key: "content", nothing, messages: Vec::new() };
-    for turn in legal_turns(&request.messages, API) {
+    for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => out.push("user", blocks(parts(content))),
             Turn::Assistant { text, calls, opaque } => out.push("assistant", answer(text, &calls, &opaque)),

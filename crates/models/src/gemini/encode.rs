@@ -23,7 +23,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     if !request.system.is_empty() {
         body.insert("systemInstruction".into(), json!({"parts": [{"text": request.system}]}));
     }
-    body.insert("contents".into(), Value::Array(contents(request)));
+    body.insert("contents".into(), Value::Array(contents(request, shown.set())));
     let tools = shown.json();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
@@ -61,11 +61,11 @@ pub(crate) fn tools(toolset: &Toolset) -> Value {
     json!([{"functionDeclarations": toolset.tools.iter().map(declare).collect::<Value>()}])
 }
 
-fn contents(request: &ModelRequest) -> Vec<Value> {
+fn contents(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     let nothing = || json!({"text": NOTHING});
     let mut out = Alternating { model: "model", key: "parts", nothing, messages: Vec::new() };
     let mut ids: Vec<Option<String>> = Vec::new();
-    for turn in legal_turns(&request.messages, API) {
+    for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => out.push("user", wire_parts(parts(content))),
             Turn::Assistant { text, calls, opaque } => {

@@ -13,7 +13,7 @@ use crate::shown::ShownTools;
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    body.insert("messages".into(), messages(request));
+    body.insert("messages".into(), messages(request, shown.set()));
     let tools = shown.json();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
@@ -52,12 +52,12 @@ pub(crate) fn tools(toolset: &Toolset) -> Value {
     toolset.tools.iter().map(wrap).collect()
 }
 
-fn messages(request: &ModelRequest) -> Value {
+fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
     let mut out = Vec::new();
     if !request.system.is_empty() {
         out.push(json!({"role": "system", "content": request.system}));
     }
-    for turn in legal_turns(&request.messages, API) {
+    for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => out.push(json!({"role": "user", "content": user_content(parts(content))})),
             Turn::Assistant { text, calls, .. } => {

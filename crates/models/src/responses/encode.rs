@@ -15,7 +15,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
-    body.insert("input".into(), Value::Array(input(request)));
+    body.insert("input".into(), Value::Array(input(request, shown.set())));
     let tools = shown.json();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
@@ -53,9 +53,9 @@ pub(crate) fn tools(toolset: &Toolset) -> Value {
     toolset.tools.iter().map(show).collect()
 }
 
-fn input(request: &ModelRequest) -> Vec<Value> {
+fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     let mut out = Vec::new();
-    for turn in legal_turns(&request.messages, API) {
+    for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => {
                 out.push(json!({"type": "message", "role": "user", "content": content_of(parts(content))}))

@@ -1,7 +1,10 @@
 //! Recorded and hand-made streams, decoded at every chunking.
 
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, StopReason, Usage, WrittenCall};
-use toolwright_models::{Api, Decoder, decode_whole};
+use serde_json::json;
+use toolwright_core::model::{
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, StopReason, Usage, WrittenCall,
+};
+use toolwright_models::{Api, Decoder, decode_whole, encode_with};
 
 /// Decodes and checks that the pieces sum up to the answer.
 fn decode(api: Api, bytes: &[u8], chunk: usize) -> Result<ModelResponse, ModelError> {
@@ -250,7 +253,7 @@ fn an_error_body_is_that_error_in_every_api() {
 }
 
 #[test]
-fn a_view_that_wrapped_a_schema_is_undone_in_calls() {
+fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_replay() {
     use std::sync::Arc;
     use toolwright_models::dialect::{Dialect, ToolView, Toolset};
     let view = ToolView {
@@ -261,10 +264,15 @@ fn a_view_that_wrapped_a_schema_is_undone_in_calls() {
         wrapped: Some("value"),
     };
     let set = Toolset { dialect: Dialect::Anthropic, tools: vec![view], losses: vec![], quarantined: vec![] };
-    let mut decoder = Decoder::detecting(Api::Anthropic).with_tools(Arc::new(set));
+    let mut decoder = Decoder::detecting(Api::Anthropic).with_tools(Arc::new(set.clone()));
     let body = r#"{"type":"message","content":[{"type":"tool_use","id":"t","name":"a","input":{"value":{"k":1}}}],"stop_reason":"tool_use"}"#;
     decoder.feed(body.as_bytes(), &mut |_| {});
-    assert_eq!(decoder.finish().unwrap().calls, [call("t", "a", r#"{"k":1}"#)]);
+    let calls = decoder.finish().unwrap().calls;
+    assert_eq!(calls, [call("t", "a", r#"{"k":1}"#)]);
+    let past = Message::Assistant { text: String::new(), calls, opaque: vec![] };
+    let request = ModelRequest { messages: vec![Message::user("go"), past], ..ModelRequest::default() };
+    let body = encode_with(Api::Anthropic, &request, "m", &set).body();
+    assert_eq!(body["messages"][1]["content"][0]["input"], json!({"value": {"k": 1}}));
 }
 
 #[test]

@@ -15,7 +15,10 @@ pub(super) fn check(body: &Value) -> Checked {
             let name = word(declared, "name", &place)?;
             match declared.get("parametersJsonSchema") {
                 Some(schema) => tool(name, schema, &mut seen, &place)?,
-                None => ensure(is_name(name), || format!("{place}.name: illegal function name"))?,
+                None => {
+                    ensure(is_name(name), || format!("{place}.name: illegal function name"))?;
+                    seen.push(name.to_owned());
+                }
             }
         }
     }

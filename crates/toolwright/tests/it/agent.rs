@@ -86,7 +86,7 @@ async fn a_real_task_ends_well_in_every_api() {
         if api == WireApi::Responses {
             place.write(
                 "project/toolwright.yaml",
-                "models:\n  endpoints:\n    mine: {api: openai-responses, base_url: '${RESPONSES_URL}', \
+                "models:\n  endpoints:\n    mine: {api: openai_responses, base_url: '${RESPONSES_URL}', \
                  api_key: '${RESPONSES_KEY}'}\n",
             );
             arguments.extend(["--model", "mine/m"]);

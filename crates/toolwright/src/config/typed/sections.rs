@@ -204,10 +204,8 @@ pub struct ModelEndpoint {
 #[serde(rename_all = "snake_case")]
 pub enum ModelApi {
     /// `OpenAI` Chat Completions, and whatever is compatible with it.
-    #[serde(alias = "openai-chat")]
     OpenaiChat,
     /// `OpenAI` Responses.
-    #[serde(alias = "openai-responses")]
     OpenaiResponses,
     /// Anthropic Messages.
     Anthropic,
