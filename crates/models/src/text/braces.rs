@@ -1,8 +1,11 @@
 //! Calls as a name and an object whose keys have no quotation marks: `call:name{key:<|"|>text<|"|>}`.
 
+use serde_json::Value;
+
 use super::block::{MAX_NAME, Step, View, call, is_name};
 use super::grammar::Braces;
 use super::literal::Reader;
+use super::write::Past;
 
 /// End markers in texts that are tried as the end.
 const MAX_TRIES: usize = 32;
@@ -47,5 +50,24 @@ impl Block {
         }
         self.search = (bytes.len() + 1).saturating_sub(form.close.len()).max(from);
         view.wait()
+    }
+}
+
+/// A call as it was trained.
+pub(super) fn write(form: &Braces, call: &Past<'_>) -> String {
+    let arguments = Value::Object(call.arguments.clone());
+    format!("{}{}{}{}", form.open, call.name, value(form, &arguments), form.close)
+}
+
+fn value(form: &Braces, written: &Value) -> String {
+    let join = |items: Vec<String>| items.join(",");
+    match written {
+        Value::String(text) => format!("{}{text}{}", form.quote, form.quote),
+        Value::Array(items) => format!("[{}]", join(items.iter().map(|item| value(form, item)).collect())),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, item)| format!("{key}:{}", value(form, item)));
+            format!("{{{}}}", join(members.collect()))
+        }
+        other => other.to_string(),
     }
 }

@@ -113,6 +113,8 @@ pub(super) struct Channels {
     pub recipient: Option<&'static str>,
     /// A word in the header of a body that is reasoning.
     pub thought: &'static str,
+    /// How a message that is a call is written: `{name}` and `{call}` are filled in.
+    pub call: &'static str,
 }
 
 /// One form of a call.
@@ -247,6 +249,8 @@ pub(super) struct Tagged {
     pub padding: Padding,
     /// How names in quotes are written.
     pub quoting: Quoting,
+    /// The attribute that numbers the calls of a turn.
+    pub number: Option<&'static str>,
     /// Line breaks between tags when written.
     pub layout: &'static str,
 }

@@ -4,14 +4,16 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use toolwright_core::json::repair;
 use toolwright_core::model::WrittenCall;
 
 use super::block::{Step, Trust, View};
-use super::grammar::{At, Json, Keys};
+use super::grammar::{At, Json, Keys, Shape};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
+use super::write::Past;
 
 /// Keys that models of all families use, in the order in which they are looked for.
 const NAMES: [&str; 3] = ["name", "tool_name", "function"];
@@ -222,5 +224,33 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
         }
         deserializer.deserialize_map(Reader).map(Members)
+    }
+}
+
+/// Calls as they were trained.
+pub(super) fn write(form: &Json, calls: &[Past<'_>]) -> String {
+    let objects: Vec<String> = calls.iter().map(|call| object(form, call)).collect();
+    let open = form.open.first().copied().unwrap_or_default();
+    let close = form.close.unwrap_or_default();
+    match form.shape {
+        Shape::Array => format!("{open}[{}]{close}", objects.join(", ")),
+        Shape::Object if open.is_empty() => objects.join("; "),
+        Shape::Object if close.is_empty() => objects.iter().map(|object| format!("{open}{object}")).collect(),
+        Shape::Object => {
+            let blocks: Vec<String> = objects.iter().map(|object| format!("{open}\n{object}\n{close}")).collect();
+            blocks.join("\n")
+        }
+    }
+}
+
+fn object(form: &Json, call: &Past<'_>) -> String {
+    let text = |text: &str| Value::from(text).to_string();
+    match &form.keys {
+        Keys::NameIsKey => format!("{{{}: {}}}", text(call.name), call.json),
+        Keys::Named { name, arguments, id } => {
+            let id = id.filter(|_| !call.id.is_empty()).map(|key| format!("\"{key}\": {}, ", text(call.id)));
+            let (id, written) = (id.unwrap_or_default(), text(call.name));
+            format!("{{{id}\"{name}\": {written}, \"{arguments}\": {}}}", call.json)
+        }
     }
 }

@@ -244,6 +244,23 @@ fn number(word: &str) -> Option<Number> {
     }
 }
 
+/// `value` as Python writes it.
+pub(super) fn write(value: &Value) -> String {
+    let join = |items: Vec<String>| items.join(", ");
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Array(items) => format!("[{}]", join(items.iter().map(write).collect())),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), write(value)));
+            format!("{{{}}}", join(members.collect()))
+        }
+        // JSON's escapes are Python's too.
+        plain => plain.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

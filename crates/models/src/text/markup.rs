@@ -2,11 +2,13 @@
 //! `@@key=value`, a body and `[name/]`. A backslash before the slash of an end tag makes it text.
 
 use serde_json::{Map, Value};
+use toolwright_core::model::ShownTool;
 
 use super::block::{MAX_NAME, Step, Trust, View, call};
 use super::grammar::Markup;
 use super::markers::blank;
 use super::typing::{self, Schema};
+use super::write::Past;
 
 /// The longest tag with attributes, in bytes.
 const MAX_TAG: usize = 64 << 10;
@@ -63,7 +65,7 @@ impl Block {
 }
 
 /// The tag that ends a call of `name`.
-pub(super) fn end_tag(form: Markup, name: &str) -> String {
+fn end_tag(form: Markup, name: &str) -> String {
     match form {
         Markup::Xml => format!("</{name}>"),
         Markup::Bracket => format!("[{name}/]"),
@@ -79,7 +81,7 @@ fn escaped(form: Markup, name: &str) -> (String, String) {
 }
 
 /// `body` with a backslash more in every end tag in it.
-pub(super) fn escape(form: Markup, name: &str, body: &str) -> String {
+fn escape(form: Markup, name: &str, body: &str) -> String {
     let (open, close) = escaped(form, name);
     respell(body, &open, &close, |slashes| format!("\\{slashes}"))
 }
@@ -173,11 +175,12 @@ fn attributes(tag: &mut Tag, view: View<'_>) -> Result<(), Step> {
     }
 }
 
-const ENTITIES: [(&str, &str); 8] = [
+const ENTITIES: [(&str, &str); 9] = [
     ("&lt;", "<"),
     ("&gt;", ">"),
     ("&quot;", "\""),
     ("&apos;", "'"),
+    ("&#9;", "\t"),
     ("&#10;", "\n"),
     ("&#13;", "\r"),
     ("&#32;", " "),
@@ -200,20 +203,18 @@ fn decode(text: &str) -> String {
 }
 
 /// What must not stand in an attribute or a line of its own, as entities.
-pub(super) fn encode(form: Markup, text: &str) -> String {
+fn encode(form: Markup, text: &str) -> String {
+    // Code reads best as it is: only what would be misread is written otherwise.
+    let clear = decode(text) == text && !text.contains(['\n', '\r']);
+    let ends = text.trim_matches([' ', '\t']).len() < text.len();
+    if form == Markup::Bracket && clear && !ends {
+        return text.to_owned();
+    }
     let mut out = text.replace('&', "&amp;").replace('\n', "&#10;").replace('\r', "&#13;");
-    if form == Markup::Xml {
-        out = out.replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;");
-    } else {
-        // Only what is unclear is written so: code reads best as it is.
-        let clear = decode(text) == text && !text.contains(['\n', '\r']);
-        out = if clear { text.to_owned() } else { out };
-        if out.starts_with(' ') {
-            out.replace_range(..1, "&#32;");
-        }
-        if out.ends_with(' ') {
-            out.replace_range(out.len() - 1.., "&#32;");
-        }
+    match form {
+        Markup::Xml => out = out.replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;"),
+        Markup::Bracket if ends => out = out.replace(' ', "&#32;").replace('\t', "&#9;"),
+        Markup::Bracket => {}
     }
     out
 }
@@ -255,21 +256,47 @@ fn line(text: &str) -> Option<(&str, &str, &str)> {
     let text = text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
     let (line, after) = text.strip_prefix("@@")?.split_at(text.find('\n').map_or(text.len() - 2, |end| end - 2));
     let (key, value) = line.split_once('=')?;
-    Some((key.trim(), value.trim(), after))
+    Some((key.trim(), value.trim_matches([' ', '\t', '\r']), after))
 }
 
 /// A body without the line breaks that set it apart from its tags.
 fn unpadded(body: &str) -> &str {
-    let body = body.strip_prefix("\r\n").or_else(|| body.strip_prefix('\n')).unwrap_or(body);
-    body.strip_suffix("\r\n").or_else(|| body.strip_suffix('\n')).unwrap_or(body)
+    let line = if body.starts_with("\r\n") { "\r\n" } else { "\n" };
+    let body = body.strip_prefix(line).unwrap_or(body);
+    body.strip_suffix(line).unwrap_or(body)
 }
 
 /// The argument that takes the body: the one that the tool names, else the first that is not given.
-pub(super) fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> String {
+fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> String {
     let named = view.tools.iter().find(|tool| tool.name == name).and_then(|tool| tool.body_argument.clone());
     named.unwrap_or_else(|| {
         let members = Schema::of_tool(view.tools, name).map(Schema::members).unwrap_or_default();
         let free = members.into_iter().find(|member| !given.contains_key(*member));
         free.unwrap_or(BODY).to_owned()
     })
+}
+
+/// A call, its body being the argument that reading it takes for one.
+pub(super) fn write(form: Markup, call: &Past<'_>, tools: &[ShownTool]) -> String {
+    let view = View { text: "", ended: true, tools, trust: Trust::Any };
+    let named = body_argument(call.name, view, &Map::new());
+    let bodied = call.arguments.get(&named).and_then(Value::as_str).filter(|body| !body.trim_ascii().is_empty());
+    let mut head = String::new();
+    for (key, value) in call.arguments.iter().filter(|(key, _)| bodied.is_none() || **key != named) {
+        let text = encode(form, &value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        head += &match form {
+            Markup::Xml => format!(" {key}=\"{text}\""),
+            Markup::Bracket => format!("@@{key}={text}\n"),
+        };
+    }
+    let name = call.name;
+    match (form, bodied.map(|body| escape(form, name, body))) {
+        (Markup::Xml, None) => format!("<{name}{head}/>"),
+        (Markup::Xml, Some(body)) => format!("<{name}{head}>\n{body}\n</{name}>"),
+        (Markup::Bracket, None) => format!("[/{name}]\n{head}[{name}/]"),
+        (Markup::Bracket, Some(body)) => {
+            let guard = if body.trim_start_matches('\\').starts_with("@@") { "\\" } else { "" };
+            format!("[/{name}]\n{head}{guard}{body}\n[{name}/]")
+        }
+    }
 }

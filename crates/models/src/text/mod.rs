@@ -4,7 +4,7 @@
 //! set apart, how a call begins and ends, how a result reads. The rows are data; a handful of forms of
 //! calls ([`grammar`]) reads and writes them all. [`TextDecoder`] takes text as it comes, cut anywhere,
 //! and gives out text, reasoning and calls; the other direction are [`Format::prompt`],
-//! [`Format::write_call`] and [`Format::write_results`].
+//! [`Format::write_calls`] and [`Format::write_results`].
 //!
 //! What is no whole call stays text: a marker that no call follows, one in a block of code or in
 //! reasoning, a call that the answer does not close.
@@ -28,6 +28,7 @@ mod table;
 mod tagged;
 mod typing;
 mod utf8;
+mod write;
 
 use std::sync::Arc;
 

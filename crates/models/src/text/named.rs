@@ -8,6 +8,7 @@ use super::block::{MAX_NAME, Step, Trust, View, is_name};
 use super::grammar::{Id, Named};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
+use super::write::Past;
 
 /// How far it has been read.
 #[derive(Debug, Default)]
@@ -217,4 +218,22 @@ impl Body {
             None => Step::Fail,
         }
     }
+}
+
+/// A call as it was trained.
+pub(super) fn write(form: &Named, call: &Past<'_>) -> String {
+    let legal = !call.id.is_empty() && call.id.chars().all(is_name);
+    let header = match form.id {
+        Id::AroundName if legal && bare_name(call.id) == call.name => call.id.to_owned(),
+        Id::AroundName => format!("functions.{}:{}", call.name, call.index),
+        Id::After(marker) if legal => format!("{}{marker}{}", call.name, call.id),
+        Id::After(_) | Id::None => call.name.to_owned(),
+    };
+    let end = form.name_end.first().copied().unwrap_or_default();
+    let (before, after) = match form.fence {
+        Some((open, close)) => (format!("{open}\n"), format!("\n{close}")),
+        None => Default::default(),
+    };
+    let close = form.close.unwrap_or_default();
+    format!("{}{}{header}{end}{before}{}{after}{close}", form.open, form.skip, call.json)
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::block::{MAX_NAME, Step, View, call, is_name};
 use super::grammar::Nested;
 use super::typing::{self, Schema};
+use super::write::Past;
 
 /// Tags inside tags that are followed.
 const MAX_DEPTH: usize = 64;
@@ -101,4 +102,23 @@ fn value(form: &Nested, schema: Option<Schema<'_>>, element: Element) -> Value {
         return element.children.into_iter().map(|child| value(form, schema, child)).collect();
     }
     object(form, schema, element.children)
+}
+
+/// A call as it was trained.
+pub(super) fn write(form: &Nested, call: &Past<'_>) -> String {
+    let mut out = format!("{}{}{}", form.open, call.name, form.head_end);
+    call.arguments.iter().for_each(|(key, value)| element(form, key, value, &mut out));
+    out + form.close
+}
+
+fn element(form: &Nested, tag: &str, value: &Value, out: &mut String) {
+    let mark = form.mark;
+    *out += &format!("{mark}<{tag}>");
+    match value {
+        Value::Object(members) => members.iter().for_each(|(key, value)| element(form, key, value, out)),
+        Value::Array(items) => items.iter().for_each(|item| element(form, form.item, item, out)),
+        Value::String(text) => out.push_str(text),
+        other => *out += &other.to_string(),
+    }
+    *out += &format!("{mark}</{tag}>");
 }

@@ -5,10 +5,11 @@ use toolwright_core::model::WrittenCall;
 
 use super::block::{MAX_NAME, Step, Trust, View, call, is_name};
 use super::grammar::Pythonic;
-use super::literal::Reader;
+use super::literal::{self, Reader};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
 use super::typing::Schema;
+use super::write::Past;
 
 /// How far it has been read.
 #[derive(Debug, Default)]
@@ -126,4 +127,17 @@ fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<
             return None;
         }
     }
+}
+
+/// Calls as they were trained.
+pub(super) fn write(form: &Pythonic, calls: &[Past<'_>]) -> String {
+    let calls: Vec<String> = calls
+        .iter()
+        .map(|call| {
+            let arguments = call.arguments.iter().map(|(key, value)| format!("{key}={}", literal::write(value)));
+            format!("{}{}({})", call.name, form.suffix, arguments.collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    let (open, close) = if form.list { ("[", "]") } else { ("", "") };
+    format!("{}{open}{}{close}{}", form.open, calls.join(", "), form.close.unwrap_or_default())
 }

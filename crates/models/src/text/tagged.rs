@@ -9,8 +9,11 @@ use super::block::{MAX_NAME, Step, View, call, is_name};
 use super::grammar::{Padding, Quoting, Tagged, Typed};
 use super::markers::{Begins, begins, blank};
 use super::typing::{self, Schema};
+use super::write::Past;
 
 const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
+/// The end of CDATA in CDATA: its characters are shared out to two blocks.
+const CDATA_SPLIT: &str = "]]]]><![CDATA[>";
 
 /// How far it has been read.
 #[derive(Debug, Default)]
@@ -274,11 +277,12 @@ fn typed(form: &Tagged, schema: Option<Schema<'_>>, param: &Param, text: &str) -
     let raw = match form.padding {
         Padding::None => raw,
         Padding::Newlines => {
-            let raw = raw.strip_prefix("\r\n").or_else(|| raw.strip_prefix('\n')).unwrap_or(raw);
-            raw.strip_suffix("\r\n").or_else(|| raw.strip_suffix('\n')).unwrap_or(raw)
+            let line = if raw.starts_with("\r\n") { "\r\n" } else { "\n" };
+            let raw = raw.strip_prefix(line).unwrap_or(raw);
+            raw.strip_suffix(line).unwrap_or(raw)
         }
         Padding::Cdata => match raw.strip_prefix(CDATA.0).and_then(|raw| raw.strip_suffix(CDATA.1)) {
-            Some(inner) => return inner.replace("]]]]><![CDATA[>", CDATA.1).into(),
+            Some(inner) => return inner.replace(CDATA_SPLIT, CDATA.1).into(),
             None => raw,
         },
     };
@@ -303,5 +307,55 @@ fn unquote(name: &str, quoting: Quoting) -> String {
     match quoting {
         Quoting::Plain => name.to_owned(),
         Quoting::Entities => name.replace("&quot;", "\"").replace("&amp;", "&"),
+    }
+}
+
+/// A call as it was trained.
+pub(super) fn write(form: &Tagged, call: &Past<'_>) -> String {
+    let line = form.layout;
+    let quote = |name: &str| match form.quoting {
+        Quoting::Plain => name.to_owned(),
+        Quoting::Entities => name.replace('&', "&amp;").replace('"', "&quot;"),
+    };
+    let number = form.number.map(|key| format!(" {key}=\"{}\"", call.index + 1)).unwrap_or_default();
+    let (name, end) = (quote(call.name), form.name_end);
+    let mut out = format!("{}{name}{end}{number}{}{line}", form.open, form.head_end);
+    for (key, value) in &call.arguments {
+        let said = match form.typed {
+            Typed::BySchema => String::new(),
+            Typed::StringFlag => format!(" string=\"{}\"", value.is_string()),
+            Typed::TypeName => format!(" type=\"{}\"", type_name(value)),
+        };
+        let (open, close) = (form.value_open, form.value_close);
+        let (key, value) = (quote(key), padded(form, value));
+        out += &format!("{}{key}{}{said}{open}{value}{close}{line}", form.param, form.key_end);
+    }
+    out += form.close;
+    match form.outer {
+        Some((open, close)) => format!("{open}{line}{out}{line}{close}"),
+        None => out,
+    }
+}
+
+fn padded(form: &Tagged, value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match form.padding {
+        Padding::None => text,
+        Padding::Newlines => format!("\n{text}\n"),
+        Padding::Cdata if value.is_string() && (text.contains(form.value_close) || text.starts_with(CDATA.0)) => {
+            format!("{}{}{}", CDATA.0, text.replace(CDATA.1, CDATA_SPLIT), CDATA.1)
+        }
+        Padding::Cdata => text,
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }

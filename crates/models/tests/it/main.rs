@@ -11,3 +11,4 @@ mod golden;
 mod recordings;
 mod streams;
 mod text;
+mod text_write;

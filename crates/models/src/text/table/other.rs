@@ -60,6 +60,7 @@ pub(super) const HARMONY: Format = Format {
         silent: "<|start|>assistant",
         recipient: Some(" to=functions."),
         thought: "analysis",
+        call: "<|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{call}<|call|>",
     }),
     result: "<|start|>functions.{name} to=assistant<|channel|>commentary<|message|>{content}<|end|>",
     ..ROW

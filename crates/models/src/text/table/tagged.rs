@@ -19,6 +19,7 @@ const FUNCTION: Tagged = Tagged {
     typed: Typed::BySchema,
     padding: Padding::Newlines,
     quoting: Quoting::Plain,
+    number: None,
     layout: "\n",
 };
 
@@ -202,6 +203,7 @@ pub(super) const KIMI_K3: Format = Format {
             typed: Typed::TypeName,
             padding: Padding::None,
             quoting: Quoting::Entities,
+            number: Some("index"),
             layout: "",
         }),
     )],
@@ -249,6 +251,7 @@ pub(super) const MUSE: Format = Format {
         silent: "",
         recipient: None,
         thought: "to=self",
+        call: "<|start|>assistant to={name}<|message|>{call}<|eom|>",
     }),
     calls: &[Call::within(
         "<atem:function_calls>",

@@ -1,12 +1,14 @@
 //! The one machine that reads all formats.
 
+mod blocks;
+mod reasoning;
+
 use std::sync::Arc;
 
 use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
 
-use super::block::{Block, Step, Trust, View};
-use super::grammar::{At, Channels, Format, Place, Prompted, Spacing, Yields};
-use super::grammar::{Call, Reasoning as Thinking};
+use super::block::{Block, Trust};
+use super::grammar::{Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
 use super::markers::{Begins, Hit, Markers, Roles, begins, blank};
 use super::output::{Output, Sink};
 use super::utf8::Utf8;
@@ -282,58 +284,6 @@ impl TextDecoder {
         None
     }
 
-    /// Tries the forms that have no marker where the text begins. None when there is nothing to try.
-    fn try_bare(&mut self, ended: bool, sink: Sink<'_>) -> Option<bool> {
-        let forms: Vec<usize> =
-            self.forms.iter().enumerate().filter(|(_, (_, call))| call.at() == At::Start).map(|(at, _)| at).collect();
-        if forms.is_empty() || matches!(self.state.mode, Mode::Thinking(_)) {
-            self.state.bare = false;
-            return None;
-        }
-        let rest = &self.text[self.at..];
-        let mut skipped = blank(rest);
-        // Several calls are set apart.
-        let apart = self.state.section && rest[skipped..].starts_with([';', ',']);
-        if apart {
-            skipped += 1;
-            skipped += blank(&rest[skipped..]);
-        }
-        let word = rest[skipped..].chars().next();
-        match word {
-            None if ended => None,
-            None => Some(false),
-            Some('{' | '[') => {
-                if apart {
-                    self.at += skipped;
-                } else {
-                    self.plain(skipped, sink);
-                }
-                self.state.bare = false;
-                self.open_block(forms, 0);
-                Some(true)
-            }
-            Some(letter) if letter.is_ascii_alphanumeric() || letter == '_' => {
-                self.state.bare = false;
-                if skipped > 0 {
-                    return None;
-                }
-                self.open_block(forms, 0);
-                Some(true)
-            }
-            Some(_) => {
-                // A marker may stand here; text ends the matter by itself.
-                None
-            }
-        }
-    }
-
-    fn open_block(&mut self, forms: Vec<usize>, marker: usize) {
-        if let Some(&first) = forms.first() {
-            let block = Block::new(self.forms[first].1);
-            self.state.block = Some(Open { marker, forms, form: 0, block });
-        }
-    }
-
     /// Takes `len` bytes as what they stand in.
     fn plain(&mut self, len: usize, sink: Sink<'_>) {
         if len == 0 {
@@ -459,237 +409,12 @@ impl TextDecoder {
         self.plain(run, sink);
         true
     }
-
-    /// Whether `marker` closes reasoning here.
-    fn closes(&self, marker: &str) -> bool {
-        match self.state.mode {
-            Mode::Lead => {
-                let hidden = |thinking: &&&Thinking| thinking.prompted != Prompted::Never;
-                self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker))
-            }
-            Mode::Thinking(Some(index)) => self.thinking[index].close.contains(&marker),
-            _ => false,
-        }
-    }
-
-    fn close(&mut self, len: usize, sink: Sink<'_>) -> bool {
-        if self.keep {
-            self.plain(len, sink);
-            self.end_thinking(sink);
-            return true;
-        }
-        self.at += len;
-        match self.state.mode {
-            Mode::Lead => self.settle_lead(Mode::Thinking(None), sink),
-            _ => {
-                if let (Some(doubt), Mode::Thinking(thinking)) = (self.state.doubt.take(), self.state.mode) {
-                    let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
-                    self.out.reasoning(&doubt.raw, spacing, sink);
-                }
-                self.end_thinking(sink);
-            }
-        }
-        true
-    }
-
-    /// Opens reasoning, if `marker` does here.
-    fn opens(&mut self, marker: &str, len: usize, sink: Sink<'_>) -> bool {
-        let Some(index) = self.thinking.iter().position(|thinking| thinking.open.contains(&marker)) else {
-            return false;
-        };
-        let thinking = self.thinking[index];
-        let state = &mut self.state;
-        let here = thinking.place == Place::Anywhere || (state.fresh && state.lead.trim_ascii().is_empty());
-        if matches!(state.mode, Mode::Thinking(_)) || !here || state.fence > 0 {
-            return false;
-        }
-        if state.mode == Mode::Lead && thinking.prompted == Prompted::Always {
-            // The prompt has opened it: the model said it again.
-            state.lead.push_str(marker);
-            state.verbatim = state.lead.len();
-            state.fresh = false;
-            self.at += len;
-            return true;
-        }
-        if self.keep {
-            self.plain(len, sink);
-        } else {
-            self.at += len;
-            if self.state.mode == Mode::Lead {
-                self.settle_lead(Mode::Text, sink);
-            }
-        }
-        self.state.mode = Mode::Thinking(Some(index));
-        true
-    }
-
-    /// What was held back is text, or was reasoning.
-    fn settle_lead(&mut self, was: Mode, sink: Sink<'_>) {
-        let lead = std::mem::take(&mut self.state.lead);
-        self.state.mode = Mode::Text;
-        if was == Mode::Text {
-            let (text, stops) = self.split_stops(&lead);
-            self.out.text(text, sink);
-            self.out.stop(stops);
-            return;
-        }
-        let hidden = self.thinking.iter().find(|thinking| thinking.prompted != Prompted::Never);
-        let spacing = hidden.map_or(Spacing::Trim, |thinking| thinking.spacing);
-        let (verbatim, rest) = lead.split_at(self.state.verbatim);
-        self.out.verbatim(verbatim, sink);
-        self.out.reasoning(rest, spacing, sink);
-        self.state.mode = Mode::Thinking(None);
-        self.out.end_reasoning(spacing, sink);
-        self.after_thinking();
-    }
-
-    /// The tokens at the end of `text` that end the answer, with the white space around them.
-    fn split_stops<'a>(&self, text: &'a str) -> (&'a str, &'a str) {
-        let mut end = text.len();
-        loop {
-            let rest = text[..end].trim_ascii_end();
-            let stops = self.forms.iter().flat_map(|(row, _)| row.stops);
-            match stops.copied().find(|stop| rest.ends_with(stop)) {
-                Some(stop) => end = rest.len() - stop.len(),
-                None => return text.split_at(end),
-            }
-        }
-    }
-
-    fn end_thinking(&mut self, sink: Sink<'_>) {
-        if let Mode::Thinking(thinking) = self.state.mode {
-            let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
-            if !self.keep {
-                self.out.end_reasoning(spacing, sink);
-            }
-            self.after_thinking();
-        }
-    }
-
-    fn after_thinking(&mut self) {
-        self.state.mode = Mode::Text;
-        self.state.fresh = true;
-        self.state.bare = true;
-        self.state.fence = 0;
-        self.state.line_blank = true;
-        self.state.ticked = false;
-    }
-
-    /// A header begins.
-    fn open_header(&mut self, marker: &str, sink: Sink<'_>) -> bool {
-        self.end_thinking(sink);
-        if let Some(index) = self.channels.iter().position(|channels| channels.opens.contains(&marker)) {
-            self.state.mode = Mode::Header(index);
-        }
-        true
-    }
-
-    /// Reads a header, and says by it what follows.
-    fn read_header(&mut self, channels: &'static Channels, ended: bool, sink: Sink<'_>) -> bool {
-        let rest = &self.text[self.at..];
-        let end = rest.find(channels.message).filter(|end| *end <= MAX_HEADER);
-        let Some(end) = end else {
-            if ended || rest.len() > MAX_HEADER + channels.message.len() {
-                // No header: its first token is text.
-                self.state.mode = Mode::Text;
-                let first = channels.opens.iter().find(|open| rest.starts_with(**open)).map_or(0, |open| open.len());
-                self.plain(first, sink);
-                return true;
-            }
-            return false;
-        };
-        let len = end + channels.message.len();
-        let header = &rest[..end];
-        self.state.mode = Mode::Text;
-        self.state.fresh = true;
-        if let Some(name) = recipient(channels, header) {
-            let body = Block::body(name);
-            self.at += len;
-            self.state.block = Some(Open { marker: 0, forms: Vec::new(), form: 0, block: body });
-            return true;
-        }
-        if header.contains(channels.thought) {
-            if self.keep {
-                let silent = header.find(channels.silent).map_or(0, |at| at + channels.silent.len());
-                self.at += silent;
-                self.plain(len - silent, sink);
-            } else {
-                self.at += len;
-            }
-            self.state.mode = Mode::Thinking(None);
-            return true;
-        }
-        self.at += len;
-        true
-    }
-
-    /// Reads on in the open call.
-    fn read_block(&mut self, ended: bool, sink: Sink<'_>) -> bool {
-        let Some(open) = &mut self.state.block else { return true };
-        let rest = &self.text[self.at..];
-        let cut = rest.floor_char_boundary(MAX_BLOCK);
-        let long = cut < rest.len();
-        let view = View { text: &rest[..cut], ended: ended && !long, tools: &self.tools, trust: self.trust };
-        match open.block.step(view) {
-            Step::More if !long => false,
-            Step::Done { len, calls } => {
-                self.finish_block(len, calls, sink);
-                true
-            }
-            Step::More | Step::Fail => {
-                self.state.waste += open.block.reach();
-                open.form += 1;
-                if let Some(&next) = open.forms.get(open.form) {
-                    open.block = Block::new(self.forms[next].1);
-                    return true;
-                }
-                let marker = open.marker;
-                self.state.block = None;
-                self.state.calls_off |= ended || self.state.waste > MAX_WASTE;
-                self.plain(marker, sink);
-                true
-            }
-        }
-    }
-
-    /// A block has closed.
-    fn finish_block(&mut self, len: usize, calls: Vec<WrittenCall>, sink: Sink<'_>) {
-        let Some(open) = self.state.block.take() else { return };
-        let form = open.forms.get(open.form).map(|form| self.forms[*form]);
-        let spacing = form.map_or(Spacing::Trim, |(row, _)| row.spacing);
-        let bare = form.is_some_and(|(row, _)| row.calls.iter().any(|call| call.at() == At::Start));
-        self.state.section = bare || form.is_some_and(|(_, call)| !call.trailers().is_empty());
-        if self.state.mode == Mode::Lead {
-            let always = self.thinking.iter().all(|thinking| thinking.prompted == Prompted::Always);
-            let thought = always && !self.state.lead.trim_ascii().is_empty();
-            self.settle_lead(if thought { Mode::Thinking(None) } else { Mode::Text }, sink);
-        }
-        if let Mode::Thinking(_) = self.state.mode {
-            let doubt = self.state.doubt.get_or_insert_default();
-            doubt.raw.push_str(&self.text[self.at..self.at + len]);
-            doubt.calls.extend(calls.into_iter().map(|call| (call, spacing)));
-        } else {
-            calls.into_iter().for_each(|call| self.out.call(call, spacing, sink));
-        }
-        self.at += len;
-        self.state.fresh = true;
-        self.state.bare = bare;
-        self.state.line_blank = false;
-        self.state.ticked = false;
-    }
 }
 
 /// The forms that a marker may begin.
 fn marker_calls(decoder: &TextDecoder, index: usize, mode: Mode) -> &[usize] {
     let markers = if matches!(mode, Mode::Thinking(_)) { &decoder.inside } else { &decoder.outside };
     &markers.get(index).calls
-}
-
-/// The tool that a header names.
-fn recipient<'a>(channels: &Channels, header: &'a str) -> Option<&'a str> {
-    let (_, after) = header.split_once(channels.recipient?)?;
-    let name = after.split(|c: char| c.is_whitespace() || c == '<').next()?;
-    (!name.is_empty()).then_some(name)
 }
 
 impl State {
