@@ -188,6 +188,19 @@ fn a_sloppy_answer_is_read_and_a_cut_one_gives_what_was_closed() {
     assert_eq!(names(&odd), [("", "files__read"), ("", "{\"path\":1}")]);
 }
 
+#[test]
+fn a_call_goes_out_as_its_item_closes() {
+    let composed = transport(None, &pair());
+    let (mut decoder, mut seen) = (composed.decoder(), Vec::new());
+    for (piece, count) in
+        [("{\"calls\": [{\"_tool\": \"files__read\", \"path\": \"}\"", 0), ("}", 1), (", {", 1), ("}", 2)]
+    {
+        decoder.feed(piece, &mut |call| seen.push(call.call.id.clone()));
+        assert_eq!(seen.len(), count, "{piece}");
+    }
+    assert_eq!(seen, ["call_0", "call_1"]);
+}
+
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
