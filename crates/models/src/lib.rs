@@ -33,4 +33,4 @@ pub use discover::{default_model, endpoints_from_env};
 pub use encoder::{encode, encode_shown, encode_with, tools_json};
 pub use endpoint::{Endpoint, Endpoints, ModelHabits, Secret, ToolFormat};
 pub use http::{HttpModelClient, Timeouts};
-pub use shown::ShownTools;
+pub use shown::{ShownCache, ShownTools};

@@ -58,7 +58,7 @@ const MAX_LISTS: usize = 16;
 
 /// Remembers the views of the lists of tools that requests share.
 #[derive(Debug, Default)]
-pub(crate) struct ShownCache {
+pub struct ShownCache {
     /// The latest first.
     lists: Mutex<Vec<Held>>,
 }
@@ -73,7 +73,8 @@ struct Held {
 
 impl ShownCache {
     /// The view that `api` gets of `tools`; `strict` as in [`translate`].
-    pub(crate) fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> ShownTools {
+    #[must_use]
+    pub fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> ShownTools {
         let held = |lists: &[Held]| {
             lists
                 .iter()

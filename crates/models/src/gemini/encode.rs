@@ -54,7 +54,14 @@ fn path(model: &str) -> String {
 
 pub(crate) fn tools(toolset: &Toolset) -> Value {
     let key = if toolset.dialect == Dialect::GeminiDeclaration { "parameters" } else { "parametersJsonSchema" };
-    let declare = |tool: &ToolView| json!({"name": tool.name, "description": tool.description, key: tool.parameters});
+    let declare = |tool: &ToolView| {
+        let mut declaration = json!({"name": tool.name, "description": tool.description});
+        // A function without parameters has none: the API refuses an object without properties.
+        if !tool.parameters.is_null() {
+            declaration[key] = tool.parameters.clone();
+        }
+        declaration
+    };
     if toolset.tools.is_empty() {
         return json!([]);
     }

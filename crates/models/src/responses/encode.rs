@@ -32,9 +32,17 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     set(&mut body, "max_output_tokens", request.max_tokens);
     set(&mut body, "temperature", request.temperature);
     body.insert("store".into(), json!(false));
-    body.insert("include".into(), json!(["reasoning.encrypted_content"]));
+    if reasons(model) {
+        body.insert("include".into(), json!(["reasoning.encrypted_content"]));
+    }
     body.insert("stream".into(), json!(true));
     EncodedRequest::new("/responses", body).with_tools(tools)
+}
+
+/// Whether `model` may reason. The API refuses to be asked for the reasoning of one that does not.
+fn reasons(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    !["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"].iter().any(|family| name.starts_with(family))
 }
 
 fn format(output: &OutputFormat) -> Value {

@@ -255,24 +255,21 @@ fn an_error_body_is_that_error_in_every_api() {
 #[test]
 fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_replay() {
     use std::sync::Arc;
-    use toolwright_models::dialect::{Dialect, ToolView, Toolset};
-    let view = ToolView {
-        name: "a".into(),
-        description: String::new(),
-        parameters: Default::default(),
-        strict: false,
-        wrapped: Some("value"),
-    };
-    let set = Toolset { dialect: Dialect::Anthropic, tools: vec![view], losses: vec![], quarantined: vec![] };
+    use toolwright_core::model::ShownTool;
+    use toolwright_models::dialect::{Dialect, translate};
+    let parameters = json!({"anyOf": [{"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"]}]});
+    let tool = ShownTool { name: "a".into(), parameters, ..ShownTool::default() };
+    let set = translate(Dialect::Anthropic, &[tool], false);
+    let wrapper = set.tools[0].wrapped.expect("wrapped");
     let mut decoder = Decoder::detecting(Api::Anthropic).with_tools(Arc::new(set.clone()));
-    let body = r#"{"type":"message","content":[{"type":"tool_use","id":"t","name":"a","input":{"value":{"k":1}}}],"stop_reason":"tool_use"}"#;
-    decoder.feed(body.as_bytes(), &mut |_| {});
+    let body = r#"{"type":"message","content":[{"type":"tool_use","id":"t","name":"a","input":{"WRAPPER":{"k":1}}}],"stop_reason":"tool_use"}"#;
+    decoder.feed(body.replace("WRAPPER", wrapper).as_bytes(), &mut |_| {});
     let calls = decoder.finish().unwrap().calls;
     assert_eq!(calls, [call("t", "a", r#"{"k":1}"#)]);
     let past = Message::Assistant { text: String::new(), calls, opaque: vec![] };
     let request = ModelRequest { messages: vec![Message::user("go"), past], ..ModelRequest::default() };
     let body = encode_with(Api::Anthropic, &request, "m", &set).body();
-    assert_eq!(body["messages"][1]["content"][0]["input"], json!({"value": {"k": 1}}));
+    assert_eq!(body["messages"][1]["content"][0]["input"], json!({wrapper: {"k": 1}}));
 }
 
 #[test]

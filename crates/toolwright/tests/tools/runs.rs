@@ -110,6 +110,8 @@ async fn run(name: &str, arguments: Value) -> Outcome {
         partials: None,
         timeout: None,
         traceparent: None,
+        variables: None,
+        started_before: 0,
         journal: None,
     };
     let call = ToolCall { id: CallId::new("c"), name: format!("t__{name}"), arguments: RawArguments::Value(arguments) };
