@@ -95,9 +95,9 @@ impl Block {
         Self { call: Some(call), head: None, state }
     }
 
-    /// The body of a message to the tool called `name`.
-    pub(super) fn body(name: &str) -> Self {
-        Self { call: None, head: None, state: State::Body(named::Body::new(name)) }
+    /// A message to the tool called `name`, whose header has `head` bytes.
+    pub(super) fn body(name: &str, head: usize) -> Self {
+        Self { call: None, head: None, state: State::Body(named::Body::new(name, head)) }
     }
 
     /// How far into its text it has been read.

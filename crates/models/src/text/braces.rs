@@ -8,7 +8,7 @@ use super::literal::Reader;
 use super::write::Past;
 
 /// End markers in texts that are tried as the end.
-const MAX_TRIES: usize = 32;
+const MAX_TRIES: usize = 8;
 
 /// How far it has been read.
 #[derive(Debug, Default)]

@@ -22,6 +22,8 @@ pub struct Format {
     pub(super) stops: &'static [&'static str],
     /// White space between text and a call.
     pub(super) spacing: Spacing,
+    /// How it answers when it is asked for JSON.
+    pub(super) answers: Answers,
     /// How a result reads: `{name}`, `{id}` and `{content}` are filled in.
     pub(super) result: &'static str,
     /// What the prompt says beyond the form of a call.
@@ -37,6 +39,15 @@ pub enum Values {
     Any,
     /// The format has no escape: a text that holds the tags that end a value is cut there.
     NoMarkers,
+}
+
+/// How an answer of JSON is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answers {
+    /// As it is.
+    Bare,
+    /// In a block of code, which is taken off an answer that is nothing else.
+    FencedJson,
 }
 
 /// White space between text and a call.

@@ -12,6 +12,7 @@
 mod block;
 mod braces;
 mod decoder;
+mod fenced;
 mod grammar;
 mod json;
 mod literal;

@@ -184,13 +184,15 @@ fn bare_name(id: &str) -> &str {
 #[derive(Debug)]
 pub(super) struct Body {
     name: String,
+    /// The length of the header.
+    head: usize,
     scan: Option<Scan>,
 }
 
 impl Body {
-    /// The body of a message to `name`.
-    pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), scan: None }
+    /// A message to `name`, whose body begins after `head` bytes.
+    pub(super) fn new(name: &str, head: usize) -> Self {
+        Self { name: name.to_owned(), head, scan: None }
     }
 
     /// How far it has been read.
@@ -200,7 +202,7 @@ impl Body {
 
     /// Reads to the end of the JSON.
     pub(super) fn step(&mut self, view: View<'_>) -> Step {
-        let start = blank(view.text);
+        let start = self.head + blank(&view.text[self.head..]);
         if self.scan.is_none() {
             match view.text[start..].bytes().next() {
                 None => return view.wait(),

@@ -3,7 +3,8 @@
 
 use toolwright_core::model::{ModelEvent, WrittenCall};
 
-use super::grammar::Spacing;
+use super::fenced::Fenced;
+use super::grammar::{Answers, Spacing};
 
 /// Takes the pieces as they come.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
@@ -12,8 +13,10 @@ pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 const MAX_PENDING: usize = 1 << 20;
 
 /// The pieces, and the white space between them that may yet turn out to be a marker's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Output {
+    /// An answer that may be JSON in a block of code.
+    fenced: Fenced,
     /// White space and end tokens after the text so far.
     pending: String,
     /// White space after the reasoning so far.
@@ -31,8 +34,30 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// Nothing yet.
+    pub(super) fn new(answers: Answers) -> Self {
+        Self {
+            fenced: if answers == Answers::FencedJson { Fenced::default() } else { Fenced::off() },
+            pending: String::new(),
+            pondering: String::new(),
+            has_text: false,
+            has_thought: false,
+            has_other: false,
+            after_call: false,
+            flooded: false,
+        }
+    }
+
     /// Text.
     pub(super) fn text(&mut self, piece: &str, sink: Sink<'_>) {
+        if self.fenced.is_over() {
+            self.plain(piece, sink);
+        } else if let Some(text) = self.fenced.take(piece) {
+            self.plain(&text, sink);
+        }
+    }
+
+    fn plain(&mut self, piece: &str, sink: Sink<'_>) {
         self.flooded |= self.pending.len() > MAX_PENDING;
         let body = if self.flooded { piece } else { piece.trim_ascii_end() };
         if body.is_empty() {
@@ -42,8 +67,11 @@ impl Output {
         let mut out = std::mem::take(&mut self.pending);
         out.push_str(body);
         self.pending.push_str(&piece[body.len()..]);
-        if !self.has_text && self.has_other {
-            out = out.trim_ascii_start().to_owned();
+        if !self.has_text {
+            // After reasoning or a call, all white space is theirs; before anything else, empty lines say nothing.
+            let text = out.trim_ascii_start();
+            let line = out[..out.len() - text.len()].rfind('\n').map_or(0, |end| end + 1);
+            out = if self.has_other { text.to_owned() } else { out.split_off(line) };
         }
         if !out.is_empty() {
             self.has_text = true;
@@ -53,8 +81,15 @@ impl Output {
     }
 
     /// A token that ends the answer, unless text follows.
-    pub(super) fn stop(&mut self, token: &str) {
+    pub(super) fn stop(&mut self, token: &str, sink: Sink<'_>) {
+        self.settle(true, sink);
         self.pending.push_str(token);
+    }
+
+    /// No more text comes, or something else comes first.
+    pub(super) fn settle(&mut self, ended: bool, sink: Sink<'_>) {
+        let held = self.fenced.settle(ended);
+        self.plain(&held, sink);
     }
 
     /// A piece of reasoning.
@@ -103,6 +138,7 @@ impl Output {
 
     /// A call.
     pub(super) fn call(&mut self, call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
+        self.settle(false, sink);
         self.has_other = true;
         let spaced = self.has_text && !self.after_call && !self.pending.is_empty();
         if spacing == Spacing::Keep && spaced {

@@ -42,9 +42,12 @@ impl Format {
              and the JSON Schema of its arguments.\n\n",
         );
         for tool in tools {
-            let shown = json!({
+            let mut shown = json!({
                 "name": tool.name, "description": tool.description, "parameters": tool.parameters,
             });
+            if let (Some(body), true) = (&tool.body_argument, self.has_body()) {
+                shown["body"] = json!(body);
+            }
             prompt.push_str(&format!("{shown}\n"));
         }
         let arguments = json!({"path": "notes.txt", "content": "a longer text,\nperhaps of several lines"});
@@ -66,6 +69,11 @@ impl Format {
             self.write_results(&[result]),
         ));
         prompt
+    }
+
+    /// Whether a call has a body, which takes one of its arguments.
+    fn has_body(&self) -> bool {
+        self.calls.first().is_some_and(|call| matches!(call.form, Form::Markup(_)))
     }
 
     /// How a past call reads in the assistant's turn. `tools` say which argument is a call's body, in

@@ -118,7 +118,7 @@ fn own_cases() -> Vec<Case> {
             let (input, want) = rest.split_once("\n---\n").unwrap();
             let (words, title) = header.split_once(": ").unwrap();
             let mut words = words.split(' ');
-            let format = by_name(words.next().unwrap()).unwrap_or_else(|| panic!("{header}"));
+            let format = by_name(words.next().unwrap()).expect(header);
             let mut options = Options { tools: shown.clone(), ..Options::default() };
             let (mut auto, mut doubt) = (true, false);
             while let Some(word) = words.next() {
@@ -127,10 +127,10 @@ fn own_cases() -> Vec<Case> {
                     "keep" => options.reasoning = Reasoning::Keep,
                     "noauto" => auto = false,
                     "doubt" => doubt = true,
-                    other => panic!("{other} in {header}"),
+                    other => assert_eq!(other, "", "an option of {header}"),
                 }
             }
-            let want: Value = serde_json::from_str(want).unwrap_or_else(|error| panic!("{header}: {error}"));
+            let want: Value = serde_json::from_str(want).expect(header);
             let mut full = json!({"text": "", "reasoning": "", "calls": []});
             for (key, value) in want.as_object().unwrap() {
                 full[key] = value.clone();

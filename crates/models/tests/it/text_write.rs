@@ -72,11 +72,14 @@ fn typed(values: Values) -> impl Strategy<Value = (Value, Value)> {
     ]
 }
 
+/// A name, an id, arguments with their schemas, and whether the tool has a body.
+type Drawn = (String, String, Vec<(Value, Value)>, bool);
+
 /// Calls, and the tools that they call.
 fn calls(values: Values) -> impl Strategy<Value = Vec<(WrittenCall, ShownTool)>> {
     let one = ("t_[a-z0-9_]{0,6}", "[a-zA-Z0-9]{9}", prop::collection::vec(typed(values), 0..4), any::<bool>());
     prop::collection::vec(one, 1..4).prop_map(|calls| {
-        let build = |(index, (name, id, values, body)): (usize, (String, String, Vec<(Value, Value)>, bool))| {
+        let build = |(index, (name, id, values, body)): (usize, Drawn)| {
             let (mut arguments, mut properties) = (Map::new(), Map::new());
             for (at, (value, schema)) in values.into_iter().enumerate() {
                 arguments.insert(format!("k{at}"), value);
@@ -105,21 +108,21 @@ fn same(got: &[WrittenCall], want: &[WrittenCall]) -> bool {
 fn written_calls_are_read_back(values: Values) {
     let of_kind: Vec<_> = formats().iter().filter(|format| format.values() == values).collect();
     assert!(of_kind.len() > 5);
-    let mut runner = prop::test_runner::TestRunner::default();
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) };
+    let mut runner = prop::test_runner::TestRunner::new(config);
     let cases = (prop::sample::select(of_kind), calls(values), 1usize..40);
-    let outcome = runner.run(&cases, |(format, calls, size)| {
-        let (calls, tools): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
-        let options = Options { tools: tools.clone().into(), ..Options::default() };
-        let written = format.write_calls(&calls, &tools);
-        let whole = decode(&written, Choice::Format(format), options.clone());
-        prop_assert!(same(&whole.calls, &calls), "{}: {written:?}\n{whole:?}\n{calls:?}", format.name());
-        prop_assert_eq!(whole.text.trim(), "", "{}: {}", format.name(), written);
-        prop_assert_eq!(&in_pieces(&written, size, Choice::Format(format), options), &whole);
-        Ok(())
-    });
-    if let Err(error) = outcome {
-        panic!("{error}");
-    }
+    runner
+        .run(&cases, |(format, calls, size)| {
+            let (calls, tools): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+            let options = Options { tools: tools.clone().into(), ..Options::default() };
+            let written = format.write_calls(&calls, &tools);
+            let whole = decode(&written, Choice::Format(format), options.clone());
+            prop_assert!(same(&whole.calls, &calls), "{}: {written:?}\n{whole:?}\n{calls:?}", format.name());
+            prop_assert_eq!(whole.text.trim(), "", "{}: {}", format.name(), written);
+            prop_assert_eq!(&in_pieces(&written, size, Choice::Format(format), options), &whole);
+            Ok(())
+        })
+        .unwrap();
 }
 
 #[test]

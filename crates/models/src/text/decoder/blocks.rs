@@ -128,9 +128,9 @@ impl TextDecoder {
     /// Reads a header, and says by it what follows.
     pub(super) fn read_header(&mut self, channels: &'static Channels, ended: bool, sink: Sink<'_>) -> bool {
         let rest = &self.text[self.at..];
-        let end = rest.find(channels.message).filter(|end| *end <= MAX_HEADER);
-        let Some(end) = end else {
-            if ended || rest.len() > MAX_HEADER + channels.message.len() {
+        let longest = MAX_HEADER + channels.message.len();
+        let Some(end) = rest[..rest.floor_char_boundary(longest)].find(channels.message) else {
+            if ended || rest.len() > longest {
                 // No header: its first token is text.
                 self.state.mode = Mode::Text;
                 let first = channels.opens.iter().find(|open| rest.starts_with(**open)).map_or(0, |open| open.len());
@@ -144,9 +144,12 @@ impl TextDecoder {
         self.state.mode = Mode::Text;
         self.state.fresh = true;
         if let Some(name) = recipient(channels, header) {
-            let body = Block::body(name);
-            self.at += len;
-            self.state.block = Some(Open { marker: 0, forms: Vec::new(), form: 0, block: body });
+            if self.state.calls_off {
+                self.plain(len, sink);
+            } else {
+                let block = Block::body(name, len);
+                self.state.block = Some(Open { marker: len, forms: Vec::new(), form: 0, block });
+            }
             return true;
         }
         if header.contains(channels.thought) {

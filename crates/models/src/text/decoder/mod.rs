@@ -8,7 +8,7 @@ use std::sync::Arc;
 use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
 
 use super::block::{Block, Trust};
-use super::grammar::{Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
+use super::grammar::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
 use super::markers::{Begins, Hit, Markers, Roles, begins, blank};
 use super::output::{Output, Sink};
 use super::utf8::Utf8;
@@ -20,6 +20,8 @@ const MAX_BLOCK: usize = 4 << 20;
 const MAX_LEAD: usize = 64 << 20;
 /// The longest header of a message.
 const MAX_HEADER: usize = 1 << 10;
+/// The longest fence of a block of code.
+const MAX_FENCE: usize = 64;
 /// How much text may be read again because what began like a call was none.
 const MAX_WASTE: usize = 32 << 20;
 
@@ -117,6 +119,10 @@ impl TextDecoder {
             Choice::Auto => (formats(), Trust::Known),
         };
         let keep = options.reasoning == Reasoning::Keep;
+        let answers = match choice {
+            Choice::Format(format) => format.answers,
+            Choice::Auto => Answers::Bare,
+        };
         let mut decoder = Self {
             forms: Vec::new(),
             thinking: rows.iter().filter_map(|row| row.reasoning).collect(),
@@ -131,7 +137,7 @@ impl TextDecoder {
             text: String::new(),
             at: 0,
             state: State::new(),
-            out: Output::default(),
+            out: Output::new(answers),
         };
         rows.iter().for_each(|row| decoder.add(row));
         let hidden = decoder.thinking.iter().any(|thinking| thinking.prompted != Prompted::Never);
@@ -210,6 +216,7 @@ impl TextDecoder {
             }
             Mode::Text | Mode::Header(_) => {}
         }
+        self.out.settle(true, sink);
     }
 
     fn run(&mut self, ended: bool, sink: Sink<'_>) {
@@ -382,7 +389,7 @@ impl TextDecoder {
         if drops && roles.has(Roles::NOISE) {
             self.at += len;
         } else if drops && mode == Mode::Text {
-            self.out.stop(text);
+            self.out.stop(text, sink);
             self.at += len;
         } else {
             self.plain(len, sink);
@@ -393,7 +400,7 @@ impl TextDecoder {
     /// A fence of a block of code.
     fn fence(&mut self, ended: bool, sink: Sink<'_>) -> bool {
         let rest = &self.text[self.at..];
-        let run = rest.len() - rest.trim_start_matches('`').len();
+        let run = rest.bytes().take(MAX_FENCE).take_while(|byte| *byte == b'`').count();
         let after = rest[run..].chars().next();
         if after.is_none() && !ended {
             return false;

@@ -75,7 +75,9 @@ impl TextDecoder {
         if was == Mode::Text {
             let (text, stops) = self.split_stops(&lead);
             self.out.text(text, sink);
-            self.out.stop(stops);
+            if !stops.is_empty() {
+                self.out.stop(stops, sink);
+            }
             return;
         }
         let hidden = self.thinking.iter().find(|thinking| thinking.prompted != Prompted::Never);

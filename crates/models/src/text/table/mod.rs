@@ -6,7 +6,7 @@ mod named;
 mod other;
 mod tagged;
 
-use super::grammar::{Format, Place, Prompted, Reasoning, Spacing, Values, Yields};
+use super::grammar::{Answers, Format, Place, Prompted, Reasoning, Spacing, Values, Yields};
 
 /// All rows. Where several know a marker and the format is not known, the first that makes sense of the
 /// text wins.
@@ -58,6 +58,7 @@ const ROW: Format = Format {
     noise: &[],
     stops: &[],
     spacing: Spacing::Trim,
+    answers: Answers::Bare,
     result: "{content}",
     hint: "",
     values: Values::Any,

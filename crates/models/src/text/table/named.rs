@@ -1,6 +1,6 @@
 //! Formats whose calls are a name, and then JSON.
 
-use super::super::grammar::{Call, Form, Format, Id, Json, Keys, Named, Prompted, Reasoning, Shape, Yields};
+use super::super::grammar::{Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Reasoning, Shape, Yields};
 use super::json::{FUNCTION_TAG, PYTHON};
 use super::{CHATML_END, LLAMA_END, ROW, THINK};
 
@@ -27,6 +27,7 @@ pub(super) const MISTRAL: Format = Format {
     ],
     stops: &["</s>"],
     result: "[TOOL_RESULTS]{content}[/TOOL_RESULTS]",
+    answers: Answers::FencedJson,
     ..ROW
 };
 

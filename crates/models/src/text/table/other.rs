@@ -1,8 +1,8 @@
 //! Formats of forms that few share.
 
 use super::super::grammar::{
-    Braces, Call, Channels, Form, Format, Json, Keys, Markup, Nested, Place, Prompted, Pythonic, Reasoning, Shape,
-    Values, Yields,
+    Answers, Braces, Call, Channels, Form, Format, Json, Keys, Markup, Nested, Place, Prompted, Pythonic, Reasoning,
+    Shape, Values, Yields,
 };
 use super::{CHATML_END, ROW, THINK};
 
@@ -85,6 +85,7 @@ pub(super) const MINIMAX_M3: Format = Format {
     stops: &["[e~["],
     result: "<response>{content}</response>",
     values: Values::NoMarkers,
+    answers: Answers::FencedJson,
     ..ROW
 };
 
@@ -112,6 +113,7 @@ pub(super) const GEMMA: Format = Format {
     stops: &["<end_of_turn>"],
     result: "<|tool_response>response:{name}{value:<|\"|>{content}<|\"|>}<tool_response|>",
     values: Values::NoMarkers,
+    answers: Answers::FencedJson,
     ..ROW
 };
 
@@ -120,9 +122,9 @@ pub(super) const BRACKET: Format = Format {
     name: "bracket",
     calls: &[Call::plain(Form::Markup(Markup::Bracket))],
     result: "[result of {name}]\n{content}\n[end of result]",
-    hint: "Short arguments go on lines of their own that begin with @@, right after the opening tag; the longest \
-           one goes into the body, as it is. To write the closing tag itself in a body, put a backslash before \
-           its slash.",
+    hint: "The argument that a tool names as its body goes into the body, as it is; all others go on lines of their \
+           own that begin with @@, right after the opening tag. To write the closing tag itself in a body, put a \
+           backslash before its slash.",
     ..ROW
 };
 
@@ -131,7 +133,8 @@ pub(super) const XML: Format = Format {
     name: "xml",
     calls: &[Call::plain(Form::Markup(Markup::Xml))],
     result: "<result tool=\"{name}\">\n{content}\n</result>",
-    hint: "Short arguments are attributes; the longest one goes into the body, as it is, and a call without a \
-           body closes itself. To write the closing tag itself in a body, put a backslash before its slash.",
+    hint: "The argument that a tool names as its body goes into the body, as it is; all others are attributes. A \
+           call without a body closes itself. To write the closing tag itself in a body, put a backslash before its \
+           slash.",
     ..ROW
 };

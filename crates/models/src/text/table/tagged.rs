@@ -1,7 +1,8 @@
 //! Formats whose calls are tags with plain values.
 
 use super::super::grammar::{
-    Call, Channels, Form, Format, Padding, Prompted, Quoting, Reasoning, Spacing, Tagged, Typed, Values, Yields,
+    Answers, Call, Channels, Form, Format, Padding, Prompted, Quoting, Reasoning, Spacing, Tagged, Typed, Values,
+    Yields,
 };
 use super::{CHATML_END, ROW, THINK, TOOL_RESPONSE};
 
@@ -150,6 +151,7 @@ pub(super) const DEEPSEEK_V3_2: Format = Format {
     stops: &["<｜end▁of▁sentence｜>"],
     result: "<function_results>\n<result>{content}</result>\n</function_results>",
     values: Values::NoMarkers,
+    answers: Answers::FencedJson,
     ..ROW
 };
 
@@ -265,5 +267,6 @@ pub(super) const MUSE: Format = Format {
         }),
     )],
     values: Values::NoMarkers,
+    answers: Answers::FencedJson,
     ..ROW
 };
