@@ -7,6 +7,7 @@ mod arguments;
 mod call;
 mod cli;
 mod config;
+mod dispatch;
 mod import;
 mod safety;
 mod serve;
