@@ -58,7 +58,8 @@ pub struct RunOptions {
     pub approver: Arc<dyn Approver>,
     /// Ends the run.
     pub cancel: Cancel,
-    /// What references in arguments stand for (SPEC section 7); without it there are none.
+    /// What references in arguments stand for (SPEC section 7); without it there are none. They are not saved
+    /// with the run: one that is resumed needs them again.
     pub variables: Option<Arc<dyn Variables>>,
     /// Takes the whole exchange.
     pub transcript: Option<Arc<dyn Transcript>>,

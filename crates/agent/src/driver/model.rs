@@ -51,13 +51,17 @@ impl Driver {
             Ok(response) => state.on_model(response, &|name| view.resolve(name))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
             Err(error) if !flights.is_empty() => state.on_model_error(&error)?,
-            Err(error) => match (cancel.cause(), error.kind) {
-                (Some(cause), _) => state.cancel(cause),
-                (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
-                // The window is smaller than was known. Each round removes something, so they end.
-                (None, ModelErrorKind::ContextOverflow) if self.trim(state, state.context_tokens() / 4 * 3) > 0 => {}
-                _ => state.on_model_error(&error)?,
-            },
+            Err(error) => {
+                state.answer_lost();
+                match (cancel.cause(), error.kind) {
+                    (Some(cause), _) => state.cancel(cause),
+                    (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
+                    // The window is smaller than was known. Each round removes something, so they end.
+                    (None, ModelErrorKind::ContextOverflow) if self.trim(state, state.context_tokens() / 4 * 3) > 0 => {
+                    }
+                    _ => state.on_model_error(&error)?,
+                }
+            }
         }
         Ok(flights)
     }

@@ -53,17 +53,13 @@ impl RunState {
         }
     }
 
-    /// The program stopped while an answer was written: as [`RunState::on_model_error`] where calls were
-    /// started, else the model is to be asked again.
+    /// An answer broke off: what was started of it is kept, as by [`RunState::on_model_error`]; else the model
+    /// is to be asked again.
     pub(crate) fn answer_lost(&mut self) {
-        if !self.keep_started(None)
-            && let Phase::Model { streamed, .. } = &mut self.phase
-        {
-            streamed.clear();
-        }
+        self.keep_started(None);
     }
 
-    /// Goes from a broken answer to its started calls; false if there are none.
+    /// Goes from a broken answer to its started calls. False if there are none; then all of it is forgotten.
     pub(super) fn keep_started(&mut self, partial: Option<&ModelResponse>) -> bool {
         let Phase::Model { streamed, .. } = &mut self.phase else { return false };
         let mut calls = std::mem::take(streamed);

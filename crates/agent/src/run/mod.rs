@@ -4,6 +4,7 @@
 //! Its history is legal at every moment that a model is asked: each call id is unique, and each call
 //! has exactly one result, in call order, whatever happened to it.
 
+mod account;
 mod context;
 mod dispatch;
 mod limits;
@@ -27,7 +28,7 @@ use toolwright_core::model::{
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use crate::report::{CallRecord, HeldCall, RunReport, RunResult, Status};
+use crate::report::{CallRecord, RunResult, Status};
 pub use limits::Limits;
 use repeats::Repeats;
 pub use step::{Dispatch, Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
@@ -228,20 +229,6 @@ impl RunState {
         Ok(())
     }
 
-    fn count_turn(&mut self, response: &ModelResponse) {
-        self.task.turns += 1;
-        self.task.usage.add(response.usage);
-        if !response.text.trim().is_empty() {
-            self.task.said.clone_from(&response.text);
-        }
-    }
-
-    /// Calls that the task may still make.
-    fn calls_left(&self) -> usize {
-        let limit = self.spec.limits.calls.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        limit.saturating_sub(self.task.calls.len())
-    }
-
     /// An answer without calls: the end, unless there is nothing in it.
     fn on_text(&mut self, text: String, stop: StopReason, opaque: Vec<OpaqueData>) {
         if text.trim().is_empty() {
@@ -400,37 +387,6 @@ impl RunState {
         }
     }
 
-    /// The account of the task so far.
-    #[must_use]
-    pub fn report(&self) -> RunReport {
-        let mut report = RunReport {
-            status: Status::Suspended,
-            answer: String::new(),
-            reason: None,
-            turns: self.task.turns,
-            calls: self.task.calls.clone(),
-            usage: self.task.usage,
-            pending: Vec::new(),
-            held: Vec::new(),
-        };
-        match &self.phase {
-            Phase::Done { result, .. } => {
-                (report.status, report.answer, report.reason) =
-                    (result.status, result.answer.clone(), result.reason.clone());
-            }
-            Phase::Calls { calls } => {
-                report.calls.extend(calls.iter().filter_map(|call| call.answer().map(|answer| answer.record.clone())));
-                report.pending = turn::questions(calls);
-                report.held = calls.iter().filter_map(HeldCall::of).collect();
-                let why =
-                    if report.held.is_empty() { "a person must decide first" } else { "calls wait for leave to run" };
-                report.reason = Some(why.into());
-            }
-            Phase::Model { .. } => report.reason = Some("the model has not answered".into()),
-        }
-        report
-    }
-
     /// The calls that are to run now, or run.
     pub(crate) fn to_run(&self) -> impl Iterator<Item = &TurnCall> {
         self.open_calls().iter().filter(|call| call.is_to_run())
@@ -522,16 +478,5 @@ impl RunState {
 
     fn finish(&mut self, status: Status, reason: Option<String>) {
         self.phase = Phase::Done { result: self.result(status, reason), interrupted: None };
-    }
-
-    fn result(&self, status: Status, reason: Option<String>) -> RunResult {
-        let answer = if self.task.said.is_empty() && status != Status::Success {
-            let failed = self.task.calls.iter().filter(|call| !call.ok).count();
-            let reason = reason.as_deref().unwrap_or(status.as_str());
-            format!("There is no answer: {reason}. Calls made: {}, of which failed: {failed}.", self.task.calls.len())
-        } else {
-            self.task.said.clone()
-        };
-        RunResult { status, answer, reason }
     }
 }

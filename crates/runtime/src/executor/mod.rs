@@ -4,6 +4,7 @@
 mod account;
 mod checking;
 mod in_flight;
+mod partials;
 mod pipeline;
 mod seams;
 

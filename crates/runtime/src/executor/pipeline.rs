@@ -14,16 +14,17 @@ use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{CallScope, Entry, ProviderCall};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::context::{PartialSink, ToolContext};
+use toolwright_core::context::ToolContext;
 use toolwright_core::definition::Concurrency;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Event, Partial, Refused};
+use toolwright_core::event::{Event, Refused};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{countable_text, head_and_tail, stored_message, stored_note, text_bytes};
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::session::CallId;
 
 use super::account::Account;
+use super::partials::Partials;
 use super::seams::{Verdict, cache_key};
 use super::{Executor, RunContext};
 
@@ -440,31 +441,6 @@ impl Drop for AbandonOnDrop {
             // The runtime itself is ending.
             Err(_) => task.abort(),
         }
-    }
-}
-
-/// Progress of one call: to the events, and to whoever asked for it.
-struct Partials {
-    services: Arc<toolwright_core::Services>,
-    call: CallId,
-    entry: Arc<Entry>,
-    also: Option<Arc<dyn PartialSink>>,
-}
-
-impl PartialSink for Partials {
-    fn send(&self, partial: Partial) {
-        if let Some(also) = &self.also {
-            also.send(partial.clone());
-        }
-        let redact = |text: &str| self.services.redactor.redact(text).into_owned();
-        let partial = match partial {
-            Partial::Text(text) => Partial::Text(redact(&text)),
-            Partial::Progress { progress, total, message } => {
-                Partial::Progress { progress, total, message: message.as_deref().map(redact) }
-            }
-        };
-        let (call, tool) = (self.call.clone(), self.entry.id().clone());
-        self.services.events.emit(Event::ToolPartial { call, tool, partial });
     }
 }
 

@@ -12,7 +12,7 @@ use crate::support::{Place, signal, until};
 const KEY: &str = "sk-test-0123456789";
 
 /// A model that counts the TODOs of a repository and writes a report.
-fn todo_script() -> Script {
+pub(crate) fn todo_script() -> Script {
     vec![
         Turn::text_and_calls(
             "Looking.",
@@ -28,7 +28,7 @@ fn todo_script() -> Script {
     .into()
 }
 
-async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static str, String); 3]) {
+pub(crate) async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static str, String); 3]) {
     let server = ScriptedModel::start(script).await.expect("the scripted model");
     let url = server.base_url(api);
     let variables = match api {
@@ -48,28 +48,28 @@ async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static 
     (server, variables)
 }
 
-fn start(place: &Place, variables: &[(&str, String)], arguments: &[&str]) -> Child {
+pub(crate) fn start(place: &Place, variables: &[(&str, String)], arguments: &[&str]) -> Child {
     let mut command = program(place);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
     command.spawn().expect("the program runs")
 }
 
-async fn ended(child: Child) -> Output {
+pub(crate) async fn ended(child: Child) -> Output {
     tokio::task::spawn_blocking(|| child.wait_with_output()).await.expect("joins").expect("ends")
 }
 
 /// The id that `run` printed when it began.
-fn run_id(said: &str) -> String {
+pub(crate) fn run_id(said: &str) -> String {
     let rest = said.split("--resume ").nth(1).unwrap_or_else(|| panic!("no id in {said:?}"));
     rest.split_whitespace().next().expect("the id").to_owned()
 }
 
-fn report(output: &Output) -> Value {
+pub(crate) fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
-fn repository() -> Place {
+pub(crate) fn repository() -> Place {
     let place = Place::new();
     place.write("project/a.rs", "// TODO one\n// TODO two\n");
     place.write("project/b.rs", "// TODO three\n");
@@ -310,6 +310,7 @@ fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
         ("--model", "openai/m"),
         ("--system", "be rude"),
         ("--tools", "*"),
+        ("--dispatch", "streaming"),
         ("--window", "1000"),
         ("--max-turns", "3"),
         ("--max-calls", "3"),

@@ -8,6 +8,7 @@ mod call;
 mod cli;
 mod codec;
 mod config;
+mod dispatch;
 mod import;
 mod safety;
 mod serve;
