@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 use toolwright_core::arguments::{Provenance, RawArguments, fit};
-use toolwright_core::call::{ToolCall, check};
+use toolwright_core::call::{Caller, ToolCall, check};
 use toolwright_core::catalogue::{Origin, Snapshot};
 use toolwright_core::session::{CallId, Principal};
 use toolwright_fuzz::{parameters, text, tools};
@@ -53,9 +53,10 @@ fuzz_target!(|data: &[u8]| {
     let raw = RawArguments::Text(written.clone().into_owned());
     let call = ToolCall { id: CallId::new("call"), name: entry.wire_name.clone(), arguments: raw };
     let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
-    match check(call, &SNAPSHOT, &guest) {
+    match check(call, &SNAPSHOT, Caller::of(&guest)) {
         Ok(valid) => {
             assert!(valid.arguments.is_object() && schema.is_valid(&valid.arguments) && valid.unvalidated.is_none());
+            assert!(valid.pending.is_empty(), "there are no references");
             if let Some(value) = lossless.filter(|value| value.is_object() && schema.is_valid(value)) {
                 assert!(!valid.provenance.repaired && valid.provenance.coerced.is_empty());
                 assert!(entry.tool.origin() == Origin::Own || valid.arguments == value);

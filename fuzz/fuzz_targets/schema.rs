@@ -4,15 +4,13 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 use toolwright_core::schema::{CompiledSchema, fill_defaults, shape};
-use toolwright_fuzz::json;
+use toolwright_fuzz::schema_and_instance;
 
 /// No document has this address.
 const REMOTE: &str = "http://remote.invalid/schema.json";
 
 fuzz_target!(|data: &[u8]| {
-    let (schema, instance) = data.split_at(data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len()));
-    let Some(schema) = json(schema) else { return };
-    let instance = json(instance).unwrap_or_default();
+    let Some((schema, instance)) = schema_and_instance(data) else { return };
 
     let mut filled = instance.clone();
     assert_eq!(fill_defaults(&schema, &mut filled), filled != instance);

@@ -105,6 +105,57 @@ fn schema_of(choices: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
     Ok(Value::Object(schema))
 }
 
+/// A value that `schema` may well allow, steered by `choices`.
+pub(crate) fn instance_of(schema: &Value, choices: &[u8]) -> Value {
+    sample(schema, schema, &mut Unstructured::new(choices), 0).unwrap_or_default()
+}
+
+fn sample(root: &Value, schema: &Value, choices: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
+    if depth > MAX_DEPTH {
+        return Ok(Value::Null);
+    }
+    let target = schema.get("$ref").and_then(Value::as_str).and_then(|path| root.pointer(path.strip_prefix('#')?));
+    if let Some(target) = target {
+        return sample(root, target, choices, depth + 1);
+    }
+    if let Some(fixed) = schema.get("const").or_else(|| schema.get("default")) {
+        return Ok(fixed.clone());
+    }
+    for branches in ["enum", "anyOf", "oneOf"].iter().filter_map(|keyword| schema.get(keyword)?.as_array()) {
+        if let Ok(branch) = choices.choose(branches) {
+            let is_value = schema.get("enum").is_some();
+            return if is_value { Ok(branch.clone()) } else { sample(root, branch, choices, depth + 1) };
+        }
+    }
+    let kinds = schema.get("type").map(|kind| kind.as_array().map_or(vec![kind], |kinds| kinds.iter().collect()));
+    let kind = match kinds.as_deref() {
+        Some([_, ..]) => choices.choose(&kinds.unwrap_or_default())?.as_str(),
+        _ if schema.get("properties").is_some() => Some("object"),
+        _ => None,
+    };
+    Ok(match kind {
+        Some("object") => {
+            let mut members = Map::new();
+            for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                if !choices.ratio(1u8, 4u8)? {
+                    members.insert(name.clone(), sample(root, property, choices, depth + 1)?);
+                }
+            }
+            Value::Object(members)
+        }
+        Some("array") => {
+            let items = schema.get("items").unwrap_or(&Value::Null);
+            several(choices, |choices| sample(root, items, choices, depth + 1))?.into()
+        }
+        Some("string") => json!(choices.choose(&TEXTS)?),
+        Some("integer") => json!(choices.arbitrary::<i8>()?),
+        Some("number") => number(choices)?,
+        Some("boolean") => Value::Bool(choices.arbitrary()?),
+        Some(_) => Value::Null,
+        None => instance(choices, depth)?,
+    })
+}
+
 fn instance(choices: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
     Ok(match choices.int_in_range(0..=8u8)? {
         0 => Value::Null,

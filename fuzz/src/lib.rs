@@ -23,6 +23,16 @@ pub fn text(data: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(data)
 }
 
+/// The text in pieces of about so many bytes.
+pub fn pieces(text: &str, bytes: usize) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let piece;
+        (piece, rest) = rest.split_at(rest.ceil_char_boundary(bytes));
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 /// JSON of any bytes. After a zero byte they steer a generator of schemas; else they are the text of the
 /// value, mended if need be, so that a mutation of JSON is JSON again.
 pub fn json(data: &[u8]) -> Option<Value> {
@@ -30,6 +40,17 @@ pub fn json(data: &[u8]) -> Option<Value> {
         [0, choices @ ..] => Some(generate::schema(choices)),
         written => toolwright_core::json::repair(&text(written)).ok().map(|read| read.value),
     }
+}
+
+/// A schema, a line, and an instance of it: any JSON, or, after a zero byte, one that the schema may well allow.
+pub fn schema_and_instance(data: &[u8]) -> Option<(Value, Value)> {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let schema = json(&data[..end])?;
+    let instance = match data.get(end + 1..).unwrap_or_default() {
+        [0, choices @ ..] => generate::instance_of(&schema, choices),
+        written => json(written).unwrap_or_default(),
+    };
+    Some((schema, instance))
 }
 
 /// Whether two values are equal, up to the last digit of a float: `serde_json` reads those to within one unit.

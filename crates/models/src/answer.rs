@@ -6,12 +6,16 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use toolwright_core::model::{
-    ModelError, ModelEvent, ModelResponse, OpaqueData, OtherCall, StopReason, Usage, WrittenCall,
+    ModelError, ModelErrorKind, ModelEvent, ModelResponse, OpaqueData, OtherCall, StopReason, Usage, WrittenCall,
 };
 
 use crate::api::Api;
 use crate::dialect::Toolset;
 use crate::turn::placed;
+
+/// Calls and items of one answer that may be open at the same time. More is no answer: each event is looked
+/// up among them.
+pub(crate) const MAX_OPEN: usize = 1024;
 
 /// Takes the pieces as they come.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
@@ -44,6 +48,8 @@ pub(crate) struct Answer {
     other_calls: Vec<OtherCall>,
     closed: VecDeque<Closed>,
     ids: HashSet<String>,
+    /// The first number that was not tried for an id of our own.
+    free_id: usize,
     /// Why the model stopped, once it said.
     pub stop: Option<StopReason>,
     /// What it used.
@@ -150,10 +156,11 @@ impl Answer {
         if let Some(restored) = self.tools.as_ref().and_then(|tools| tools.restore(&call.name, &call.arguments)) {
             call.arguments = restored;
         }
-        let mut number = self.calls.len();
+        // Ids of others may look like ours: no number is tried twice.
         while call.id.is_empty() || !self.ids.insert(call.id.clone()) {
-            call.id = format!("call_{number}");
-            number += 1;
+            self.free_id = self.free_id.max(self.calls.len());
+            call.id = format!("call_{}", self.free_id);
+            self.free_id += 1;
         }
         sink(ModelEvent::Call(call.clone()));
         self.calls.push(call);
@@ -211,4 +218,13 @@ impl Answer {
 
 fn is_json(arguments: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(arguments).is_ok()
+}
+
+/// Refuses an answer that has `open` calls and items open and begins another.
+pub(crate) fn may_open(open: usize) -> Result<(), ModelError> {
+    if open < MAX_OPEN {
+        return Ok(());
+    }
+    let message = format!("the answer holds more than {MAX_OPEN} calls or items that have not ended");
+    Err(ModelError::new(ModelErrorKind::BadResponse, message))
 }

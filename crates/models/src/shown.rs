@@ -111,7 +111,7 @@ mod tests {
         assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Gemini, &tools, false).set()));
         assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, true).set()));
         for _ in 0..MAX_LISTS {
-            cache.get(Api::Ollama, &list(), false);
+            drop(cache.get(Api::Ollama, &list(), false));
         }
         assert_eq!(cache.lists.lock().expect("lock").len(), MAX_LISTS);
         assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));

@@ -33,11 +33,7 @@ impl CompiledSchema {
                 errors.filter(|error| counts(error, holes)).take(MAX_VIOLATIONS).map(|e| violation(&e)).collect()
             }
             None if self.is_valid(value) => Vec::new(),
-            None => vec![Violation {
-                path: String::new(),
-                keyword: "depth".into(),
-                message: too_deep(),
-            }],
+            None => vec![Violation { path: String::new(), keyword: "depth".into(), message: too_deep() }],
         }
     }
 }

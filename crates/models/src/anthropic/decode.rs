@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::answer::{Answer, Assemble, Sink};
+use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
 use crate::wire::{Text, arguments, count, parse, parse_part, value};
 
@@ -87,7 +87,7 @@ enum Kind {
     Call(WrittenCall),
     /// Thinking, and what the server itself ran: kept to be echoed.
     Opaque {
-        start: Value,
+        start: Map<String, Value>,
         thinking: String,
         signature: String,
         content: String,
@@ -211,6 +211,7 @@ impl Assembly {
     }
 
     fn open(&mut self, index: u64, block: &RawValue, sink: Sink<'_>) -> Result<(), ModelError> {
+        may_open(self.open.len())?;
         let start: Start<'_> = parse_part(API, block)?;
         let kind = match start.kind.as_str() {
             "text" => {
@@ -224,7 +225,7 @@ impl Assembly {
             _ => {
                 self.answer.reasoning(start.thinking.as_str(), sink);
                 let (thinking, signature, content) = Default::default();
-                Kind::Opaque { start: value(block), thinking, signature, content }
+                Kind::Opaque { start: parse_part(API, block)?, thinking, signature, content }
             }
         };
         self.open.push(Block { index, kind, input: String::new() });
@@ -262,13 +263,14 @@ impl Assembly {
             Kind::Opaque { mut start, thinking, signature, content } => {
                 for (key, grown) in [("thinking", thinking), ("signature", signature), ("content", content)] {
                     if !grown.is_empty() {
-                        start[key] = json!(format!("{}{grown}", start[key].as_str().unwrap_or_default()));
+                        let begun = start.get(key).and_then(Value::as_str).unwrap_or_default();
+                        start.insert(key.into(), format!("{begun}{grown}").into());
                     }
                 }
                 if let Ok(input) = serde_json::from_str::<Value>(&block.input) {
-                    start["input"] = input;
+                    start.insert("input".into(), input);
                 }
-                self.answer.opaque(start);
+                self.answer.opaque(start.into());
             }
         }
     }

@@ -23,7 +23,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use toolwright_core::model::ShownTool;
 
-
 use limits::Budget;
 use root::Failed;
 use write::Unlike;
@@ -131,12 +130,8 @@ impl Toolset {
 /// meant, where that can be told, and recorded; a tool that cannot be called by any arguments is left out.
 #[must_use]
 pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset {
-    let mut set = Toolset {
-        dialect,
-        tools: Vec::with_capacity(tools.len()),
-        losses: Vec::new(),
-        quarantined: Vec::new(),
-    };
+    let mut set =
+        Toolset { dialect, tools: Vec::with_capacity(tools.len()), losses: Vec::new(), quarantined: Vec::new() };
     let mut budget = Budget::ANTHROPIC;
     let mut names = HashSet::with_capacity(tools.len());
     for tool in tools {

@@ -124,15 +124,19 @@ impl Assemble for Assembly {
         if chunk.prompt_feedback.is_some_and(|feedback| feedback.block_reason.filled().is_some()) {
             self.finish(StopReason::Refusal, sink);
         }
+        let mut whole: Option<Value> = None;
         // We ask for one candidate.
         let first = chunk.candidates.into_iter().flatten().enumerate().filter(|(_, candidate)| candidate.index == 0);
         for (at, candidate) in first {
             let parts = candidate.content.and_then(|content| content.parts);
             for (number, part) in parts.into_iter().flatten().enumerate() {
                 if !self.part(part, sink) {
-                    let mut whole: Value = parse(API, data)?;
+                    if whole.is_none() {
+                        whole = parse(API, data)?;
+                    }
                     let place = format!("/candidates/{at}/content/parts/{number}");
-                    self.answer.opaque(whole.pointer_mut(&place).map(Value::take).unwrap_or_default());
+                    let kept = whole.as_mut().and_then(|whole| whole.pointer_mut(&place)).map(Value::take);
+                    self.answer.opaque(kept.unwrap_or_default());
                 }
             }
             if let Some(reason) = candidate.finish_reason.filled() {

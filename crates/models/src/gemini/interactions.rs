@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::answer::{Answer, Sink};
+use crate::answer::{Answer, Sink, may_open};
 use crate::failure;
 use crate::wire::{Text, arguments, count, parse, parse_part, value};
 
@@ -108,6 +108,7 @@ impl Interaction {
     }
 
     fn start(&mut self, index: u64, raw: &RawValue, answer: &mut Answer, sink: Sink<'_>) -> Result<(), ModelError> {
+        may_open(self.open.len())?;
         let step: Step<'_> = parse_part(API, raw)?;
         let mut call = None;
         match step.kind.as_str() {

@@ -9,8 +9,8 @@ use crate::wire::Text;
 
 /// The deepest path that is followed.
 const MAX_DEPTH: usize = 64;
-/// How far past its end a list may be written: elements that hold nothing are not sent.
-const MAX_GAP: usize = 64;
+/// Elements that may be left out of the lists of one call: those that hold nothing are not sent.
+const MAX_GAPS: usize = 64;
 
 /// One value, or a piece of a text.
 #[derive(Deserialize)]
@@ -32,12 +32,14 @@ pub(super) struct Arguments {
     root: Map<String, Value>,
     /// The path of a text that goes on.
     growing: Option<String>,
+    /// Elements that were left out.
+    gaps: usize,
 }
 
 impl Arguments {
     /// Arguments that begin with what came whole.
     pub(super) fn new(root: Map<String, Value>) -> Self {
-        Self { root, growing: None }
+        Self { root, ..Self::default() }
     }
 
     /// Adds a value, or continues the text that is growing. A path that makes no sense is left out.
@@ -83,10 +85,11 @@ impl Arguments {
                         *place = Value::Array(Vec::new());
                     }
                     let list = place.as_array_mut()?;
-                    if *at > list.len() + MAX_GAP {
-                        return None;
-                    }
-                    if *at >= list.len() {
+                    if let Some(gap) = at.checked_sub(list.len()) {
+                        if gap > MAX_GAPS - self.gaps {
+                            return None;
+                        }
+                        self.gaps += gap;
                         list.resize(*at + 1, Value::Null);
                     }
                     place = list.get_mut(*at)?;
@@ -164,5 +167,15 @@ mod tests {
             r#"{"a":[]}"#,
         );
         check(r#"[{"jsonPath": "$.a", "stringValue": "x"}, {"jsonPath": "$.a", "stringValue": "y"}]"#, r#"{"a":"y"}"#);
+    }
+
+    #[test]
+    fn a_short_path_makes_no_large_value() {
+        let path = format!("$.a{}", "[64]".repeat(MAX_DEPTH - 1));
+        let args = format!(r#"[{{"jsonPath": "{path}", "numberValue": 1}}, {{"jsonPath": "$.b[60]"}}]"#);
+        let args: Vec<PartialArg<'_>> = serde_json::from_str(&args).expect("arguments");
+        let mut arguments = Arguments::default();
+        args.iter().for_each(|arg| arguments.add(arg));
+        assert!(arguments.into_text().len() < 1000);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, OtherCall, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::answer::{Answer, Assemble, Sink};
+use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
 use crate::wire::{Text, arguments, count, parse, value};
 
@@ -162,7 +162,7 @@ impl Assemble for Assembly {
         // We ask for one choice.
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index == 0) {
             if let Some(delta) = choice.delta.or(choice.message) {
-                self.delta(delta, sink);
+                self.delta(delta, sink)?;
             }
             if let Some(reason) = choice.finish_reason.filled() {
                 let refused = self.answer.stop == Some(StopReason::Refusal);
@@ -191,7 +191,7 @@ impl Assemble for Assembly {
 }
 
 impl Assembly {
-    fn delta(&mut self, delta: Delta<'_>, sink: Sink<'_>) {
+    fn delta(&mut self, delta: Delta<'_>, sink: Sink<'_>) -> Result<(), ModelError> {
         if let Some(reasoning) = delta.reasoning_content.filled().or(delta.reasoning.filled()) {
             self.answer.reasoning(reasoning, sink);
         }
@@ -205,12 +205,13 @@ impl Assembly {
             self.answer.stop = Some(StopReason::Refusal);
         }
         for call in delta.tool_calls.into_iter().flatten() {
-            self.call(call);
+            self.call(call)?;
         }
         if let Some(function) = delta.function_call {
             let (index, function) = (Some(0), Some(function));
-            self.call(CallDelta { index, id: Text::default(), kind: Text::default(), function, custom: None });
+            self.call(CallDelta { index, id: Text::default(), kind: Text::default(), function, custom: None })?;
         }
+        Ok(())
     }
 
     fn content_part(&mut self, part: &Part<'_>, sink: Sink<'_>) {
@@ -226,7 +227,7 @@ impl Assembly {
 
     /// Adds to the call that a delta means. By the API it is the one of that index; but some servers
     /// leave the index out, and some give every call of a turn index 0 and tell them apart by id.
-    fn call(&mut self, delta: CallDelta<'_>) {
+    fn call(&mut self, delta: CallDelta<'_>) -> Result<(), ModelError> {
         let custom = delta.custom.is_some() || delta.kind.as_str() == "custom";
         let function = delta.custom.or(delta.function).unwrap_or_default();
         let (id, name) = (delta.id.as_str(), function.name.as_str());
@@ -252,11 +253,13 @@ impl Assembly {
                 call.arguments.push_str(&arguments);
             }
             None => {
+                may_open(self.slots.len())?;
                 let arguments = arguments.into_owned();
                 let call = WrittenCall { id: id.to_owned(), name: name.to_owned(), arguments };
                 self.slots.push(Slot { index: delta.index, custom, call });
             }
         }
+        Ok(())
     }
 
     fn close(&mut self, sink: Sink<'_>) {

@@ -7,7 +7,7 @@ use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, Writ
 
 use super::API;
 use super::items::{ContentPart, Item, Meaning};
-use crate::answer::{Answer, Assemble, Sink};
+use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
 use crate::wire::{Text, count, parse, parse_part, value};
 
@@ -77,23 +77,23 @@ impl Assemble for Assembly {
         let delta = event.delta.as_str();
         match event.kind.as_str() {
             "response.output_text.delta" => {
-                self.open(event.output_index).spoke = true;
+                self.open(event.output_index)?.spoke = true;
                 self.answer.text(delta, sink);
             }
             "response.refusal.delta" => {
-                self.open(event.output_index).spoke = true;
+                self.open(event.output_index)?.spoke = true;
                 self.refusal(delta, sink);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let open = self.open(event.output_index);
+                let open = self.open(event.output_index)?;
                 if !std::mem::replace(&mut open.spoke, true) {
                     self.answer.reasoning_part(sink);
                 }
                 self.answer.reasoning(delta, sink);
             }
             // The parts of a summary are paragraphs.
-            "response.reasoning_summary_part.added" => self.open(event.output_index).spoke = false,
-            "response.function_call_arguments.delta" => self.open(event.output_index).arguments.push_str(delta),
+            "response.reasoning_summary_part.added" => self.open(event.output_index)?.spoke = false,
+            "response.function_call_arguments.delta" => self.open(event.output_index)?.arguments.push_str(delta),
             "response.output_item.added" => {
                 if let Some(item) = event.item {
                     self.added(event.output_index, item)?;
@@ -133,15 +133,16 @@ impl Assemble for Assembly {
 }
 
 impl Assembly {
-    fn open(&mut self, index: u64) -> &mut Open {
+    fn open(&mut self, index: u64) -> Result<&mut Open, ModelError> {
         let at = match self.open.iter().rposition(|open| open.index == index) {
             Some(at) => at,
             None => {
+                may_open(self.open.len())?;
                 self.open.push(Open { index, call: None, arguments: String::new(), spoke: false });
                 self.open.len() - 1
             }
         };
-        &mut self.open[at]
+        Ok(&mut self.open[at])
     }
 
     fn added(&mut self, index: u64, item: &RawValue) -> Result<(), ModelError> {
@@ -149,7 +150,7 @@ impl Assembly {
         let item = Item::read(item)?;
         self.head(&item);
         let call = (item.kind.as_str() == "function_call").then(|| item.call());
-        let open = self.open(index);
+        let open = self.open(index)?;
         *open = Open { index, call, arguments: String::new(), spoke: false };
         Ok(())
     }

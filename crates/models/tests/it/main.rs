@@ -8,6 +8,7 @@ mod dialect;
 mod discovery;
 mod echo;
 mod golden;
+mod hostile;
 mod recordings;
 mod streams;
 mod text;

@@ -257,7 +257,8 @@ fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_repla
     use std::sync::Arc;
     use toolwright_core::model::ShownTool;
     use toolwright_models::dialect::{Dialect, translate};
-    let parameters = json!({"anyOf": [{"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"]}]});
+    let parameters =
+        json!({"anyOf": [{"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"]}]});
     let tool = ShownTool { name: "a".into(), parameters, ..ShownTool::default() };
     let set = translate(Dialect::Anthropic, &[tool], false);
     let wrapper = set.tools[0].wrapped.expect("wrapped");
