@@ -313,4 +313,15 @@ mod tests {
         let tangle = Tangle::of(&long).expect("bearable");
         assert!(tangle.is_short_for(&nested(20)) && !tangle.is_short_for(&nested(127)));
     }
+
+    /// The tools of real servers, where they are: `TOOLWRIGHT_TEST_DATA` names their folder.
+    #[test]
+    fn schemas_that_are_really_published_are_bearable() {
+        let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(std::path::PathBuf::from) else { return };
+        let lines = std::fs::read_to_string(folder.join("mcp_catalogue/tools.jsonl")).expect("the tools");
+        for line in lines.lines() {
+            let tool: Value = serde_json::from_str(line).expect("a tool");
+            assert!(Tangle::of(&tool["inputSchema"]).is_ok(), "{line}");
+        }
+    }
 }
