@@ -148,7 +148,7 @@ impl Answer {
     fn release_first(&mut self, sink: Sink<'_>) {
         let Some(Closed { mut call, .. }) = self.closed.pop_front() else { return };
         if let Some(tools) = &self.tools {
-            restore(tools, &mut call);
+            call.arguments = tools.restore(&call.name, &call.arguments).unwrap_or(call.arguments);
         }
         let mut number = self.calls.len();
         while call.id.is_empty() || !self.ids.insert(call.id.clone()) {
@@ -211,15 +211,4 @@ impl Answer {
 
 fn is_json(arguments: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(arguments).is_ok()
-}
-
-/// Gives the arguments the form of the tool's own schema: a schema that was wrapped for the API is
-/// unwrapped in the call.
-fn restore(tools: &Toolset, call: &mut WrittenCall) {
-    let Some(property) = tools.get(&call.name).and_then(|tool| tool.wrapped) else { return };
-    if let Ok(Value::Object(mut arguments)) = serde_json::from_str(&call.arguments)
-        && let Some(inner) = arguments.remove(property).filter(|_| arguments.is_empty())
-    {
-        call.arguments = inner.to_string();
-    }
 }

@@ -255,18 +255,12 @@ fn pair<'a>(
 /// The arguments in the form that the view of the tool has: the model is shown its calls as it made them.
 fn arguments<'a>(call: &'a WrittenCall, tools: &Toolset) -> (Cow<'a, str>, Map<String, Value>) {
     let written = serde_json::from_str::<Value>(&call.arguments).ok();
-    let viewed = written.as_ref().and_then(|written| replay(tools, &call.name, written));
+    let viewed = written.as_ref().and_then(|written| tools.replay(&call.name, written));
     match (viewed, written) {
         (Some(Value::Object(object)), _) => (Cow::Owned(Value::Object(object.clone()).to_string()), object),
         (_, Some(Value::Object(object))) => (Cow::Borrowed(&call.arguments), object),
         _ => (Cow::Borrowed("{}"), Map::new()),
     }
-}
-
-/// Wraps the arguments of a tool whose schema is wrapped in its view.
-fn replay(tools: &Toolset, name: &str, arguments: &Value) -> Option<Value> {
-    let property = tools.get(name)?.wrapped?;
-    Some(json!({property: arguments}))
 }
 
 fn legal_characters(text: &str) -> String {

@@ -1,9 +1,13 @@
 //! Recorded and hand-made streams, decoded at every chunking.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use toolwright_core::model::{
-    Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, StopReason, Usage, WrittenCall,
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, ShownTool, StopReason, Usage,
+    WrittenCall,
 };
+use toolwright_models::dialect::{Dialect, translate};
 use toolwright_models::{Api, Decoder, decode_whole, encode_with};
 
 /// Decodes and checks that the pieces sum up to the answer.
@@ -253,26 +257,26 @@ fn an_error_body_is_that_error_in_every_api() {
 }
 
 #[test]
-fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_replay() {
-    use std::sync::Arc;
-    use toolwright_models::dialect::{Dialect, ToolView, Toolset};
-    let view = ToolView {
-        name: "a".into(),
-        description: String::new(),
-        parameters: Default::default(),
-        strict: false,
-        wrapped: Some("value"),
-    };
-    let set = Toolset { dialect: Dialect::Anthropic, tools: vec![view], losses: vec![], quarantined: vec![] };
-    let mut decoder = Decoder::detecting(Api::Anthropic).with_tools(Arc::new(set.clone()));
-    let body = r#"{"type":"message","content":[{"type":"tool_use","id":"t","name":"a","input":{"value":{"k":1}}}],"stop_reason":"tool_use"}"#;
-    decoder.feed(body.as_bytes(), &mut |_| {});
+fn what_a_view_changed_is_undone_in_calls_and_done_again_in_their_replay() {
+    let optional = json!({
+        "type": "object",
+        "properties": {"k": {"type": "integer"}, "note": {"type": "string"}},
+        "required": ["k"],
+        "additionalProperties": false,
+    });
+    let tool = ShownTool { name: "a".into(), parameters: optional, ..ShownTool::default() };
+    let set = Arc::new(translate(Dialect::OpenAi, &[tool], true));
+    let mut decoder = Decoder::detecting(Api::OpenAiChat).with_tools(Arc::clone(&set));
+    let shown = r#"{"k":1,"note":null}"#;
+    let written = json!({"id": "t", "type": "function", "function": {"name": "a", "arguments": shown}});
+    let body = json!({"choices": [{"message": {"tool_calls": [written]}, "finish_reason": "tool_calls"}]});
+    decoder.feed(body.to_string().as_bytes(), &mut |_| {});
     let calls = decoder.finish().unwrap().calls;
     assert_eq!(calls, [call("t", "a", r#"{"k":1}"#)]);
     let past = Message::Assistant { text: String::new(), calls, opaque: vec![] };
     let request = ModelRequest { messages: vec![Message::user("go"), past], ..ModelRequest::default() };
-    let body = encode_with(Api::Anthropic, &request, "m", &set).body();
-    assert_eq!(body["messages"][1]["content"][0]["input"], json!({"value": {"k": 1}}));
+    let body = encode_with(Api::OpenAiChat, &request, "m", &set).body();
+    assert_eq!(body["messages"][1]["tool_calls"][0]["function"]["arguments"], json!(shown));
 }
 
 #[test]
