@@ -375,6 +375,6 @@ mod tests {
         for _ in 0..200 {
             deep = json!({"a": deep});
         }
-        rejected("gh__any", deep, ErrorKind::InvalidParameters, "nested deeper than 128 levels");
+        rejected("gh__any", deep, ErrorKind::InvalidParameters, "nested deeper than 126 levels");
     }
 }

@@ -111,7 +111,7 @@ impl CompiledSchema {
     /// give an older one away.
     ///
     /// # Errors
-    /// [`SchemaError`] for anything that is not a schema, is nested deeper than 128 levels, has an
+    /// [`SchemaError`] for anything that is not a schema, is nested deeper than 126 levels, has an
     /// unresolvable or a remote `$ref`, or references that go in circles or multiply past bounds; of a schema
     /// that names no draft, what is wrong with it in the newest.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
@@ -350,7 +350,7 @@ mod tests {
         let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
         let recursive = json!({"anyOf": [{"allOf": [{"properties": {"a": {"$ref": "#"}}}]}, {"type": "null"}]});
         check(recursive.clone(), nested(MAX_DEPTH), &[]);
-        check(recursive.clone(), nested(MAX_DEPTH + 1), &[("", "depth", "nested deeper than 128 levels")]);
+        check(recursive.clone(), nested(MAX_DEPTH + 1), &[("", "depth", "nested deeper than 126 levels")]);
         let compiled = CompiledSchema::compile(&recursive).expect("compiles");
         assert_eq!(compiled.coerce(&nested(1_000)), None);
         let error = CompiledSchema::compile(&nested(1_000)).expect_err("too deep");

@@ -69,6 +69,17 @@ pub(crate) fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
+/// Names the model in the configuration where no variable of the environment can.
+pub(crate) fn configure(place: &Place, api: WireApi) {
+    if api == WireApi::Responses {
+        place.write(
+            "project/toolwright.yaml",
+            "models:\n  default: mine/m\n  endpoints:\n    mine: {api: openai_responses, base_url: '${RESPONSES_URL}', \
+             api_key: '${RESPONSES_KEY}'}\n",
+        );
+    }
+}
+
 pub(crate) fn repository() -> Place {
     let place = Place::new();
     place.write("project/a.rs", "// TODO one\n// TODO two\n");
@@ -81,16 +92,8 @@ async fn a_real_task_ends_well_in_every_api() {
     for api in WireApi::ALL {
         let place = repository();
         let (server, variables) = with_model(api, todo_script()).await;
-        let mut arguments =
-            vec!["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"];
-        if api == WireApi::Responses {
-            place.write(
-                "project/toolwright.yaml",
-                "models:\n  endpoints:\n    mine: {api: openai_responses, base_url: '${RESPONSES_URL}', \
-                 api_key: '${RESPONSES_KEY}'}\n",
-            );
-            arguments.extend(["--model", "mine/m"]);
-        }
+        configure(&place, api);
+        let arguments = ["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"];
         let child = start(&place, &variables, &arguments);
         let output = ended(child).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());

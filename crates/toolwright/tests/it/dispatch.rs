@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Fault, Script, Turn, WireApi};
 
-use crate::agent::{ended, report, repository, run_id, start, todo_script, with_model};
+use crate::agent::{configure, ended, report, repository, run_id, start, todo_script, with_model};
 use crate::cli::stderr;
 use crate::support::Place;
 
@@ -11,6 +11,7 @@ use crate::support::Place;
 async fn a_task_ends_the_same_whenever_its_calls_start() {
     for api in WireApi::ALL {
         let place = repository();
+        configure(&place, api);
         let (server, variables) = with_model(api, todo_script()).await;
         let arguments = ["run", "count the TODOs", "--policy", "workspace", "--dispatch", "streaming", "--json"];
         let output = ended(start(&place, &variables, &arguments)).await;

@@ -73,7 +73,7 @@ async fn a_real_task_ends_well_in_text_formats() {
         place.write(
             "project/toolwright.yaml",
             &format!(
-                "models:\n  default: mine/m\n  endpoints:\n    mine: {{api: openai_chat, base_url: '{url}'}}\n  mine: \
+                "models:\n  default: mine/m\n  endpoints:\n    mine: {{api: openai_chat, base_url: '{url}', api_key: k}}\n  mine: \
                  {{tool_format: {}}}\n",
                 case.format
             ),
