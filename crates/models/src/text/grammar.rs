@@ -227,8 +227,8 @@ pub(super) struct Named {
 pub(super) enum Id {
     /// Nowhere.
     None,
-    /// The name is a part of it: `functions.name:0`.
-    AroundName,
+    /// The name is a part of it, between this and a number: `functions.name:0`.
+    AroundName(&'static str),
     /// After this marker, before the end of the name.
     After(&'static str),
 }

@@ -161,7 +161,7 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
     // The bracket of the JSON ends the name and is no part of the header.
     let len = start + at + spaces + if *end == "{" { 0 } else { end.len() };
     let (name, id) = match form.id {
-        Id::AroundName => (bare_name(&rest[..name]), &rest[..name]),
+        Id::AroundName(prefix) => (bare_name(prefix, &rest[..name]), &rest[..name]),
         _ => (&rest[..name], id),
     };
     let doubtful = form.open.is_empty() && view.trust == Trust::Known && !view.knows(name);
@@ -171,9 +171,9 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
     Ok(Header { name: name.to_owned(), id: id.to_owned(), len })
 }
 
-/// The name in `functions.name:0`.
-fn bare_name(id: &str) -> &str {
-    let name = id.strip_prefix("functions.").unwrap_or(id);
+/// The name between `prefix` and a number.
+fn bare_name<'a>(prefix: &str, id: &'a str) -> &'a str {
+    let name = id.strip_prefix(prefix).unwrap_or(id);
     match name.rsplit_once(':') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,
@@ -226,8 +226,8 @@ impl Body {
 pub(super) fn write(form: &Named, call: &Past<'_>) -> String {
     let legal = !call.id.is_empty() && call.id.chars().all(is_name);
     let header = match form.id {
-        Id::AroundName if legal && bare_name(call.id) == call.name => call.id.to_owned(),
-        Id::AroundName => format!("functions.{}:{}", call.name, call.index),
+        Id::AroundName(prefix) if legal && bare_name(prefix, call.id) == call.name => call.id.to_owned(),
+        Id::AroundName(prefix) => format!("{prefix}{}:{}", call.name, call.index),
         Id::After(marker) if legal => format!("{}{marker}{}", call.name, call.id),
         Id::After(_) | Id::None => call.name.to_owned(),
     };

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolwright_core::model::ShownTool;
-use toolwright_models::text::{Choice, Decoded, Format, Options, Reasoning, TextDecoder, by_name, decode, for_model};
+use toolwright_models::text::{
+    Choice, Decoded, Format, Options, Reasoning, TextDecoder, by_name, decode, for_model, formats,
+};
 
 /// Decodes in pieces of `size` bytes.
 pub(crate) fn in_pieces(text: &str, size: usize, choice: Choice, options: Options) -> Decoded {
@@ -184,4 +187,91 @@ fn a_cut_answer_has_no_call_that_the_whole_has_not() {
             assert!(code || whole.starts_with(&cut), "{} cut at {at}: {cut:?}", case.title);
         }
     }
+}
+
+/// Pieces of all cases, put together at random: whatever comes out, it does not depend on the chunking,
+/// and nothing panics.
+#[test]
+fn any_text_is_read_the_same_at_any_chunking() {
+    let cases = own_cases();
+    let tools = cases[0].options.tools.clone();
+    let pieces_of = |name: Option<&str>| {
+        let mut pieces: Vec<Vec<u8>> = vec![b"\xff".to_vec(), b"\xe2\x82".to_vec(), b"```\n".to_vec(), b"`".to_vec()];
+        for case in cases.iter().filter(|case| name.is_none_or(|name| case.format.name() == name)) {
+            let mut rest = case.input.as_str();
+            while let Some(at) = rest[rest.len().min(1)..].find(['<', '[', '{', '}', ']', '\n', '>']) {
+                let (piece, after) = rest.split_at(rest.ceil_char_boundary(at + 1));
+                pieces.push(piece.as_bytes().to_vec());
+                rest = after;
+            }
+            pieces.push(rest.as_bytes().to_vec());
+        }
+        let name = name.map(str::to_owned);
+        let text = prop::collection::vec(prop::sample::select(pieces), 0..24).prop_map(|pieces| pieces.concat());
+        text.prop_map(move |text| {
+            (name.clone().and_then(|name| by_name(&name)).map_or(Choice::Auto, Choice::Format), text)
+        })
+    };
+    let of_formats = formats().iter().map(|format| pieces_of(Some(format.name())).boxed());
+    let input = prop::strategy::Union::new(of_formats.chain([pieces_of(None).boxed()]));
+    let prefix = prop::option::of(prop::sample::select(vec!["", "<think>", "<|channel|>analysis<|message|>"]));
+    let input = (input, prefix, any::<bool>(), 1usize..12);
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) };
+    let run = |bytes: &[u8], size: usize, choice, options| {
+        let mut decoded = Decoded::default();
+        let mut decoder = TextDecoder::new(choice, options);
+        bytes.chunks(size).for_each(|chunk| decoder.feed(chunk, &mut |event| decoded.add(event)));
+        decoder.finish(&mut |event| decoded.add(event));
+        decoded
+    };
+    prop::test_runner::TestRunner::new(config)
+        .run(&input, |((choice, bytes), prefix, keep, size)| {
+            let reasoning = if keep { Reasoning::Keep } else { Reasoning::Split };
+            let options = Options { prefix: prefix.map(str::to_owned), reasoning, tools: tools.clone() };
+            let whole = run(&bytes, bytes.len().max(1), choice, options.clone());
+            let cut = run(&bytes, size, choice, options);
+            let text = String::from_utf8_lossy(&bytes);
+            prop_assert_eq!(cut, whole, "{:?} by {}: {:?}", choice, size, text);
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn models_are_known_by_their_names() {
+    for (model, format) in [
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-coder"),
+        ("qwen3.5-4b", "qwen3.5"),
+        ("Qwen/Qwen3-8B", "hermes"),
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama"),
+        ("meta-llama/Llama-4-Scout-17B-16E", "pythonic"),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B", "qwen3.5"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek-v3.1"),
+        ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2"),
+        ("deepseek-v4-flash", "deepseek-v4"),
+        ("moonshotai/Kimi-K2-Thinking", "kimi-k2"),
+        ("Kimi-K3.jinja", "kimi-k3"),
+        ("GigaChat3.1-10B-A1.8B.jinja", "gigachat"),
+        ("openai/gpt-oss-20b", "harmony"),
+        ("zai-org/GLM-4.6", "glm"),
+        ("MiniMaxAI/MiniMax-M2.5", "minimax-m2"),
+        ("MiniMax-M3", "minimax-m3"),
+        ("functionary-small-v3.2", "functionary-v3.2"),
+        ("meetkai/functionary-medium-v3.1", "functionary-v3.1"),
+        ("LFM2-1.2B", "lfm"),
+        ("microsoft/Phi-4-mini-instruct", "granite"),
+        ("CohereLabs/c4ai-command-a-03-2025", "command-a"),
+        ("c4ai-command-r-plus", "command-r"),
+        ("ibm-granite/granite-4.0-h-small", "hermes"),
+        ("inclusionAI/Ling-3.0-flash", "ling"),
+        ("stepfun-ai/Step-3.5-Flash", "qwen3.5"),
+    ] {
+        assert_eq!(for_model(model).map(Format::name), Some(format), "{model}");
+    }
+    assert!(for_model("a-model-of-ours").is_none());
+    assert!(formats().iter().all(|format| by_name(format.name()).is_some_and(|found| found.name() == format.name())));
 }

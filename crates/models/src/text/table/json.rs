@@ -13,6 +13,10 @@ pub(super) const HERMES: Format = Format {
     name: "hermes",
     models: &[
         "hermes",
+        "hermes-2",
+        "hermes-3",
+        "hermes-4",
+        "llama-3-groq",
         "qwen2",
         "qwen-2",
         "qwen3",

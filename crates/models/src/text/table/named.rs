@@ -97,7 +97,7 @@ pub(super) const KIMI_K2: Format = Format {
             open: "<|tool_call_begin|>",
             skip: "",
             name_end: &["<|tool_call_argument_begin|>"],
-            id: Id::AroundName,
+            id: Id::AroundName("functions."),
             fence: None,
             close: Some("<|tool_call_end|>"),
         }),
