@@ -1,4 +1,5 @@
-//! How fast streamed answers are decoded: recorded streams, repeated to 64 MB, in pieces of 16 KiB.
+//! How fast answers are decoded: recorded streams, repeated to 64 MB, and calls written into text, in pieces of
+//! 16 KiB.
 //!
 //! The recordings are those of `TOOLWRIGHT_TEST_DATA` where it is set, else the few that are copied here.
 //! The peer does the least that a client can: it splits the stream into events and parses each into a
@@ -11,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use serde_json::Value;
+use serde_json::{Value, json};
+use toolwright_core::model::{ShownTool, WrittenCall};
+use toolwright_models::text::{self, Choice, Format, Options, TextDecoder};
 use toolwright_models::{Api, Decoder};
 
 const TOTAL: usize = 64_000_000;
@@ -114,5 +117,50 @@ fn bench(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, bench);
+/// An answer in `format`: prose and a call every so often.
+fn written(format: &Format) -> String {
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}}});
+    let tools = [ShownTool { name: "fs__read".into(), parameters: schema, ..ShownTool::default() }];
+    let call = WrittenCall {
+        id: "call_0".into(),
+        name: "fs__read".into(),
+        arguments: r#"{"path":"src/main.rs","lines":20}"#.into(),
+    };
+    let prose = "The next thing to look at is how the entry point sets up what it needs. ".repeat(20);
+    format!("{prose}\n{}", format.write_call(&call, &tools))
+}
+
+fn decode_text(choice: Choice, text: &[u8]) -> usize {
+    let mut decoder = TextDecoder::new(choice, Options::default());
+    let mut sink = |event| drop(black_box(event));
+    text.chunks(CHUNK).for_each(|piece| decoder.feed(piece, &mut sink));
+    decoder.finish(&mut sink);
+    text.len()
+}
+
+/// Text formats, each answer by itself, beside the least that a reader of plain text does: to check that
+/// it is UTF-8 and keep it.
+fn bench_text(criterion: &mut Criterion) {
+    for name in ["hermes", "qwen3-coder", "mistral", "harmony", "bracket"] {
+        let format = text::by_name(name).unwrap();
+        let answer = written(format).into_bytes();
+        let rounds = (TOTAL / 4).div_ceil(answer.len());
+        let mut group = criterion.benchmark_group(format!("decode_text/{name}"));
+        group.throughput(Throughput::Bytes((answer.len() * rounds) as u64)).sample_size(10);
+        group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
+        for (reader, choice) in [("toolwright", Choice::Format(format)), ("toolwright, auto", Choice::Auto)] {
+            group.bench_function(reader, |bencher| {
+                bencher.iter(|| (0..rounds).map(|_| decode_text(choice, &answer)).sum::<usize>());
+            });
+        }
+        group.bench_function("peer: the text as it is", |bencher| {
+            bencher.iter(|| {
+                (0..rounds).map(|_| black_box(String::from_utf8_lossy(&answer).into_owned()).len()).sum::<usize>()
+            });
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, bench, bench_text);
 criterion_main!(benches);
