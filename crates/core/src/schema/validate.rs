@@ -111,9 +111,10 @@ impl CompiledSchema {
     /// give an older one away.
     ///
     /// # Errors
-    /// [`SchemaError`] for anything that is not a schema, is nested deeper than [`json::MAX_DEPTH`](crate::json::MAX_DEPTH) levels, has an
-    /// unresolvable or a remote `$ref`, or references that go in circles or multiply past bounds; of a schema
-    /// that names no draft, what is wrong with it in the newest.
+    /// [`SchemaError`] for anything that is not a schema, is nested deeper than
+    /// [`json::MAX_DEPTH`](crate::json::MAX_DEPTH) levels, has an unresolvable or a remote `$ref`, or references
+    /// that go in circles or multiply past bounds; of a schema that names no draft, what is wrong with it in
+    /// the newest.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         let newest = Self::compile_as(schema, Draft::default());
         if newest.is_ok() || schema.get("$schema").is_some() {
