@@ -111,9 +111,10 @@ impl CompiledSchema {
     /// give an older one away.
     ///
     /// # Errors
-    /// [`SchemaError`] for anything that is not a schema, is nested deeper than 126 levels, has an
-    /// unresolvable or a remote `$ref`, or references that go in circles or multiply past bounds; of a schema
-    /// that names no draft, what is wrong with it in the newest.
+    /// [`SchemaError`] for anything that is not a schema, is nested deeper than
+    /// [`json::MAX_DEPTH`](crate::json::MAX_DEPTH) levels, has an unresolvable or a remote `$ref`, or references
+    /// that go in circles or multiply past bounds; of a schema that names no draft, what is wrong with it in
+    /// the newest.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         let newest = Self::compile_as(schema, Draft::default());
         if newest.is_ok() || schema.get("$schema").is_some() {
@@ -147,8 +148,8 @@ impl CompiledSchema {
         self.is_bearable(value) && self.validator.is_valid(value)
     }
 
-    /// What is wrong with `value`, the first twelve; empty when it is valid. A value nested deeper than 128
-    /// levels is not looked into: that is what is wrong with it.
+    /// What is wrong with `value`, the first twelve; empty when it is valid. A value nested deeper than
+    /// [`json::MAX_DEPTH`](crate::json::MAX_DEPTH) levels is not looked into: that is what is wrong with it.
     #[must_use]
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
         self.violations_around(value, &[])
@@ -350,7 +351,7 @@ mod tests {
         let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
         let recursive = json!({"anyOf": [{"allOf": [{"properties": {"a": {"$ref": "#"}}}]}, {"type": "null"}]});
         check(recursive.clone(), nested(MAX_DEPTH), &[]);
-        check(recursive.clone(), nested(MAX_DEPTH + 1), &[("", "depth", "nested deeper than 126 levels")]);
+        check(recursive.clone(), nested(MAX_DEPTH + 1), &[("", "depth", &too_deep())]);
         let compiled = CompiledSchema::compile(&recursive).expect("compiles");
         assert_eq!(compiled.coerce(&nested(1_000)), None);
         let error = CompiledSchema::compile(&nested(1_000)).expect_err("too deep");
