@@ -65,7 +65,7 @@ pub fn same(one: &Value, other: &Value) -> bool {
         }
         (Value::Object(one), Value::Object(other)) => {
             one.len() == other.len()
-                && one.iter().zip(other).all(|((key, one), (name, other))| key == name && same(one, other))
+                && one.iter().all(|(key, one)| other.get(key).is_some_and(|other| same(one, other)))
         }
         _ => one == other,
     }
