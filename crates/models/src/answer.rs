@@ -170,7 +170,7 @@ impl Answer {
     pub(crate) fn salvage(&mut self, unclosed: Vec<WrittenCall>) {
         let waiting = std::mem::take(&mut self.closed).into_iter().map(|closed| closed.call);
         for call in waiting.chain(unclosed) {
-            if call.arguments.trim_start().starts_with('{') && is_json(&call.arguments) {
+            if is_whole(&call.arguments) {
                 self.closed.push_back(Closed { call, whole: true });
                 self.release_first(&mut |_| {});
             }
@@ -214,6 +214,11 @@ impl Answer {
             opaque,
         }
     }
+}
+
+/// Whether these are all of a call's arguments: a JSON object that has ended.
+pub(crate) fn is_whole(arguments: &str) -> bool {
+    arguments.trim_start().starts_with('{') && is_json(arguments)
 }
 
 fn is_json(arguments: &str) -> bool {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, OtherCall, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::answer::{Answer, Assemble, Sink, may_open};
+use crate::answer::{Answer, Assemble, Sink, is_whole, may_open};
 use crate::failure;
 use crate::wire::{Text, arguments, count, parse, value};
 
@@ -135,8 +135,8 @@ struct Slot {
     call: WrittenCall,
 }
 
-/// An answer under assembly. Calls close together, when the choice finishes: nothing earlier says that
-/// their arguments are complete.
+/// An answer under assembly. Nothing in a stream says that one call is over: it is when another begins and
+/// its arguments are whole, else when the choice finishes.
 #[derive(Default)]
 pub(crate) struct Assembly {
     answer: Answer,
@@ -205,11 +205,11 @@ impl Assembly {
             self.answer.stop = Some(StopReason::Refusal);
         }
         for call in delta.tool_calls.into_iter().flatten() {
-            self.call(call)?;
+            self.call(call, sink)?;
         }
         if let Some(function) = delta.function_call {
             let (index, function) = (Some(0), Some(function));
-            self.call(CallDelta { index, id: Text::default(), kind: Text::default(), function, custom: None })?;
+            self.call(CallDelta { index, id: Text::default(), kind: Text::default(), function, custom: None }, sink)?;
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Assembly {
 
     /// Adds to the call that a delta means. By the API it is the one of that index; but some servers
     /// leave the index out, and some give every call of a turn index 0 and tell them apart by id.
-    fn call(&mut self, delta: CallDelta<'_>) -> Result<(), ModelError> {
+    fn call(&mut self, delta: CallDelta<'_>, sink: Sink<'_>) -> Result<(), ModelError> {
         let custom = delta.custom.is_some() || delta.kind.as_str() == "custom";
         let function = delta.custom.or(delta.function).unwrap_or_default();
         let (id, name) = (delta.id.as_str(), function.name.as_str());
@@ -252,7 +252,10 @@ impl Assembly {
                 }
                 call.arguments.push_str(&arguments);
             }
+            // White space after a call that has gone out.
+            None if id.is_empty() && name.is_empty() && arguments.trim().is_empty() => {}
             None => {
+                self.close_whole(sink);
                 may_open(self.slots.len())?;
                 let arguments = arguments.into_owned();
                 let call = WrittenCall { id: id.to_owned(), name: name.to_owned(), arguments };
@@ -260,6 +263,14 @@ impl Assembly {
             }
         }
         Ok(())
+    }
+
+    /// Closes the first calls whose arguments are whole, because another begins.
+    fn close_whole(&mut self, sink: Sink<'_>) {
+        let whole = self.slots.iter().take_while(|slot| !slot.custom && is_whole(&slot.call.arguments)).count();
+        for slot in self.slots.drain(..whole) {
+            self.answer.close_call(slot.call, sink);
+        }
     }
 
     fn close(&mut self, sink: Sink<'_>) {

@@ -155,6 +155,32 @@ fn calls_of_a_turn_are_told_apart_by_index_or_id() {
 }
 
 #[test]
+fn a_chat_call_goes_out_when_the_next_one_begins_and_its_arguments_are_whole() {
+    let piece = |index: u32, name: &str, arguments: &str| {
+        let function = json!({"name": name, "arguments": arguments});
+        let delta = json!({"tool_calls": [{"index": index, "id": format!("{name}{index}"), "function": function}]});
+        format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}))
+    };
+    let more = |index: u32, arguments: &str| {
+        let delta = json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]});
+        format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}))
+    };
+    let check = |pieces: &[String], out: usize| {
+        let mut decoder = Decoder::new(Api::OpenAiChat);
+        let mut calls = 0;
+        for piece in pieces {
+            decoder.feed(piece.as_bytes(), &mut |event| calls += usize::from(matches!(event, ModelEvent::Call(_))));
+        }
+        assert_eq!(calls, out, "{pieces:?}");
+    };
+    check(&[piece(0, "a", "{\"x\": 1}")], 0);
+    check(&[piece(0, "a", "{\"x\":"), more(0, "1}"), piece(1, "b", "")], 1);
+    // Pieces that come in turns: nothing is whole when the second begins.
+    check(&[piece(0, "a", ""), piece(1, "b", ""), more(0, "{}"), more(1, "{}")], 0);
+    check(&[piece(0, "a", "{\"x\":"), piece(1, "b", "{}"), piece(2, "c", "")], 0);
+}
+
+#[test]
 fn a_call_cut_by_the_token_limit_is_dropped_and_a_malformed_one_is_kept() {
     let chat = |reason: &str| {
         sse(
