@@ -42,7 +42,9 @@ fn what_is_open_at_the_same_time_is_bounded() {
         let error = refused(api, &events);
         assert!(error.message.contains("more than 1024"), "{error}");
     };
-    check(Api::OpenAiChat, &|n| format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{n}}}]}}}}]}}"#));
+    check(Api::OpenAiChat, &|n| {
+        format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{n},"function":{{"name":"f"}}}}]}}}}]}}"#)
+    });
     check(Api::OpenAiResponses, &|n| {
         format!(r#"{{"type":"response.output_item.added","output_index":{n},"item":{{"type":"function_call"}}}}"#)
     });
