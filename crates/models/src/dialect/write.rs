@@ -408,10 +408,9 @@ fn unique(names: &Value) -> Value {
 
 /// A value for a message.
 pub(super) fn brief(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("`{}…`", &text[..end]),
-        None => format!("`{text}`"),
+    match words::quoted(value, 60) {
+        Ok(text) => format!("`{text}`"),
+        Err(start) => format!("`{start}…`"),
     }
 }
 
