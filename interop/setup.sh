@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the pinned peers of the interop suite into ${TOOLWRIGHT_INTEROP_DIR:-target/interop}: a Python
-# virtual environment, an npm tree, and `bin/node` (22 or newer, from PyPI, as the conformance suite
-# needs it). Does nothing when the pins are those of the last complete run.
+# virtual environment, an npm tree, `bin/node` (22 or newer, from PyPI, as the conformance suite needs it),
+# and the official test suite of JSON Schema. Does nothing when the pins are those of the last complete run.
 # Needs: python3 with venv, npm, git, and the two package registries.
 set -euo pipefail
 
@@ -31,6 +31,13 @@ retry() {
 
 [ -x "$dir/venv/bin/python" ] || python3 -m venv --clear "$dir/venv"
 retry "$dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r "$here/requirements.txt"
+
+# The official test suite of JSON Schema lies in the source of the `jsonschema` that is pinned.
+rm -rf "$dir/json-schema-suite" "$dir/sdist"
+mkdir -p "$dir/json-schema-suite"
+retry "$dir/venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
+    --no-binary jsonschema --dest "$dir/sdist" "$(grep '^jsonschema==' "$here/requirements.txt")"
+tar -xzf "$dir"/sdist/jsonschema-*.tar.gz -C "$dir/json-schema-suite" --strip-components=2 --wildcards 'jsonschema-*/json'
 
 cp "$here/package.json" "$here/package-lock.json" "$here/.npmrc" "$dir/node/"
 retry npm --prefix "$dir/node" ci --no-audit --no-fund --loglevel=error

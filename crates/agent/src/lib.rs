@@ -1,14 +1,17 @@
 //! The agent loop: a pure, serialisable state machine and the driver around it.
 //!
 //! [`RunState`] decides, without I/O, what comes next; [`Driver`] does it: it asks the model, runs calls
-//! through the one executor and saves the state between every two steps.
+//! through the one executor and saves the state between every two steps. [`plan_calls`] asks a model once
+//! and returns its calls as values.
 
 pub mod driver;
+pub mod plan;
 pub mod prompt;
 pub mod report;
 pub mod run;
 
 pub use driver::{Driver, DriverError, RunOptions, Transcript};
+pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
-pub use report::{CallRecord, RunReport, RunResult, Status};
-pub use run::{Grant, Limits, Resolved, RunSpec, RunState, Step, ToolBatch, TransitionError};
+pub use report::{CallRecord, HeldCall, RunReport, RunResult, Status};
+pub use run::{Dispatch, Grant, Limits, Resolved, RunSpec, RunState, Step, ToolBatch, TransitionError};

@@ -7,6 +7,8 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::model::Usage;
 use toolwright_core::{ApprovalRequest, Outcome};
 
+use crate::run::TurnCall;
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -89,6 +91,24 @@ impl CallRecord {
     }
 }
 
+/// A call that waits for leave to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldCall {
+    /// Its id, unique in the conversation.
+    pub id: String,
+    /// Wire name of the tool, or a stand-in for a name that no tool has.
+    pub tool: String,
+    /// Arguments as the model wrote them.
+    pub arguments: Value,
+}
+
+impl HeldCall {
+    pub(crate) fn of(call: &TurnCall) -> Option<Self> {
+        let (id, tool) = (call.id.to_string(), call.wire_name.clone());
+        call.is_held().then(|| Self { id, tool, arguments: call.argument_value() })
+    }
+}
+
 /// The account of one task: from the user's message to the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
@@ -106,10 +126,12 @@ pub struct RunReport {
     pub usage: Usage,
     /// What a person must decide before a suspended run can go on.
     pub pending: Vec<ApprovalRequest>,
+    /// What waits for leave to run; see [`crate::Dispatch::Manual`].
+    pub held: Vec<HeldCall>,
 }
 
 impl RunReport {
-    /// `{status, answer, turns, calls, usage}`, and `reason` and `pending` where there are any.
+    /// `{status, answer, turns, calls, usage}`, and `reason`, `pending` and `held` where there are any.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -125,6 +147,9 @@ impl RunReport {
             }
             if !self.pending.is_empty() {
                 object.insert("pending".into(), json!(self.pending));
+            }
+            if !self.held.is_empty() {
+                object.insert("held".into(), json!(self.held));
             }
         }
         value
@@ -146,6 +171,9 @@ impl RunReport {
         }
         for request in &mut self.pending {
             request.arguments = redactor.redact_value(&request.arguments);
+        }
+        for call in &mut self.held {
+            call.arguments = redactor.redact_value(&call.arguments);
         }
         self
     }

@@ -78,6 +78,8 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
         partials: None,
         timeout: None,
         traceparent: None,
+        variables: None,
+        started_before: 0,
         journal: None,
     };
     let one = async |n: usize| -> Duration {

@@ -1,10 +1,16 @@
 //! From what a model wrote as arguments to an object that fits a schema (SPEC section 6).
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::catalogue::{Entry, Origin};
-use crate::json::repair;
+use crate::context::Redactor;
+use crate::definition::NoSchemaMode;
+use crate::json::{MAX_DEPTH, repair};
+use crate::names::NameMatch;
+use crate::repair::RepairRecord;
 use crate::schema::{CompiledSchema, Violation, fill_defaults};
+use crate::variables::{Hole, Resolved, Variables, resolve};
 
 /// Arguments as they arrived.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,77 +21,169 @@ pub enum RawArguments {
     Value(Value),
 }
 
-/// What was done to the arguments on the way.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What was done to a call on the way from what was written to what runs. The default: nothing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Provenance {
-    /// They were absent, null or an empty text, and became `{}`.
+    /// How the name was understood.
+    #[serde(skip_serializing_if = "is_default")]
+    pub matched: NameMatch,
+    /// The arguments were absent, null or an empty text, and became `{}`.
+    #[serde(skip_serializing_if = "is_default")]
     pub emptied: bool,
     /// They were JSON inside a JSON string.
+    #[serde(skip_serializing_if = "is_default")]
     pub unwrapped: bool,
     /// They were broken JSON and were mended.
+    #[serde(skip_serializing_if = "is_default")]
     pub repaired: bool,
+    /// JSON Pointers to the references that were replaced.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resolved: Vec<String>,
     /// Defaults of the schema were added.
+    #[serde(skip_serializing_if = "is_default")]
     pub defaulted: bool,
-    /// JSON Pointers to the values that had the wrong type and were given the right one.
+    /// JSON Pointers to the values that did not fit and were given a form that does, or left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub coerced: Vec<String>,
+    /// How a call may run whose arguments no schema validated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unvalidated: Option<NoSchemaMode>,
+    /// A model was asked to mend them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Box<RepairRecord>>,
+}
+
+impl Provenance {
+    /// Whether the call is as it was written.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Without secrets.
+    #[must_use]
+    pub fn redacted(&self, redactor: &dyn Redactor) -> Self {
+        let repair = self.repair.as_ref().map(|record| Box::new(record.redacted(redactor)));
+        Self { repair, ..self.clone() }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// An object beside a schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitted {
-    /// The object: valid if there are no violations, else as it was written, with defaults.
+    /// The object: valid but for what is pending if there are no violations, else as it was written, with
+    /// defaults.
     pub arguments: Value,
     /// What was done to it.
     pub provenance: Provenance,
+    /// References whose value is not there yet; they stand in the object as they were written.
+    pub pending: Vec<Hole>,
     /// What is wrong with it.
     pub violations: Vec<Violation>,
 }
 
 impl Fitted {
-    /// Fits `raw` to the schema of `entry`: parsed, filled with defaults if the tool is our own,
-    /// validated, and coerced where it failed. A tool without a working schema takes any object.
+    /// Fits `raw` to the schema of `entry`: parsed, its references replaced if there are `variables` that
+    /// serve the tool, filled with defaults if the tool is our own, validated, and coerced where it failed.
+    /// A tool without a working schema takes any object.
     ///
     /// # Errors
-    /// Why there is no object in `raw`, as the end of a sentence that begins with the arguments.
-    pub fn to(entry: &Entry, raw: RawArguments) -> Result<Self, String> {
+    /// [`NoObject`] where there is none in `raw`.
+    pub fn to(entry: &Entry, raw: RawArguments, variables: Option<&dyn Variables>) -> Result<Self, NoObject> {
         let mut provenance = Provenance::default();
         let mut arguments = parse(raw, &mut provenance)?;
+        let variables = variables.filter(|variables| variables.serve(entry.tool.origin()));
+        let Resolved { replaced, pending, missing } =
+            variables.map(|variables| resolve(&mut arguments, variables)).unwrap_or_default();
+        provenance.resolved = replaced;
         if entry.tool.origin() == Origin::Own
             && let Some(schema) = &entry.definition().parameters
         {
             provenance.defaulted = fill_defaults(schema, &mut arguments);
         }
+        if !missing.is_empty() {
+            let violations = missing.iter().map(nothing_there).collect();
+            return Ok(Self { arguments, provenance, pending, violations });
+        }
         Ok(match entry.tool.schema() {
-            Ok(Some(schema)) => fit(schema, arguments, provenance),
-            Ok(None) | Err(_) => Self { arguments, provenance, violations: Vec::new() },
+            Ok(Some(schema)) => fit_around(schema, arguments, provenance, pending),
+            Ok(None) | Err(_) => Self { arguments, provenance, pending, violations: Vec::new() },
         })
+    }
+}
+
+/// Arguments that are no object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NoObject {
+    /// What was written; null if it is too deep to be looked at.
+    pub written: Value,
+    /// Why, as the end of a sentence that begins with the arguments.
+    pub message: String,
+}
+
+/// The violation of a reference that no value will come for.
+pub(crate) fn nothing_there(hole: &Hole) -> Violation {
+    Violation {
+        path: hole.path.clone(),
+        keyword: "reference".into(),
+        message: format!("nothing is there for the reference {}; write a value, or a reference to one", hole.reference),
     }
 }
 
 /// Validates `value`, and coerces what fails.
 #[must_use]
-pub fn fit(schema: &CompiledSchema, value: Value, mut provenance: Provenance) -> Fitted {
+pub fn fit(schema: &CompiledSchema, value: Value, provenance: Provenance) -> Fitted {
+    fit_around(schema, value, provenance, Vec::new())
+}
+
+/// As [`fit`], around the places of `value` that wait for theirs.
+pub(crate) fn fit_around(
+    schema: &CompiledSchema,
+    value: Value,
+    mut provenance: Provenance,
+    pending: Vec<Hole>,
+) -> Fitted {
     if schema.is_valid(&value) {
-        return Fitted { arguments: value, provenance, violations: Vec::new() };
+        return Fitted { arguments: value, provenance, pending, violations: Vec::new() };
     }
-    match schema.coerce(&value) {
+    let holes: Vec<&str> = pending.iter().map(|hole| hole.path.as_str()).collect();
+    let violations = schema.violations_around(&value, &holes);
+    if violations.is_empty() {
+        return Fitted { arguments: value, provenance, pending, violations };
+    }
+    match schema.coerce_around(&value, &holes) {
         Some(coerced) => {
-            provenance.coerced = coerced.paths;
-            Fitted { arguments: coerced.value, provenance, violations: Vec::new() }
+            provenance.coerced.extend(coerced.paths);
+            Fitted { arguments: coerced.value, provenance, pending, violations: Vec::new() }
         }
-        None => {
-            let violations = schema.violations(&value);
-            Fitted { arguments: value, provenance, violations }
-        }
+        None => Fitted { arguments: value, provenance, pending, violations },
     }
 }
 
+/// The object that `text` means, read as the arguments of a call are; `None` if there is none.
+#[must_use]
+pub fn read_object(text: &str) -> Option<Value> {
+    parse(RawArguments::Text(text.to_owned()), &mut Provenance::default()).ok()
+}
+
 /// An object, its JSON text, or JSON text inside a JSON string; what is broken is mended.
-fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, String> {
+fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObject> {
     let mut value = match raw {
+        RawArguments::Value(value) if is_deeper(&value, MAX_DEPTH) => {
+            let message = format!("are nested deeper than {MAX_DEPTH} levels; flatten them");
+            return Err(NoObject { written: Value::Null, message });
+        }
         RawArguments::Value(value) => value,
         RawArguments::Text(text) if text.trim().is_empty() => Value::Null,
-        RawArguments::Text(text) => read(&text, provenance)?,
+        RawArguments::Text(text) => match read(&text, provenance) {
+            Ok(value) => value,
+            Err(message) => return Err(NoObject { written: text.into(), message }),
+        },
     };
     if let Value::String(text) = &value {
         if text.trim().is_empty() {
@@ -105,7 +203,22 @@ fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, String
             provenance.emptied = true;
             Ok(Value::Object(Map::new()))
         }
-        other => Err(format!("must be a JSON object, not {}", kind_of(&other))),
+        other => {
+            let message = format!("must be a JSON object, not {}", kind_of(&other));
+            Err(NoObject { written: other, message })
+        }
+    }
+}
+
+/// Whether containers stand deeper than `limit` inside one another. Looks no deeper than that, so that no
+/// value is too deep for it.
+fn is_deeper(value: &Value, limit: usize) -> bool {
+    let deeper = |inner: &Value| limit == 0 || is_deeper(inner, limit - 1);
+    let containers = |inner: &&Value| inner.is_array() || inner.is_object();
+    match value {
+        Value::Array(items) => items.iter().filter(containers).any(deeper),
+        Value::Object(members) => members.values().filter(containers).any(deeper),
+        _ => false,
     }
 }
 

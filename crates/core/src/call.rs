@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::arguments::Fitted;
+use crate::arguments::{Fitted, NoObject, fit, nothing_there};
 pub use crate::arguments::{Provenance, RawArguments};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
-use crate::names::{NameMatch, Resolution};
+use crate::names::Resolution;
 use crate::schema::{Violation, shape};
 use crate::session::{CallId, Principal};
+use crate::variables::{Hole, Outlook, Resolved, Variables, resolve_at};
 
 /// An expected shape that takes more bytes than this is not shown.
 const MAX_SHAPE: usize = 300;
@@ -35,12 +36,13 @@ pub struct ValidCall {
     pub id: CallId,
     /// The tool, pinned to the snapshot that the caller saw.
     pub entry: Arc<Entry>,
-    /// Arguments: an object, valid under the tool's schema unless `unvalidated` says otherwise.
+    /// Arguments: an object, valid under the tool's schema unless `pending` or `unvalidated` say otherwise.
     pub arguments: Value,
-    /// How the name was understood.
-    pub matched: NameMatch,
-    /// What was done to the arguments.
+    /// What was done to name and arguments.
     pub provenance: Provenance,
+    /// References whose value is not there yet: the rest is valid, and the call must be [`land`]ed before it
+    /// runs.
+    pub pending: Vec<Hole>,
     /// Set when no schema validated the arguments: how such a call may run.
     pub unvalidated: Option<NoSchemaMode>,
 }
@@ -52,7 +54,8 @@ pub struct Rejection {
     pub call_id: CallId,
     /// The tool's name as it was written.
     pub name: String,
-    /// Its arguments as far as they were understood; null if they were not.
+    /// Its arguments as far as they were understood, a text if they were no JSON; null if they were not
+    /// looked at.
     pub arguments: Value,
     /// The tool, if it was found.
     pub entry: Option<Arc<Entry>>,
@@ -60,6 +63,8 @@ pub struct Rejection {
     pub error: ToolError,
     /// What is wrong with the arguments, if that is it.
     pub violations: Vec<Violation>,
+    /// What was done to name and arguments before it was rejected.
+    pub provenance: Provenance,
 }
 
 impl fmt::Display for Rejection {
@@ -68,39 +73,61 @@ impl fmt::Display for Rejection {
     }
 }
 
+/// On whose behalf a call is checked.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Whose roles count.
+    pub principal: &'a Principal,
+    /// What references stand for; without it there are no references.
+    pub variables: Option<&'a dyn Variables>,
+}
+
+impl<'a> Caller<'a> {
+    /// A principal without variables.
+    #[must_use]
+    pub fn of(principal: &'a Principal) -> Self {
+        Self { principal, variables: None }
+    }
+}
+
 /// Checks one call against the snapshot that its author saw (SPEC section 6).
 ///
 /// # Errors
 /// A [`Rejection`] with both messages: unknown tool (with near names, or why it is missing), not
 /// permitted to this principal, or invalid parameters with a path and a remedy for each.
-pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Result<ValidCall, Box<Rejection>> {
+pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<ValidCall, Box<Rejection>> {
     let (index, matched) = match snapshot.resolve(&call.name) {
         Resolution::Found(index, matched) => (index, matched),
-        Resolution::Unknown(near) => return Err(unknown(&call, snapshot, &near)),
+        Resolution::Unknown(near) => return Err(unknown(call, snapshot, &near)),
     };
+    let ToolCall { id, name, arguments } = call;
     let entry = &snapshot.list()[index];
-    let reject = |arguments: Value, error: ToolError, violations: Vec<Violation>| {
-        let (call_id, name) = (call.id.clone(), call.name.clone());
-        Box::new(Rejection { call_id, name, arguments, entry: Some(Arc::clone(entry)), error, violations })
+    let roles = &entry.definition().allowed_roles;
+    let reject = |name, arguments, error, violations, provenance| {
+        let (call_id, entry) = (id.clone(), Some(Arc::clone(entry)));
+        Box::new(Rejection { call_id, name, arguments, entry, error, violations, provenance })
     };
-    if !principal.may_use(&entry.definition().allowed_roles) {
-        let message = format!("{} is limited to the roles {}", entry.id(), entry.definition().allowed_roles.join(", "));
-        return Err(reject(Value::Null, ToolError::new(ErrorKind::NotPermitted, message), Vec::new()));
+    if !caller.principal.may_use(roles) {
+        let message = format!("{} is limited to the roles {}", entry.id(), roles.join(", "));
+        let error = ToolError::new(ErrorKind::NotPermitted, message);
+        return Err(reject(name, Value::Null, error, Vec::new(), Provenance::default()));
     }
-    let Fitted { arguments, provenance, violations } = Fitted::to(entry, call.arguments).map_err(|message| {
-        let message = format!("the arguments of {} {message}", entry.wire_name);
-        reject(Value::Null, ToolError::new(ErrorKind::InvalidParameters, message), Vec::new())
-    })?;
+    let Fitted { arguments, mut provenance, pending, violations } = Fitted::to(entry, arguments, caller.variables)
+        .map_err(|NoObject { written, message }| {
+            let violation = Violation { path: String::new(), keyword: "parse".into(), message: message.clone() };
+            let message = format!("the arguments of {} {message}", entry.wire_name);
+            let error = ToolError::new(ErrorKind::InvalidParameters, message);
+            reject(name.clone(), written, error, vec![violation], Provenance { matched, ..Provenance::default() })
+        })?;
+    provenance.matched = matched;
     if !violations.is_empty() {
-        // A bare name was a guess: arguments that do not fit say that it was a wrong one.
-        if matched == NameMatch::Bare {
-            return Err(unknown(
-                &ToolCall { id: call.id.clone(), name: call.name, arguments: RawArguments::Value(arguments) },
-                snapshot,
-                std::slice::from_ref(&entry.wire_name),
-            ));
+        // The name was a guess: arguments that do not fit say that it was a wrong one.
+        if matched.is_guess() {
+            let call = ToolCall { id, name, arguments: RawArguments::Value(arguments) };
+            return Err(unknown(call, snapshot, std::slice::from_ref(&entry.wire_name)));
         }
-        return Err(reject(arguments, invalid(entry, &violations, provenance.repaired), violations));
+        let error = invalid(entry, &violations, provenance.repaired);
+        return Err(reject(name, arguments, error, violations, provenance));
     }
     let unvalidated = match entry.tool.schema() {
         Ok(Some(_)) => None,
@@ -108,10 +135,59 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, principal: &Principal) -> Resu
         // A foreign schema that does not compile must not take the tool away; the audit says so.
         Err(_) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::Full)),
     };
-    Ok(ValidCall { id: call.id, entry: Arc::clone(entry), arguments, matched, provenance, unvalidated })
+    provenance.unvalidated = unvalidated;
+    Ok(ValidCall { id, entry: Arc::clone(entry), arguments, provenance, pending, unvalidated })
 }
 
-fn unknown(call: &ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejection> {
+/// What became of a pending call.
+#[derive(Debug, Clone)]
+pub enum Landing {
+    /// It may run.
+    Ready(ValidCall),
+    /// Some value is not there yet: the call as it was.
+    Waits(ValidCall),
+}
+
+/// Puts the values that a call waited for in, and validates the whole.
+///
+/// # Errors
+/// A [`Rejection`] where nothing will come for a reference, or the whole is not valid.
+pub fn land(
+    mut call: ValidCall,
+    variables: Option<&dyn Variables>,
+    outlook: Outlook,
+) -> Result<Landing, Box<Rejection>> {
+    let mut arguments = call.arguments.clone();
+    let Resolved { replaced, pending, missing } = match variables {
+        Some(variables) => resolve_at(&mut arguments, &call.pending, variables, outlook),
+        None => Resolved { missing: call.pending.clone(), ..Resolved::default() },
+    };
+    if !pending.is_empty() && missing.is_empty() {
+        return Ok(Landing::Waits(call));
+    }
+    call.provenance.resolved.extend(replaced);
+    let mut violations: Vec<Violation> = missing.iter().map(nothing_there).collect();
+    if violations.is_empty()
+        && let Ok(Some(schema)) = call.entry.tool.schema()
+    {
+        let fitted = fit(schema, arguments, call.provenance);
+        (arguments, call.provenance, violations) = (fitted.arguments, fitted.provenance, fitted.violations);
+    }
+    if violations.is_empty() {
+        return Ok(Landing::Ready(ValidCall { arguments, pending: Vec::new(), ..call }));
+    }
+    Err(Box::new(Rejection {
+        error: invalid(&call.entry, &violations, call.provenance.repaired),
+        call_id: call.id,
+        name: call.entry.wire_name.clone(),
+        arguments,
+        entry: Some(call.entry),
+        violations,
+        provenance: call.provenance,
+    }))
+}
+
+fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejection> {
     let name = call.name.trim();
     let shown: String = name.chars().take(100).collect();
     let hint = match near {
@@ -122,11 +198,12 @@ fn unknown(call: &ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejecti
     let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
     let error = ToolError::new(ErrorKind::UnknownTool, format!("no tool is called `{shown}`{why}{hint}"))
         .with_model_message(format!("no tool is called `{shown}`{hint}"));
-    let arguments = match &call.arguments {
-        RawArguments::Value(value) => value.clone(),
-        RawArguments::Text(text) => serde_json::from_str(text).unwrap_or_default(),
+    let arguments = match call.arguments {
+        RawArguments::Value(value) => value,
+        RawArguments::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
     };
-    Box::new(Rejection { call_id: call.id.clone(), name: shown, arguments, entry: None, error, violations: Vec::new() })
+    let (violations, provenance) = (Vec::new(), Provenance::default());
+    Box::new(Rejection { call_id: call.id, name: shown, arguments, entry: None, error, violations, provenance })
 }
 
 fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError {
@@ -145,7 +222,9 @@ mod tests {
     use crate::catalogue::RegisteredTool;
     use crate::definition::ToolDefinition;
     use crate::name::ToolId;
+    use crate::names::NameMatch;
     use crate::testing::listing;
+    use crate::variables::Values;
     use serde_json::json;
 
     fn snapshot() -> Snapshot {
@@ -169,7 +248,7 @@ mod tests {
 
     fn run(name: &str, arguments: RawArguments) -> Result<ValidCall, Box<Rejection>> {
         let guest = Principal { id: "g".into(), roles: vec![], owner: false };
-        check(ToolCall { id: CallId::new("c"), name: name.into(), arguments }, &snapshot(), &guest)
+        check(ToolCall { id: CallId::new("c"), name: name.into(), arguments }, &snapshot(), Caller::of(&guest))
     }
 
     fn valid(name: &str, arguments: RawArguments, expect: Value) -> ValidCall {
@@ -243,7 +322,59 @@ mod tests {
 
     #[test]
     fn a_bare_name_counts_only_if_its_arguments_fit() {
-        valid("read", RawArguments::Value(json!({"path": "a"})), json!({"path": "a", "n": 3}));
+        let call = valid("read", RawArguments::Value(json!({"path": "a"})), json!({"path": "a", "n": 3}));
+        assert_eq!(call.provenance.matched, NameMatch::Bare);
         rejected("read", json!({"other": 1}), ErrorKind::UnknownTool, "did you mean fs__read");
+        rejected("fs.read", json!({"other": 1}), ErrorKind::UnknownTool, "did you mean fs__read");
+        rejected("functions.fs__read", json!({"other": 1}), ErrorKind::InvalidParameters, "\"path\" is missing");
+    }
+
+    fn with_state(name: &str, arguments: Value, values: &Values) -> Result<ValidCall, Box<Rejection>> {
+        let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(arguments) };
+        let owner = Principal::owner();
+        check(call, &snapshot(), Caller { principal: &owner, variables: Some(values) })
+    }
+
+    #[test]
+    fn references_are_replaced_before_validation_and_only_where_there_are_variables() {
+        let values = Values(json!({"input": {"path": "a", "n": "5"}}));
+        let call = with_state("fs__read", json!({"path": "†input.path", "n": "†input.n"}), &values).expect("valid");
+        assert_eq!(call.arguments, json!({"path": "a", "n": 5}));
+        assert_eq!(
+            (call.provenance.resolved, call.provenance.coerced),
+            (vec!["/path".into(), "/n".into()], vec!["/n".to_owned()])
+        );
+        let missing = with_state("fs__read", json!({"path": "†input.nowhere"}), &values).expect_err("missing");
+        assert!(missing.to_string().contains("/path: nothing is there for the reference †input.nowhere"), "{missing}");
+        let written = json!({"path": "†input.path"});
+        assert_eq!(with_state("gh__Get", written.clone(), &values).expect("valid").arguments, written);
+        valid("fs__read", RawArguments::Value(written), json!({"path": "†input.path", "n": 3}));
+    }
+
+    #[test]
+    fn a_pending_call_passes_with_holes_and_is_validated_when_it_lands() {
+        let none = Values::default();
+        let written = json!({"path": "a", "n": "†state.n"});
+        let call = with_state("fs__read", written.clone(), &none).expect("passes with a hole");
+        assert_eq!((call.arguments.clone(), call.pending.len()), (written, 1));
+        assert!(with_state("fs__read", json!({"n": "†state.n"}), &none).is_err(), "the rest is validated at once");
+
+        let landed = |state: Value, outlook| land(call.clone(), Some(&Values(json!({"state": state}))), outlook);
+        let Ok(Landing::Ready(ready)) = landed(json!({"n": "7"}), Outlook::Open) else { panic!("lands") };
+        assert_eq!((ready.arguments, ready.pending.len()), (json!({"path": "a", "n": 7}), 0));
+        assert!(matches!(landed(json!({}), Outlook::Open), Ok(Landing::Waits(_))));
+        let never = landed(json!({}), Outlook::Closed).expect_err("never lands");
+        assert!(never.to_string().contains("†state.n"), "{never}");
+        let invalid = landed(json!({"n": "x"}), Outlook::Open).expect_err("invalid");
+        assert!(invalid.to_string().contains("/n: expected integer"), "{invalid}");
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_is_refused_before_anything_walks_it() {
+        let mut deep = json!(1);
+        for _ in 0..200 {
+            deep = json!({"a": deep});
+        }
+        rejected("gh__any", deep, ErrorKind::InvalidParameters, "nested deeper than 128 levels");
     }
 }

@@ -303,6 +303,7 @@ impl ToolDefinition {
             "aliases": self.aliases,
             "contribution": self.contribution,
             "documentation": self.documentation,
+            "body_argument": self.body_argument,
             "effects": self.effects,
             "declaration": self.declaration,
             "activity": self.activity,
@@ -340,40 +341,76 @@ mod tests {
         ToolDefinition::new(id, "Reads a file.", Some(json!({"type": "object"})))
     }
 
-    #[test]
-    fn operator_settings_do_not_change_the_contract() {
-        let base = sample().contract_hash();
-        let mut settings = sample();
-        settings.timeout = Some(Duration::from_secs(3));
-        settings.queue = Some("q".into());
-        settings.max_output = Some(1);
-        settings.cache_ttl = Some(Duration::from_secs(1));
-        assert_eq!(settings.contract_hash(), base);
+    /// Every field of a definition with a value that is not its default, and whether the contract holds it.
+    fn fields() -> Vec<(&'static str, Value, bool)> {
+        vec![
+            ("id", json!("fs:read@2.0.0"), true),
+            ("title", json!("Read"), true),
+            ("description", json!("Reads."), true),
+            ("parameters", json!({"type": "object", "required": ["a"]}), true),
+            ("output_schema", json!({}), true),
+            ("examples", json!([{}]), true),
+            ("aliases", json!(["cat"]), true),
+            ("contribution", json!("Read first."), true),
+            ("documentation", json!("A manual."), true),
+            ("provider_schema", json!({"type": "object"}), true),
+            ("body_argument", json!("text"), true),
+            ("effects", json!({"read_only": true}), true),
+            ("declaration", json!({"url": "http://x"}), true),
+            ("activity", json!("read"), true),
+            ("delegate", json!("anonymous"), true),
+            ("provider_native", json!({"openai": {}}), true),
+            ("tags", json!(["files"]), false),
+            ("strict", json!(true), false),
+            ("safe", json!(false), false),
+            ("capabilities", json!({"streaming": true}), false),
+            ("allowed_roles", json!(["admin"]), false),
+            ("mode", json!("background"), false),
+            ("concurrency", json!("exclusive"), false),
+            ("timeout", json!("3s"), false),
+            ("max_output", json!(1), false),
+            ("queue", json!("q"), false),
+            ("cache_ttl", json!("1s"), false),
+            ("allow_no_schema", json!(true), false),
+            ("no_schema_mode", json!("read-only"), false),
+            ("model_preference", json!({"preferred_model": "a/b"}), false),
+            ("recommended_threshold", json!(95), false),
+            ("manual_required", json!(true), false),
+            ("sandbox_profile", json!("pure"), false),
+            ("approval", json!("always"), false),
+            ("threat_level", json!("low"), false),
+            ("cost_hint", json!(0.1), false),
+            ("on_output_mismatch", json!("error"), false),
+            ("signature", json!("00"), false),
+            ("signed_by", json!("me"), false),
+            ("meta", json!({"a": 1}), false),
+        ]
     }
 
     #[test]
-    fn what_a_model_relies_on_changes_the_contract() {
-        let base = sample().contract_hash();
-        let changes: [fn(&mut ToolDefinition); 5] = [
-            |d| d.description.push('!'),
-            |d| d.parameters = Some(json!({"type": "object", "required": ["a"]})),
-            |d| d.effects.read_only = true,
-            |d| d.declaration = Some(json!({"url": "http://x"})),
-            |d| d.output_schema = Some(json!({})),
-        ];
-        for change in changes {
-            let mut changed = sample();
-            change(&mut changed);
-            assert_ne!(changed.contract_hash(), base);
+    fn the_contract_holds_what_a_model_sees_effects_and_the_executable_part_and_nothing_else() {
+        let base = serde_json::to_value(sample()).expect("json");
+        for (field, value, in_contract) in fields() {
+            let mut changed = base.clone();
+            changed[field] = value;
+            let changed: ToolDefinition = serde_json::from_value(changed).expect(field);
+            assert_ne!(changed, sample(), "{field}");
+            assert_eq!(changed.contract_hash() != sample().contract_hash(), in_contract, "{field}");
         }
     }
 
     #[test]
-    fn a_definition_survives_its_json_form_and_missing_hints_mean_danger() {
-        let mut definition = sample();
-        definition.timeout = Some(Duration::from_millis(1500));
-        let text = serde_json::to_string(&definition).expect("json");
-        assert_eq!(serde_json::from_str::<ToolDefinition>(&text).expect("back"), definition);
+    fn every_field_survives_its_json_form() {
+        let all: Map<String, Value> = fields().into_iter().map(|(field, value, _)| (field.to_owned(), value)).collect();
+        let definition: ToolDefinition = serde_json::from_value(Value::Object(all.clone())).expect("definition");
+        let written = serde_json::to_value(&definition).expect("json");
+        assert!(all.keys().all(|field| written.get(field).is_some()), "{written}");
+        assert_eq!(written.as_object().map(Map::len), Some(all.len()), "a field is missing in the table");
+        assert_eq!(serde_json::from_value::<ToolDefinition>(written).expect("back"), definition);
+    }
+
+    #[test]
+    fn missing_hints_mean_danger() {
         let bare: ToolDefinition = serde_json::from_value(json!({"id": "a:b@1.0.0"})).expect("bare");
         assert_eq!(bare.effects, Effects::UNKNOWN);
         assert!(bare.safe && bare.recommended_threshold == 100);

@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::arguments::Provenance;
 use crate::error::ErrorKind;
 use crate::model::Usage;
 use crate::name::ToolId;
+use crate::repair::RepairRecord;
 use crate::session::{CallId, SessionId};
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
@@ -22,6 +24,20 @@ pub enum Event {
         tool: ToolId,
         /// Redacted arguments.
         arguments: Value,
+        /// What was done to name and arguments to get there, redacted.
+        #[serde(default, skip_serializing_if = "Provenance::is_plain")]
+        provenance: Provenance,
+    },
+    /// A model was asked to mend the arguments of a call.
+    CallRepair {
+        /// Session.
+        session: SessionId,
+        /// Call.
+        call: CallId,
+        /// Tool.
+        tool: ToolId,
+        /// What came of it, redacted.
+        record: Box<RepairRecord>,
     },
     /// A call waits for a queue slot or a lock.
     ToolWait {

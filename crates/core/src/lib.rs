@@ -5,6 +5,7 @@
 
 pub mod approval;
 pub mod arguments;
+pub mod authoring;
 pub mod call;
 pub mod cancel;
 pub mod canonical;
@@ -24,7 +25,9 @@ pub mod output;
 pub mod passthrough;
 pub mod pattern;
 pub mod plan;
+mod pointer;
 pub mod policy;
+pub mod repair;
 pub mod schema;
 pub mod select;
 pub mod session;
@@ -32,9 +35,14 @@ pub mod store;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+pub mod variables;
+
+#[doc(hidden)]
+pub use authoring::macro_support as __private;
 
 pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
-pub use call::{RawArguments, Rejection, ToolCall, ValidCall, check};
+pub use arguments::Provenance;
+pub use call::{Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
 pub use cancel::{Cancel, CancelCause};
 pub use canonical::ContentHash;
 pub use catalogue::{
@@ -52,3 +60,4 @@ pub use plan::{Plan, plan};
 pub use policy::{Policy, Profile};
 pub use session::{CallId, Principal, Session, SessionId};
 pub use tool::{StaticProvider, Tool};
+pub use variables::Variables;

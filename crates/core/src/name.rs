@@ -3,6 +3,7 @@
 //! A canonical id is `namespace:name@major.minor.patch`; a wire name is what a model sees. Wire names
 //! are produced here and looked up in [`crate::names::NameTable`]; they are never parsed back.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -229,10 +230,46 @@ pub fn server_namespace(entry: &str, taken: &dyn Fn(&str) -> bool) -> String {
 /// characters become `_`, case and `-` are kept, and it starts with a letter or `_` (Gemini refuses others).
 #[must_use]
 pub fn wire_candidate(namespace: &str, raw_name: &str) -> String {
-    let mut wire = String::with_capacity(namespace.len() + raw_name.len() + 2);
-    for c in namespace.chars().chain("__".chars()).chain(raw_name.chars()) {
-        wire.push(if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' });
+    legal_wire(namespace.chars().chain("__".chars()).chain(raw_name.chars()))
+}
+
+/// Wire names, of at most `max` characters (16 at least), for tools that come without a namespace, in
+/// their order: a name that is legal and that no other becomes stays as it is; what is over-long or
+/// collides gets a hash, every member of a collision, equal names by their order.
+#[must_use]
+pub fn wire_names<'a>(names: impl Iterator<Item = &'a str> + Clone, max: usize) -> Vec<String> {
+    let max = max.max(16);
+    let mut claims: HashMap<String, usize> = HashMap::new();
+    for name in names.clone() {
+        *claims.entry(legal_wire(name.chars())).or_default() += 1;
     }
+    let mut taken = HashSet::new();
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    names
+        .map(|name| {
+            let occurrence = seen.entry(name).or_default();
+            *occurrence += 1;
+            let mut wire = legal_wire(name.chars());
+            if wire.len() > max || claims.get(&wire) != Some(&1) || taken.contains(&wire) {
+                let candidate = wire;
+                let mut digits = 8;
+                loop {
+                    wire = hashed(&candidate, &format!("{name}#{occurrence}"), max, digits);
+                    if !taken.contains(&wire) || digits + 4 > max - 2 {
+                        break;
+                    }
+                    digits += 4;
+                }
+            }
+            taken.insert(wire.clone());
+            wire
+        })
+        .collect()
+}
+
+fn legal_wire(name: impl Iterator<Item = char>) -> String {
+    let mut wire: String =
+        name.map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
     if !wire.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
         wire.insert(0, '_');
     }
@@ -243,7 +280,11 @@ pub fn wire_candidate(namespace: &str, raw_name: &str) -> String {
 /// digits of `id`'s hash. Used for over-long names and for collisions, so it hashes even a short one.
 #[must_use]
 pub fn hashed_wire_name(candidate: &str, id: &ToolId, max: usize, digits: usize) -> String {
-    let hash = short_hash(id.as_str(), digits);
+    hashed(candidate, id.as_str(), max, digits)
+}
+
+fn hashed(candidate: &str, identity: &str, max: usize, digits: usize) -> String {
+    let hash = short_hash(identity, digits);
     // Candidates are ASCII: byte offsets are character offsets.
     let room = max.saturating_sub(digits + 2);
     if candidate.len() <= room {
@@ -293,6 +334,18 @@ fn is_version(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tools_without_a_namespace_keep_the_names_that_are_legal_and_alone() {
+        let long = "x".repeat(70);
+        let names = ["read", "a.b", "a_b", "list", "list", "9lives", "", &long];
+        let wire = wire_names(names.into_iter(), 64);
+        assert_eq!((wire[0].as_str(), wire[5].as_str(), wire[6].as_str()), ("read", "_9lives", "_"));
+        for (index, start) in [(1, "a_b_"), (2, "a_b_"), (3, "list_"), (4, "list_"), (7, "xxx")] {
+            assert!(wire[index].starts_with(start) && wire[index].len() <= 64, "{wire:?}");
+        }
+        assert_eq!(wire.iter().collect::<HashSet<_>>().len(), names.len());
+    }
 
     fn check(text: &str, expect: Result<(&str, &str, &str), &str>) {
         match (ToolId::parse(text), expect) {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::name::{ToolId, hashed_wire_name, wire_candidate};
 
 /// How many near names an unknown name is answered with.
@@ -20,10 +22,16 @@ pub struct NamedTool<'a> {
     pub aliases: &'a [String],
 }
 
+/// What models write around a name: their own format's word for the place where functions live. Taken off
+/// only where no tool is called so.
+const PREFIXES: [&str; 7] = ["functions.", "default_api.", "default_api:", "tools.", "tool.", "mcp__", "mcp."];
+
 /// How a written name was understood.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NameMatch {
     /// The exact wire name.
+    #[default]
     Wire,
     /// The canonical id.
     Id,
@@ -31,6 +39,20 @@ pub enum NameMatch {
     Alias,
     /// A bare name that exactly one tool has; valid only if the arguments validate there.
     Bare,
+    /// One of these, once what a model's format puts around names was off: `functions.`, `default_api.`,
+    /// a call's number (`:0`), an empty pair of brackets.
+    Decorated,
+    /// The wire name of exactly one tool, but for case and the characters between words; valid only if the
+    /// arguments validate there.
+    Spelling,
+}
+
+impl NameMatch {
+    /// Whether it counts only if the arguments validate.
+    #[must_use]
+    pub fn is_guess(self) -> bool {
+        matches!(self, Self::Bare | Self::Spelling)
+    }
 }
 
 /// The result of [`NameTable::resolve`].
@@ -51,6 +73,7 @@ pub struct NameTable {
     by_id: HashMap<String, usize>,
     by_alias: HashMap<String, usize>,
     by_bare: HashMap<String, Bare>,
+    by_spelling: HashMap<String, Bare>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +110,8 @@ impl NameTable {
             for alias in tool.aliases {
                 table.by_alias.entry(alias.clone()).or_insert(index);
             }
+            let spelling = table.by_spelling.entry(folded(&table.wire[index]));
+            spelling.and_modify(|bare| *bare = Bare::Several).or_insert(Bare::One(index));
         }
         table
     }
@@ -162,8 +187,9 @@ impl NameTable {
         self.by_wire.get(wire).copied()
     }
 
-    /// Resolves what a model wrote: control markers and surrounding space off, then wire name,
-    /// canonical id, alias, bare name, in that order.
+    /// Resolves what a model wrote: control markers and surrounding space off, then wire name, canonical
+    /// id, alias, bare name, in that order; then the same without what models' formats put around names;
+    /// then the spelling.
     #[must_use]
     pub fn resolve(&self, written: &str) -> Resolution {
         if let Some(&index) = self.by_wire.get(written) {
@@ -171,50 +197,140 @@ impl NameTable {
         }
         let cleaned = strip_markers(written);
         let name = cleaned.trim();
-        if let Some(&index) = self.by_wire.get(name) {
-            return Resolution::Found(index, NameMatch::Wire);
+        if let Some((index, matched)) = self.exact(name) {
+            return Resolution::Found(index, matched);
         }
-        if let Some(&index) = self.by_id.get(name) {
-            return Resolution::Found(index, NameMatch::Id);
+        let plain = undecorated(name);
+        if plain != name
+            && let Some((index, matched)) = self.exact(plain)
+        {
+            let matched = if matched.is_guess() { matched } else { NameMatch::Decorated };
+            return Resolution::Found(index, matched);
         }
-        if let Some(&index) = self.by_alias.get(name) {
-            return Resolution::Found(index, NameMatch::Alias);
+        if let Some(Bare::One(index)) = self.by_spelling.get(&folded(plain)) {
+            return Resolution::Found(*index, NameMatch::Spelling);
         }
-        if let Some(Bare::One(index)) = self.by_bare.get(name) {
-            return Resolution::Found(*index, NameMatch::Bare);
-        }
-        Resolution::Unknown(self.suggest(name))
+        Resolution::Unknown(self.suggest(plain))
     }
 
-    /// The nearest wire names to `name`, best first; only those that are near.
+    fn exact(&self, name: &str) -> Option<(usize, NameMatch)> {
+        let found = |index: Option<&usize>, matched| index.map(|&index| (index, matched));
+        found(self.by_wire.get(name), NameMatch::Wire)
+            .or_else(|| found(self.by_id.get(name), NameMatch::Id))
+            .or_else(|| found(self.by_alias.get(name), NameMatch::Alias))
+            .or_else(|| match self.by_bare.get(name) {
+                Some(Bare::One(index)) => Some((*index, NameMatch::Bare)),
+                _ => None,
+            })
+    }
+
+    /// The nearest wire names to `name`, best first; only those that are near: by the letters that differ,
+    /// then by the words they share.
     #[must_use]
     pub fn suggest(&self, name: &str) -> Vec<String> {
-        let wanted = name.to_lowercase();
         // A name far longer than any wire name cannot be near one, and distance is quadratic.
-        if wanted.is_empty() || wanted.len() > 256 {
+        if name.is_empty() || name.len() > 256 {
             return Vec::new();
         }
-        let mut scored: Vec<(usize, usize)> = self
-            .wire
-            .iter()
-            .enumerate()
-            .filter_map(|(index, wire)| nearness(&wanted, &wire.to_lowercase()).map(|distance| (distance, index)))
-            .collect();
+        let wanted = Wanted::new(name);
+        let by_letters = self.nearest(|wire| wanted.distance_to(wire));
+        if by_letters.is_empty() { self.nearest(|wire| wanted.missing_words(wire)) } else { by_letters }
+    }
+
+    fn nearest(&self, distance: impl Fn(&str) -> Option<usize>) -> Vec<String> {
+        let near = |(index, wire): (usize, &String)| distance(wire).map(|distance| (distance, index));
+        let mut scored: Vec<(usize, usize)> = self.wire.iter().enumerate().filter_map(near).collect();
         scored.sort_unstable();
         scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, index)| self.wire[index].clone()).collect()
     }
 }
 
-/// Distance of a written name to a wire name, or to the part of it after the namespace; `None` if far.
-fn nearness(wanted: &str, wire: &str) -> Option<usize> {
-    let bare = wire.split_once("__").map_or(wire, |(_, bare)| bare);
-    let wanted_bare = wanted.rsplit(['.', ':', '/']).next().unwrap_or(wanted);
-    let limit = (wanted.len() / 3).max(2);
-    [edit_distance(wanted, wire), edit_distance(wanted, bare) + 1, edit_distance(wanted_bare, bare) + 1]
-        .into_iter()
-        .min()
-        .filter(|&distance| distance <= limit)
-        .or_else(|| (wanted.len() >= 4 && wire.contains(wanted_bare) && wanted_bare.len() >= 3).then_some(limit + 1))
+/// A name that is looked for.
+struct Wanted {
+    name: String,
+    words: Vec<String>,
+    /// Letters that may differ.
+    limit: usize,
+}
+
+impl Wanted {
+    fn new(name: &str) -> Self {
+        let lower = name.to_lowercase();
+        Self { words: words(name), limit: (lower.len() / 3).max(2), name: lower }
+    }
+
+    /// Distance to a wire name, or to the part of it after the namespace; `None` if far.
+    fn distance_to(&self, wire: &str) -> Option<usize> {
+        let lower = wire.to_lowercase();
+        let bare = lower.split_once("__").map_or(lower.as_str(), |(_, bare)| bare);
+        let own_bare = self.name.rsplit(['.', ':', '/']).next().unwrap_or(&self.name);
+        let near = |a: &str, b: &str| (a.len().abs_diff(b.len()) <= self.limit).then(|| edit_distance(a, b));
+        [near(&self.name, &lower), near(&self.name, bare).map(|d| d + 1), near(own_bare, bare).map(|d| d + 1)]
+            .into_iter()
+            .flatten()
+            .min()
+            .filter(|&distance| distance <= self.limit)
+    }
+
+    /// How many words of either name the other lacks, where they share half of the wanted ones and one of
+    /// them is more than the namespace.
+    fn missing_words(&self, wire: &str) -> Option<usize> {
+        let (namespace, bare) = wire.split_once("__").unwrap_or(("", wire));
+        let (space, own) = (words(namespace), words(bare));
+        let shared = |all: &[String]| self.words.iter().filter(|word| all.contains(word)).count();
+        let (in_space, in_own) = (shared(&space), shared(&own));
+        let tells = self.words.iter().any(|word| word.len() >= 3 && own.contains(word));
+        let enough = tells && (in_space + in_own) * 2 >= self.words.len();
+        enough.then(|| self.words.len().saturating_sub(in_space + in_own) + own.len().saturating_sub(in_own))
+    }
+}
+
+/// The words of a name: at separators, and where a capital follows a small letter.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut small_before = false;
+    for c in name.chars() {
+        if !c.is_alphanumeric() {
+            small_before = false;
+            words.push(String::new());
+            continue;
+        }
+        if words.is_empty() || (small_before && c.is_uppercase()) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut() {
+            word.extend(c.to_lowercase());
+        }
+        small_before = c.is_lowercase() || c.is_numeric();
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// A name without case and with one separator between words.
+fn folded(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for c in name.chars() {
+        if c.is_alphanumeric() {
+            out.extend(c.to_lowercase());
+        } else if !out.ends_with('_') && !out.is_empty() {
+            out.push('_');
+        }
+    }
+    out
+}
+
+/// A name without what models' formats put around it.
+fn undecorated(name: &str) -> &str {
+    let mut plain = name;
+    while let Some(rest) = PREFIXES.iter().find_map(|prefix| plain.strip_prefix(prefix)) {
+        plain = rest;
+    }
+    let plain = plain.strip_suffix("()").unwrap_or(plain);
+    match plain.rsplit_once(':') {
+        Some((name, number)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => plain,
+    }
 }
 
 fn edit_distance(a: &str, b: &str) -> usize {
@@ -232,16 +348,17 @@ fn edit_distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-fn strip_markers(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("<|") {
-        let Some(length) = rest[start..].find("|>") else { break };
-        out.push_str(&rest[..start]);
-        rest = &rest[start + length + 2..];
+/// The text without control markers, and without what follows one that stands behind the name: the rest of
+/// a message's head, such as a channel.
+fn strip_markers(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    while let Some(end) = rest.strip_prefix("<|").and_then(|marker| marker.find("|>")) {
+        rest = rest[end + 4..].trim_start();
     }
-    out.push_str(rest);
-    out
+    match rest.find("<|") {
+        Some(start) if rest[start..].contains("|>") => &rest[..start],
+        _ => rest,
+    }
 }
 
 #[cfg(test)]
@@ -309,13 +426,29 @@ mod tests {
             ("find_code", Resolution::Found(0, NameMatch::Alias)),
             ("Search", Resolution::Found(0, NameMatch::Bare)),
             ("search", Resolution::Found(0, NameMatch::Bare)),
+            ("gh__Search<|channel|>commentary", Resolution::Found(0, NameMatch::Wire)),
+            ("<|start|><|x|> gh__Search<|y", Resolution::Unknown(vec!["gh__Search".into()])),
+            ("functions.gh__Search", Resolution::Found(0, NameMatch::Decorated)),
+            ("functions.gh__Search:0", Resolution::Found(0, NameMatch::Decorated)),
+            ("mcp__gh__Search", Resolution::Found(0, NameMatch::Decorated)),
+            ("default_api.Search", Resolution::Found(0, NameMatch::Bare)),
+            ("GH.search", Resolution::Found(0, NameMatch::Spelling)),
+            ("fs/list()", Resolution::Found(2, NameMatch::Spelling)),
             ("gh__serch", Resolution::Unknown(vec!["gh__Search".into()])),
             ("zzzzzzzz", Resolution::Unknown(vec![])),
         ] {
             assert_eq!(table.resolve(written), expect, "{written}");
         }
+        assert_eq!(table.suggest("search_gh_repositories"), ["gh__Search"], "words in another order");
+        assert!(table.suggest("gh_delete_branch").is_empty(), "the namespace alone tells nothing");
         let Resolution::Unknown(near) = table.resolve("list") else { panic!("ambiguous bare names are not guessed") };
         assert!(near.contains(&"gh__list".to_owned()) && near.contains(&"fs__list".to_owned()), "{near:?}");
+    }
+
+    #[test]
+    fn names_fall_into_words() {
+        assert_eq!(words("gh__listPullRequests-v2"), ["gh", "list", "pull", "requests", "v2"]);
+        assert_eq!(folded(" GH..List--Pull "), "gh_list_pull_");
     }
 
     proptest! {

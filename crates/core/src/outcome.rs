@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::approval::ApprovalRequest;
+use crate::arguments::Provenance;
 use crate::catalogue::ProviderKind;
 use crate::content::{ContentBlock, joined_text, text_for_model};
 use crate::error::ToolError;
@@ -73,6 +74,9 @@ pub struct Outcome {
     pub latency: Duration,
     /// Whether its arguments were validated.
     pub validated: Validated,
+    /// What was done to name and arguments before it ran, redacted.
+    #[serde(default, skip_serializing_if = "Provenance::is_plain")]
+    pub provenance: Provenance,
     /// MCP `_meta`.
     pub meta: Map<String, Value>,
     /// Facts for the operator.
@@ -97,6 +101,7 @@ impl Outcome {
             error: Some(error),
             latency: Duration::ZERO,
             validated: Validated(false),
+            provenance: Provenance::default(),
             meta: Map::new(),
             extras: Map::new(),
             pending: None,
@@ -115,7 +120,8 @@ impl Outcome {
         text_for_model(&self.content)
     }
 
-    /// The `call --json` contract: `{ok, content, text, structured?, error?, latency_ms, kind, namespace, extras}`.
+    /// The `call --json` contract: `{ok, content, text, structured?, error?, latency_ms, kind, namespace, extras}`,
+    /// and `provenance` where name or arguments were mended.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -130,6 +136,9 @@ impl Outcome {
         if let Some(object) = value.as_object_mut() {
             if let Some(structured) = &self.structured {
                 object.insert("structured".into(), structured.clone());
+            }
+            if !self.provenance.is_plain() {
+                object.insert("provenance".into(), json!(self.provenance));
             }
             if let Some(error) = &self.error {
                 object.insert("error".into(), json!({"kind": error.kind(), "message": error.message()}));

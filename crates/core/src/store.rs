@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::arguments::Provenance;
 use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::model::Usage;
@@ -185,6 +186,9 @@ pub struct LedgerEntry {
     pub validated: bool,
     /// What decided that it may run.
     pub decided_by: String,
+    /// What was done to name and arguments, redacted, for a tool.
+    #[serde(default, skip_serializing_if = "Provenance::is_plain")]
+    pub provenance: Provenance,
 }
 
 /// Totals of the ledger.
@@ -285,6 +289,10 @@ pub trait RunStore: Send + Sync {
     }
     /// Saves the state between two steps and forgets the calls of the step before.
     async fn save_run(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// Saves the state amid a step, and keeps what is known of its calls.
+    async fn save_amid(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())
     }
     /// A run, if it exists.

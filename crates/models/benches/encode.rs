@@ -11,7 +11,8 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use toolwright_core::model::ShownTool;
-use toolwright_models::dialect::{Dialect, Toolsets, translate};
+use toolwright_models::dialect::{Dialect, translate};
+use toolwright_models::{Api, ShownCache};
 
 const TOOLS: usize = 1_000;
 
@@ -69,8 +70,8 @@ fn encode(criterion: &mut Criterion) {
             group.bench_function(strict, |bencher| bencher.iter(|| translate(dialect, black_box(&tools), true)));
         }
     }
-    let sets = Toolsets::default();
-    group.bench_function("cached", |bencher| bencher.iter(|| sets.get(Dialect::OpenAi, black_box(&tools), true)));
+    let cache = ShownCache::default();
+    group.bench_function("cached", |bencher| bencher.iter(|| cache.get(Api::OpenAiChat, black_box(&tools), true)));
     group.bench_function("peer_clone", |bencher| {
         bencher.iter(|| tools.iter().map(|tool| tool.parameters.clone()).collect::<Vec<Value>>());
     });

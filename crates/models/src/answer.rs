@@ -1,31 +1,42 @@
 //! The answer under assembly, the same for every API: what is streamed out is what is kept.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use toolwright_core::model::{
-    ModelError, ModelErrorKind, ModelEvent, ModelResponse, OpaqueData, StopReason, Usage, WrittenCall,
+    ModelError, ModelErrorKind, ModelEvent, ModelResponse, OpaqueData, OtherCall, StopReason, Usage, WrittenCall,
 };
 
 use crate::api::Api;
+use crate::dialect::Toolset;
+use crate::turn::placed;
+
+/// Calls and items of one answer that may be open at the same time. More is no answer: each event is looked
+/// up among them.
+pub(crate) const MAX_OPEN: usize = 1024;
 
 /// Takes the pieces as they come.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 
 /// Assembles the answer of one API.
 pub(crate) trait Assemble: Send {
-    /// Takes the JSON of one event.
+    /// Takes the JSON of one event, or of a whole answer. Nothing has changed when it is no JSON.
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError>;
 
-    /// Takes the JSON of a whole answer.
-    fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError>;
+    /// Takes the mark `[DONE]` that ends the streams of some APIs, and means something to one.
+    fn done(&mut self, _sink: Sink<'_>) {}
 
     /// Whether the API has said that the answer is over.
     fn is_complete(&self) -> bool;
 
-    /// The answer, once complete.
-    fn into_answer(self: Box<Self>) -> Answer;
+    /// What has been received.
+    fn answer(&mut self) -> &mut Answer;
+
+    /// Calls that have not closed, for an answer that broke off: those whose arguments are a whole object
+    /// lack nothing but the word that they do.
+    fn unclosed(&mut self) -> Vec<WrittenCall>;
 }
 
 /// What has been received.
@@ -34,16 +45,37 @@ pub(crate) struct Answer {
     text: String,
     reasoning: String,
     calls: Vec<WrittenCall>,
-    closed: VecDeque<WrittenCall>,
+    other_calls: Vec<OtherCall>,
+    closed: VecDeque<Closed>,
     ids: HashSet<String>,
+    /// The first number that was not tried for an id of our own.
+    free_id: usize,
     /// Why the model stopped, once it said.
     pub stop: Option<StopReason>,
     /// What it used.
     pub usage: Usage,
     opaque: Vec<Value>,
+    tools: Option<Arc<Toolset>>,
+}
+
+/// A call whose block has closed.
+#[derive(Debug)]
+struct Closed {
+    call: WrittenCall,
+    whole: bool,
 }
 
 impl Answer {
+    /// Undoes in calls what the view of the tools changed.
+    pub(crate) fn set_tools(&mut self, tools: Arc<Toolset>) {
+        self.tools = Some(tools);
+    }
+
+    /// Forgets everything that was received.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { tools: self.tools.take(), ..Self::default() };
+    }
+
     /// A piece of text.
     pub(crate) fn text(&mut self, piece: &str, sink: Sink<'_>) {
         if !piece.is_empty() {
@@ -60,9 +92,22 @@ impl Answer {
         }
     }
 
-    /// Data to echo.
-    pub(crate) fn opaque(&mut self, data: Value) {
-        self.opaque.push(data);
+    /// A part of the reasoning begins that is a paragraph of its own.
+    pub(crate) fn reasoning_part(&mut self, sink: Sink<'_>) {
+        if !self.reasoning.is_empty() {
+            self.reasoning("\n\n", sink);
+        }
+    }
+
+    /// Data to echo at this place of the answer.
+    pub(crate) fn opaque(&mut self, item: Value) {
+        self.opaque_with(item, 0);
+    }
+
+    /// Data to echo at this place, which itself holds the next `own` bytes of the text.
+    pub(crate) fn opaque_with(&mut self, item: Value, own: usize) {
+        let calls = self.calls.len() + self.closed.len();
+        self.opaque.push(placed(item, self.text.len(), calls, own));
     }
 
     /// The reasoning so far.
@@ -72,23 +117,33 @@ impl Answer {
 
     /// Whether a piece other than reasoning has been given out.
     pub(crate) fn has_output(&self) -> bool {
-        !self.text.is_empty() || !self.calls.is_empty()
+        !self.text.is_empty() || !self.calls.is_empty() || !self.other_calls.is_empty()
+    }
+
+    /// An item for the client that is no function call.
+    pub(crate) fn other_call(&mut self, call: OtherCall) {
+        self.other_calls.push(call);
     }
 
     /// A call whose block has closed. It goes out at once when its arguments are JSON, and otherwise
     /// waits for [`Answer::release`]: they may have been cut by the token limit.
     pub(crate) fn close_call(&mut self, call: WrittenCall, sink: Sink<'_>) {
-        self.closed.push_back(call);
-        while self.closed.front().is_some_and(|call| is_json(&call.arguments)) {
+        let whole = is_json(&call.arguments);
+        self.closed.push_back(Closed { call, whole });
+        while self.closed.front().is_some_and(|closed| closed.whole) {
             self.release_first(sink);
         }
+    }
+
+    /// A call whose block has closed with no arguments at all. It may have none, or none yet.
+    pub(crate) fn close_bare_call(&mut self, call: WrittenCall) {
+        self.closed.push_back(Closed { call, whole: false });
     }
 
     /// Gives out the calls that wait, once the reason to stop is known; a last one that the token limit
     /// cut is half done and is dropped.
     pub(crate) fn release(&mut self, sink: Sink<'_>) {
-        if self.stop == Some(StopReason::MaxTokens) && self.closed.back().is_some_and(|call| !is_json(&call.arguments))
-        {
+        if self.stop == Some(StopReason::MaxTokens) && self.closed.back().is_some_and(|closed| !closed.whole) {
             self.closed.pop_back();
         }
         while !self.closed.is_empty() {
@@ -97,21 +152,54 @@ impl Answer {
     }
 
     fn release_first(&mut self, sink: Sink<'_>) {
-        let Some(mut call) = self.closed.pop_front() else { return };
-        let mut number = self.calls.len();
+        let Some(Closed { mut call, .. }) = self.closed.pop_front() else { return };
+        if let Some(restored) = self.tools.as_ref().and_then(|tools| tools.restore(&call.name, &call.arguments)) {
+            call.arguments = restored;
+        }
+        // Ids of others may look like ours: no number is tried twice.
         while call.id.is_empty() || !self.ids.insert(call.id.clone()) {
-            number += 1;
-            call.id = format!("call_{number}");
+            self.free_id = self.free_id.max(self.calls.len());
+            call.id = format!("call_{}", self.free_id);
+            self.free_id += 1;
         }
         sink(ModelEvent::Call(call.clone()));
         self.calls.push(call);
     }
 
+    /// Keeps, of an answer that broke off, the calls that lack nothing.
+    pub(crate) fn salvage(&mut self, unclosed: Vec<WrittenCall>) {
+        let waiting = std::mem::take(&mut self.closed).into_iter().map(|closed| closed.call);
+        for call in waiting.chain(unclosed) {
+            if call.arguments.trim_start().starts_with('{') && is_json(&call.arguments) {
+                self.closed.push_back(Closed { call, whole: true });
+                self.release_first(&mut |_| {});
+            }
+        }
+    }
+
+    /// What there is, in words; `None` when there is nothing.
+    pub(crate) fn describe(&self) -> Option<String> {
+        let mut kept = Vec::new();
+        if !self.text.is_empty() {
+            kept.push(format!("{} bytes of text", self.text.len()));
+        }
+        if !self.reasoning.is_empty() {
+            kept.push(format!("{} bytes of reasoning", self.reasoning.len()));
+        }
+        match self.calls.len() + self.other_calls.len() {
+            0 => {}
+            1 => kept.push("1 whole call".to_owned()),
+            calls => kept.push(format!("{calls} whole calls")),
+        }
+        (!kept.is_empty()).then(|| kept.join(", "))
+    }
+
     /// The response. Whether calls are wanted is read off the calls: some servers say `stop` with calls.
     pub(crate) fn into_response(self, api: Api) -> ModelResponse {
+        let calls = !self.calls.is_empty() || !self.other_calls.is_empty();
         let stop = match self.stop {
-            Some(StopReason::End) | None if !self.calls.is_empty() => StopReason::ToolCalls,
-            Some(StopReason::ToolCalls) | None if self.calls.is_empty() => StopReason::End,
+            Some(StopReason::End) | None if calls => StopReason::ToolCalls,
+            Some(StopReason::ToolCalls) | None if !calls => StopReason::End,
             Some(stop) => stop,
             None => StopReason::End,
         };
@@ -120,7 +208,7 @@ impl Answer {
             text: self.text,
             reasoning: self.reasoning,
             calls: self.calls,
-            other_calls: Vec::new(),
+            other_calls: self.other_calls,
             stop,
             usage: self.usage,
             opaque,
@@ -132,16 +220,11 @@ fn is_json(arguments: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(arguments).is_ok()
 }
 
-/// Parses the JSON of an event or answer.
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(api: Api, data: &[u8]) -> Result<T, ModelError> {
-    serde_json::from_slice(data).map_err(|error| {
-        let start = String::from_utf8_lossy(&data[..data.len().min(120)]).into_owned();
-        let message = format!("the answer holds something that is no {api} event ({error}): {start}");
-        ModelError { source: Some(Box::new(error)), ..ModelError::new(ModelErrorKind::BadResponse, message) }
-    })
-}
-
-/// The number at `pointer`, zero where there is none.
-pub(crate) fn count(value: &Value, pointer: &str) -> u64 {
-    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+/// Refuses an answer that has `open` calls and items open and begins another.
+pub(crate) fn may_open(open: usize) -> Result<(), ModelError> {
+    if open < MAX_OPEN {
+        return Ok(());
+    }
+    let message = format!("the answer holds more than {MAX_OPEN} calls or items that have not ended");
+    Err(ModelError::new(ModelErrorKind::BadResponse, message))
 }

@@ -1,9 +1,11 @@
 //! The model APIs, and what a request to one of them is.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::dialect::Dialect;
 
@@ -12,23 +14,30 @@ use crate::dialect::Dialect;
 #[serde(rename_all = "snake_case")]
 pub enum Api {
     /// OpenAI Chat Completions, and whatever is compatible with it.
+    #[serde(rename = "openai_chat")]
     OpenAiChat,
+    /// OpenAI Responses.
+    #[serde(rename = "openai_responses")]
+    OpenAiResponses,
     /// Anthropic Messages.
     Anthropic,
+    /// Gemini `generateContent`.
+    Gemini,
     /// Ollama `/api/chat`.
     Ollama,
 }
 
 impl Api {
     /// Every API.
-    pub const ALL: [Self; 3] = [Self::OpenAiChat, Self::Anthropic, Self::Ollama];
+    pub const ALL: [Self; 5] = [Self::OpenAiChat, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
     /// The rules that its tool schemas keep.
     #[must_use]
     pub fn dialect(self) -> Dialect {
         match self {
-            Self::OpenAiChat => Dialect::OpenAi,
+            Self::OpenAiChat | Self::OpenAiResponses => Dialect::OpenAi,
             Self::Anthropic => Dialect::Anthropic,
+            Self::Gemini => Dialect::GeminiJsonSchema,
             Self::Ollama => Dialect::Ollama,
         }
     }
@@ -38,7 +47,9 @@ impl Api {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OpenAiChat => "openai_chat",
+            Self::OpenAiResponses => "openai_responses",
             Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
             Self::Ollama => "ollama",
         }
     }
@@ -50,21 +61,58 @@ impl fmt::Display for Api {
     }
 }
 
+/// The key of a body under which every API takes tools.
+const TOOLS: &str = "tools";
+
 /// One request as it goes out: a POST of JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedRequest {
-    /// Path under the endpoint's base URL.
-    pub path: &'static str,
+    /// Path under the endpoint's base URL, with its query.
+    pub path: Cow<'static, str>,
     /// Headers that the API demands beside the content type and the key.
     pub headers: &'static [(&'static str, &'static str)],
-    /// The body. Its keys keep their order, so equal requests serialise to equal bytes.
-    pub body: Value,
+    body: Map<String, Value>,
+    /// The JSON that stands at `tools`, kept apart so that it is written once for many requests.
+    tools: Option<Arc<str>>,
 }
 
 impl EncodedRequest {
-    /// The bytes of the body.
+    /// A request whose tools are in `body`, if it has any.
+    pub(crate) fn new(path: impl Into<Cow<'static, str>>, body: Map<String, Value>) -> Self {
+        Self { path: path.into(), headers: &[], body, tools: None }
+    }
+
+    /// Puts `tools`, which is JSON, where `body` has the key `tools`.
+    pub(crate) fn with_tools(mut self, tools: Option<Arc<str>>) -> Self {
+        self.tools = tools;
+        self
+    }
+
+    /// The body. Its keys keep their order.
+    #[must_use]
+    pub fn body(&self) -> Value {
+        let mut body = self.body.clone();
+        if let (Some(place), Some(tools)) = (body.get_mut(TOOLS), &self.tools) {
+            *place = serde_json::from_str(tools).unwrap_or_default();
+        }
+        Value::Object(body)
+    }
+
+    /// The bytes of the body; those of equal requests are equal.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        self.body.to_string().into_bytes()
+        let mut bytes = Vec::with_capacity(self.tools.as_ref().map_or(0, |tools| tools.len()) + 4096);
+        for (key, value) in &self.body {
+            bytes.push(if bytes.is_empty() { b'{' } else { b',' });
+            // Writing to memory does not fail.
+            let _ = serde_json::to_writer(&mut bytes, key);
+            bytes.push(b':');
+            match &self.tools {
+                Some(tools) if key == TOOLS => bytes.extend_from_slice(tools.as_bytes()),
+                _ => drop(serde_json::to_writer(&mut bytes, value)),
+            }
+        }
+        bytes.push(b'}');
+        bytes
     }
 }

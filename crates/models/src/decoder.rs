@@ -1,28 +1,28 @@
 //! Answers out of bytes, streamed or whole.
 
+use std::sync::Arc;
+
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse};
 
 use crate::answer::Assemble;
 use crate::api::Api;
-use crate::lines::Lines;
-use crate::sse::Sse;
-use crate::{anthropic, ollama, openai_chat};
+use crate::dialect::Toolset;
+use crate::failure;
+use crate::framing::Framing;
+use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
 /// The longest answer that is read, in bytes on the wire; it also bounds what a decoder holds.
-pub const MAX_ANSWER: usize = 64 << 20;
+pub const MAX_ANSWER: usize = 128 << 20;
 
-/// An incremental decoder of one streamed answer. Any bytes at any chunking are safe to feed.
+/// An incremental decoder of one answer. Any bytes at any chunking are safe to feed.
 pub struct Decoder {
     api: Api,
     framing: Framing,
     assembly: Box<dyn Assemble>,
     fed: usize,
+    /// Whether there was anything that could be an event.
+    seen: bool,
     failure: Option<ModelError>,
-}
-
-enum Framing {
-    Sse(Sse),
-    Ndjson(Lines),
 }
 
 impl std::fmt::Debug for Decoder {
@@ -32,14 +32,37 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder for one answer of `api`.
+    /// A decoder for one answer as `api` streams it: server-sent events, or lines from Ollama.
     #[must_use]
     pub fn new(api: Api) -> Self {
-        let framing = match api {
-            Api::Ollama => Framing::Ndjson(Lines::default()),
-            Api::OpenAiChat | Api::Anthropic => Framing::Sse(Sse::default()),
+        let framing = if api == Api::Ollama { Framing::json() } else { Framing::events() };
+        Self::framed(api, framing)
+    }
+
+    /// A decoder that tells by the first byte whether it gets server-sent events or JSON: one event a
+    /// line, a list of events, or a whole answer, on one line or many.
+    #[must_use]
+    pub fn detecting(api: Api) -> Self {
+        Self::framed(api, Framing::detect())
+    }
+
+    /// The same, undoing in the calls of the answer what `tools`, the view that the request showed, changed
+    /// in the schemas.
+    #[must_use]
+    pub fn with_tools(mut self, tools: Arc<Toolset>) -> Self {
+        self.assembly.answer().set_tools(tools);
+        self
+    }
+
+    fn framed(api: Api, framing: Framing) -> Self {
+        let assembly: Box<dyn Assemble> = match api {
+            Api::OpenAiChat => Box::<openai_chat::Assembly>::default(),
+            Api::OpenAiResponses => Box::<responses::Assembly>::default(),
+            Api::Anthropic => Box::<anthropic::Assembly>::default(),
+            Api::Gemini => Box::<gemini::Assembly>::default(),
+            Api::Ollama => Box::<ollama::Assembly>::default(),
         };
-        Self { api, framing, assembly: assembly(api), fed: 0, failure: None }
+        Self { api, framing, assembly, fed: 0, seen: false, failure: None }
     }
 
     /// Takes the next bytes and hands the pieces that they complete to `sink`. A failure is kept for
@@ -54,13 +77,8 @@ impl Decoder {
             self.failure = Some(ModelError::new(ModelErrorKind::BadResponse, message));
             return;
         }
-        let assembly = &mut self.assembly;
-        let mut each = |data: &[u8]| event(assembly.as_mut(), data, sink);
-        self.failure = match &mut self.framing {
-            Framing::Sse(sse) => sse.feed(bytes, &mut each),
-            Framing::Ndjson(lines) => lines.feed(bytes, &mut each),
-        }
-        .err();
+        let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
+        self.failure = self.framing.feed(bytes, &mut |data| event(api, assembly, seen, data, sink)).err();
     }
 
     /// Whether the outcome is settled: the answer is complete, or has failed. Of a complete one only
@@ -75,12 +93,8 @@ impl Decoder {
         if self.failure.is_some() {
             return;
         }
-        let assembly = &mut self.assembly;
-        let mut each = |data: &[u8]| event(assembly.as_mut(), data, sink);
-        let last = match &mut self.framing {
-            Framing::Sse(sse) => sse.finish(&mut each),
-            Framing::Ndjson(lines) => lines.finish(&mut each),
-        };
+        let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
+        let last = self.framing.finish(&mut |data| event(api, assembly, seen, data, sink));
         // Half an event is no news: that the stream broke off is said by `finish`.
         self.failure = last.err().filter(|error| error.kind != ModelErrorKind::BadResponse);
     }
@@ -88,21 +102,44 @@ impl Decoder {
     /// The answer, when the stream has ended.
     ///
     /// # Errors
-    /// The error that the stream itself reported; `BadResponse` when it is not what the API speaks, is
-    /// over its bounds, or broke off before its end. Of a stream that broke off nothing is returned.
+    /// The error that the answer itself reported; `BadResponse` when it is not what the API speaks, is
+    /// over its bounds, or broke off before its end. What was complete by then is in
+    /// [`ModelError::partial`], and the message says how much that is.
     pub fn finish(mut self) -> Result<ModelResponse, ModelError> {
         self.end(&mut |_| {});
-        match self.failure {
-            Some(failure) => Err(failure),
-            None if self.assembly.is_complete() => Ok(self.assembly.into_answer().into_response(self.api)),
-            None => Err(ModelError::new(
-                ModelErrorKind::BadResponse,
-                format!(
-                    "the {} stream broke off after {} bytes, before the end of the answer; nothing of it was kept",
-                    self.api, self.fed
-                ),
-            )),
+        match self.failure.take() {
+            None if self.assembly.is_complete() => Ok(self.into_response()),
+            None if !self.seen && self.fed > 0 => {
+                let message = format!("the answer holds no {} event in its {} bytes", self.api, self.fed);
+                Err(ModelError::new(ModelErrorKind::BadResponse, message))
+            }
+            None => {
+                let message =
+                    format!("the {} answer broke off after {} bytes, before it was complete", self.api, self.fed);
+                Err(self.fail(ModelError::new(ModelErrorKind::BadResponse, message)))
+            }
+            Some(failure) => Err(self.fail(failure)),
         }
+    }
+
+    /// `error`, which ended the answer, with what was complete by then.
+    #[must_use]
+    pub(crate) fn fail(mut self, mut error: ModelError) -> ModelError {
+        let unclosed = self.assembly.unclosed();
+        let answer = self.assembly.answer();
+        answer.salvage(unclosed);
+        match answer.describe() {
+            Some(kept) => {
+                error.message.push_str(&format!("; kept as a partial answer: {kept}"));
+                error.partial = Some(Box::new(self.into_response()));
+            }
+            None => error.message.push_str("; nothing of it was complete"),
+        }
+        error
+    }
+
+    fn into_response(mut self) -> ModelResponse {
+        std::mem::take(self.assembly.answer()).into_response(self.api)
     }
 }
 
@@ -111,19 +148,30 @@ impl Decoder {
 /// # Errors
 /// As [`Decoder::finish`].
 pub fn decode_whole(api: Api, bytes: &[u8]) -> Result<ModelResponse, ModelError> {
-    let mut assembly = assembly(api);
-    assembly.whole(bytes, &mut |_| {})?;
-    Ok(assembly.into_answer().into_response(api))
+    let mut decoder = Decoder::detecting(api);
+    decoder.feed(bytes, &mut |_| {});
+    decoder.finish()
 }
 
-fn assembly(api: Api) -> Box<dyn Assemble> {
-    match api {
-        Api::OpenAiChat => Box::<openai_chat::Assembly>::default(),
-        Api::Anthropic => Box::<anthropic::Assembly>::default(),
-        Api::Ollama => Box::<ollama::Assembly>::default(),
+fn event(
+    api: Api,
+    assembly: &mut dyn Assemble,
+    seen: &mut bool,
+    data: &[u8],
+    sink: &mut dyn FnMut(ModelEvent),
+) -> Result<(), ModelError> {
+    let data = data.trim_ascii();
+    *seen |= !data.is_empty();
+    match data {
+        b"" => Ok(()),
+        b"[DONE]" => {
+            assembly.done(sink);
+            Ok(())
+        }
+        data => assembly.event(data, sink).map_err(|error| match error.source {
+            // What is not of the API's form may be the error of somebody on the way.
+            Some(_) => failure::from_unknown(api, data).unwrap_or(error),
+            None => error,
+        }),
     }
-}
-
-fn event(assembly: &mut dyn Assemble, data: &[u8], sink: &mut dyn FnMut(ModelEvent)) -> Result<(), ModelError> {
-    if data.trim_ascii().is_empty() { Ok(()) } else { assembly.event(data, sink) }
 }

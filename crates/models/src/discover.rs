@@ -12,26 +12,31 @@ use crate::http::HttpModelClient;
 
 const OPENAI_URL: &str = "https://api.openai.com/v1";
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
+const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
 const OLLAMA_PORT: u16 = 11434;
 /// The models that are used when nothing says which (November 2026).
 const OPENAI_MODEL: &str = "gpt-5.5";
 const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
+const GEMINI_MODEL: &str = "gemini-flash-latest";
 /// How long a server may take to list its models: a local one answers at once or is not there.
 const LOCAL_WAIT: Duration = Duration::from_millis(300);
 const REMOTE_WAIT: Duration = Duration::from_secs(3);
 
 /// The endpoints that the environment, seen through `get`, names: `openai` when `OPENAI_API_KEY` or
-/// `OPENAI_BASE_URL` is set, `anthropic` when `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, and always
-/// `ollama`, at `OLLAMA_HOST` (`host`, `host:port` or a URL) or the default port here. Empty variables
+/// `OPENAI_BASE_URL` is set, `anthropic` when `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, `gemini` when
+/// `GOOGLE_API_KEY`, `GEMINI_API_KEY` or `GOOGLE_GEMINI_BASE_URL` is (names and order of Google's SDKs), and
+/// always `ollama`, at `OLLAMA_HOST` (`host`, `host:port` or a URL) or the default port here. Empty variables
 /// count as unset. Reads nothing else and asks nobody.
 #[must_use]
 pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let mut endpoints = Endpoints::default();
-    for (provider, api, key, url, default) in [
-        ("openai", Api::OpenAiChat, "OPENAI_API_KEY", "OPENAI_BASE_URL", OPENAI_URL),
-        ("anthropic", Api::Anthropic, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", ANTHROPIC_URL),
-    ] {
-        let (key, url) = (set(get, key), set(get, url));
+    let keys: [(_, _, &[&str], _, _); 3] = [
+        ("openai", Api::OpenAiChat, &["OPENAI_API_KEY"], "OPENAI_BASE_URL", OPENAI_URL),
+        ("anthropic", Api::Anthropic, &["ANTHROPIC_API_KEY"], "ANTHROPIC_BASE_URL", ANTHROPIC_URL),
+        ("gemini", Api::Gemini, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "GOOGLE_GEMINI_BASE_URL", GEMINI_URL),
+    ];
+    for (provider, api, keys, url, default) in keys {
+        let (key, url) = (keys.iter().find_map(|key| set(get, key)), set(get, url));
         if key.is_some() || url.is_some() {
             let mut endpoint = Endpoint::new(provider, api, url.unwrap_or_else(|| default.into()));
             endpoint.key = key.map(crate::Secret::new);
@@ -44,8 +49,8 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
 }
 
 /// The `provider/model` to use when nobody names one: of the first provider that the environment
-/// configures, in the order OpenAI, Anthropic, Ollama. The model is that of `OPENAI_MODEL`,
-/// `ANTHROPIC_MODEL` or `OLLAMA_MODEL`; else a default for the two public APIs; else the first that
+/// configures, in the order OpenAI, Anthropic, Gemini, Ollama. The model is that of
+/// `OPENAI_MODEL`, `ANTHROPIC_MODEL`, `GEMINI_MODEL` or `OLLAMA_MODEL`; else a default for the public APIs; else the first that
 /// the server itself lists, which is also how an unconfigured Ollama on this machine is found (within
 /// 300 ms).
 ///
@@ -58,6 +63,7 @@ pub async fn default_model(
     for (provider, variable, public) in [
         ("openai", "OPENAI_MODEL", Some((OPENAI_URL, OPENAI_MODEL))),
         ("anthropic", "ANTHROPIC_MODEL", Some((ANTHROPIC_URL, ANTHROPIC_MODEL))),
+        ("gemini", "GEMINI_MODEL", Some((GEMINI_URL, GEMINI_MODEL))),
         ("ollama", "OLLAMA_MODEL", None),
     ] {
         let Some(endpoint) = client.endpoints().get(provider) else { continue };
@@ -76,6 +82,7 @@ pub async fn default_model(
          - --model PROVIDER/MODEL\n\
          - OPENAI_API_KEY, with OPENAI_BASE_URL and OPENAI_MODEL for a compatible server\n\
          - ANTHROPIC_API_KEY, with ANTHROPIC_MODEL for another model than the default\n\
+         - GEMINI_API_KEY, with GEMINI_MODEL for another model than the default\n\
          - a running Ollama with a model (`ollama pull qwen3`), at OLLAMA_HOST if it is not on this machine",
     ))
 }
@@ -83,12 +90,15 @@ pub async fn default_model(
 async fn first_model(client: &HttpModelClient, endpoint: &Endpoint) -> Option<String> {
     let (path, list, wait) = match endpoint.api {
         Api::Ollama => ("/api/tags", "/models/0/name", LOCAL_WAIT),
-        Api::OpenAiChat => ("/models", "/data/0/id", REMOTE_WAIT),
+        Api::OpenAiChat | Api::OpenAiResponses => ("/models", "/data/0/id", REMOTE_WAIT),
+        Api::Gemini => ("/v1beta/models", "/models/0/name", REMOTE_WAIT),
         Api::Anthropic => ("/v1/models", "/data/0/id", REMOTE_WAIT),
     };
     let body = tokio::time::timeout(wait, client.get(endpoint, path, wait)).await.ok()?.ok()?;
     let listed: Value = serde_json::from_slice(&body).ok()?;
-    Some(listed.pointer(list)?.as_str()?.to_owned())
+    let name = listed.pointer(list)?.as_str()?;
+    // Gemini lists its models with their folder.
+    Some(name.strip_prefix("models/").filter(|_| endpoint.api == Api::Gemini).unwrap_or(name).to_owned())
 }
 
 fn set(get: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<String> {
@@ -164,6 +174,7 @@ mod tests {
             &[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")],
             &[("anthropic", ANTHROPIC_URL, true), ollama, ("openai", OPENAI_URL, true)],
         );
+        check(&[("GEMINI_API_KEY", "k")], &[("gemini", GEMINI_URL, true), ollama]);
         check(&[("OPENAI_BASE_URL", "http://vllm/v1")], &[ollama, ("openai", "http://vllm/v1", false)]);
     }
 }

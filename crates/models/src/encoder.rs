@@ -1,28 +1,101 @@
 //! One request in the form of each API.
 
-use toolwright_core::model::ModelRequest;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use toolwright_core::model::{ModelRequest, OutputFormat, ShownTool};
 
 use crate::api::{Api, EncodedRequest};
-use crate::dialect::{Toolset, translate};
-use crate::{anthropic, ollama, openai_chat};
+use crate::dialect::{Dialect, Toolset, translate};
+use crate::shown::ShownTools;
+use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
 /// Encodes `request` for `model` (the name without its provider), asking for a stream.
 ///
 /// Never fails, and the result is a legal request whatever the history holds: arguments that do not
 /// parse are replayed as `{}`, a call without a result gets one that says so, a result without a call is
-/// left out, ids and names of past calls are made legal and unique. Schemas are shown with an object at
-/// their root, as the APIs demand; the definition's own schema is not touched. Tools keep their order.
+/// left out, ids and names of past calls are made legal and unique. Tools are shown in the view that the
+/// API's dialect gives of them; the definition's own schema is not touched. Tools keep their order. What
+/// an API has no word for is left out: a forced call for Ollama, a limit on parallel calls for Gemini.
 #[must_use]
 pub fn encode(api: Api, request: &ModelRequest, model: &str) -> EncodedRequest {
-    encode_with(api, request, model, &translate(api.dialect(), &request.tools, false))
+    encode_shown(request, model, &ShownTools::new(api, &request.tools))
 }
 
-/// [`encode`] with the view of the request's tools made beforehand, so that it can be kept.
+/// [`encode`] with the view of the request's tools made beforehand.
 #[must_use]
 pub fn encode_with(api: Api, request: &ModelRequest, model: &str, tools: &Toolset) -> EncodedRequest {
-    match api {
-        Api::OpenAiChat => openai_chat::encode(request, model, tools),
-        Api::Anthropic => anthropic::encode(request, model, tools),
-        Api::Ollama => ollama::encode(request, model, tools),
+    encode_shown(request, model, &ShownTools::of(api, Arc::new(tools.clone())))
+}
+
+/// [`encode`] with tools that are translated and serialised already.
+#[must_use]
+pub fn encode_shown(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    match shown.api() {
+        Api::OpenAiChat => openai_chat::encode(request, model, shown),
+        Api::OpenAiResponses => responses::encode(request, model, shown),
+        Api::Anthropic => anthropic::encode(request, model, shown),
+        Api::Gemini => gemini::encode(request, model, shown),
+        Api::Ollama => ollama::encode(request, model, shown),
     }
+}
+
+/// The `tools` of a request to `api`, exactly as [`encode_with`] sends them. Tools that the view
+/// quarantines are not among them.
+#[must_use]
+pub fn tools_json(api: Api, tools: &Toolset) -> Value {
+    match api {
+        Api::OpenAiChat | Api::Ollama => openai_chat::tools(tools),
+        Api::OpenAiResponses => responses::tools(tools),
+        Api::Anthropic => anthropic::tools(tools),
+        Api::Gemini => gemini::tools(tools),
+    }
+}
+
+/// The schema of structured output as a dialect has it.
+pub(crate) struct OutputSchema {
+    /// The schema to send.
+    pub schema: Value,
+    /// Whether the API can hold the model to it, and it is all of what was asked for.
+    pub strict: bool,
+}
+
+/// The dialect's view where it is the schema itself, or where the API refuses what the view leaves out.
+/// Strict only in the first case: there is no later step that could undo for a text what a view changes.
+pub(crate) fn output_schema(dialect: Dialect, output: &OutputFormat) -> OutputSchema {
+    let tool = ShownTool {
+        name: "output".into(),
+        parameters: output.schema.clone(),
+        strict: Some(true),
+        ..ShownTool::default()
+    };
+    match translate(dialect, &[tool], true).tools.pop() {
+        Some(view) if view.strict && view.parameters == output.schema => {
+            OutputSchema { schema: view.parameters, strict: true }
+        }
+        Some(view) if dialect == Dialect::GeminiJsonSchema && view.wrapped.is_none() => {
+            OutputSchema { schema: view.parameters, strict: false }
+        }
+        _ => OutputSchema { schema: output.schema.clone(), strict: false },
+    }
+}
+
+/// What the system prompt says where an API has no means of its own to demand a shape.
+pub(crate) fn output_instruction(output: &OutputFormat) -> String {
+    format!(
+        "Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}",
+        output.schema
+    )
+}
+
+/// Adds `key` where there is a value for it.
+pub(crate) fn set(body: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        body.insert(key.into(), value.into());
+    }
+}
+
+/// The place that [`EncodedRequest`] fills with the serialised tools.
+pub(crate) fn tools_place() -> Value {
+    json!([])
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use crate::api::Api;
+use crate::text::Format;
 
 /// A secret text. It never prints; [`Secret::expose`] is the one way to it.
 #[derive(Clone, PartialEq, Eq)]
@@ -66,16 +67,48 @@ impl Endpoint {
     }
 }
 
+/// The text format of a model's tool calls.
+#[derive(Debug, Clone, Copy)]
+pub enum ToolFormat {
+    /// That of the model's family, by its name.
+    Auto,
+    /// This one.
+    Named(&'static Format),
+}
+
+/// How requests to a model are made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ModelHabits {
+    /// Tools go as text in this format, for a model that has no calls of its own over its API.
+    pub tool_format: Option<ToolFormat>,
+    /// Strict decoding is asked for where a tool's author left it open.
+    pub strict_tools: bool,
+}
+
 /// The configured endpoints, by provider name.
 #[derive(Debug, Clone, Default)]
 pub struct Endpoints {
     by_provider: BTreeMap<String, Endpoint>,
+    habits: BTreeMap<String, ModelHabits>,
 }
 
 impl Endpoints {
     /// Adds an endpoint, replacing one of the same provider.
     pub fn insert(&mut self, endpoint: Endpoint) {
         self.by_provider.insert(endpoint.provider.clone(), endpoint);
+    }
+
+    /// Sets how requests are made: to one model by its id `provider/model`, or to all models of a provider
+    /// by its name.
+    pub fn set_habits(&mut self, name: impl Into<String>, habits: ModelHabits) {
+        self.habits.insert(name.into(), habits);
+    }
+
+    /// How requests to `model` are made: by its id, else by its provider's name, else the default.
+    #[must_use]
+    pub fn habits(&self, model: &str) -> ModelHabits {
+        let provider = || model.split_once('/').and_then(|(provider, _)| self.habits.get(provider));
+        self.habits.get(model).or_else(provider).copied().unwrap_or_default()
     }
 
     /// The endpoint of a provider.

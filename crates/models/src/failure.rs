@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use crate::api::Api;
@@ -68,6 +68,17 @@ pub(crate) fn from_event(api: Api, error: &Value) -> ModelError {
         ModelErrorKind::Unavailable
     };
     ModelError::new(kind, reported.describe(api, "failed while answering"))
+}
+
+/// The error in an event that is none of the API's: gateways and proxies answer in shapes of their own.
+pub(crate) fn from_unknown(api: Api, data: &[u8]) -> Option<ModelError> {
+    let body: Value = serde_json::from_slice(data).ok()?;
+    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+        return Some(from_event(api, error));
+    }
+    let message = ["message", "detail"].iter().find_map(|key| body.get(key)?.as_str())?;
+    let code = body.get("type").or_else(|| body.get("code")).cloned().unwrap_or_default();
+    Some(from_event(api, &json!({"message": message, "code": code})))
 }
 
 /// Milliseconds to wait by `retry-after-ms`, else by `retry-after` (seconds, or a date as RFC 9110 has it).

@@ -1,21 +1,28 @@
 //! A conversation made legal. Every API refuses a request whose calls and results do not pair up, whose
 //! ids repeat or whose names hold odd characters, so what a model wrote is put right here, once for all.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Message, OpaqueData, WrittenCall};
 use toolwright_core::name::{MAX_WIRE_NAME, short_hash};
 
 use crate::api::Api;
+use crate::dialect::Toolset;
 
 /// The longest call id that every API takes (OpenAI's limit).
 const MAX_CALL_ID: usize = 40;
 /// The result of a call that has none.
 const NO_RESULT: &str = "(tool failed: there is no result, the call was interrupted)";
+
+/// Marks a failure for APIs that have no flag for it.
+const FAILED: &str = "(tool failed) ";
+/// Stands where an API demands words and there are none.
+pub(crate) const NOTHING: &str = "(nothing)";
 
 /// One legal turn.
 pub(crate) enum Turn<'a> {
@@ -27,7 +34,7 @@ pub(crate) enum Turn<'a> {
         text: &'a str,
         /// Its calls.
         calls: Vec<LegalCall<'a>>,
-        /// The data of the API that is encoded for, and of no other.
+        /// The data of the API that is encoded for, and of no other, in its order.
         opaque: Vec<&'a Value>,
     },
     /// One result for each call of the turn before, in call order.
@@ -40,19 +47,19 @@ pub(crate) struct LegalCall<'a> {
     pub id: String,
     /// `[a-zA-Z0-9_-]`, at most 64 characters.
     pub name: String,
-    written: &'a str,
-    object: Option<Map<String, Value>>,
+    text: Cow<'a, str>,
+    object: Map<String, Value>,
 }
 
 impl LegalCall<'_> {
-    /// The arguments as JSON text: as written where that is an object.
+    /// The arguments as JSON text: as written where that is the object that the tool is shown to take.
     pub(crate) fn arguments_text(&self) -> &str {
-        if self.object.is_some() { self.written } else { "{}" }
+        &self.text
     }
 
     /// The arguments as an object.
     pub(crate) fn arguments_object(&self) -> Value {
-        Value::Object(self.object.clone().unwrap_or_default())
+        Value::Object(self.object.clone())
     }
 }
 
@@ -92,6 +99,17 @@ impl LegalResult<'_> {
         self.result.map_or_else(|| vec![Part::Text(NO_RESULT.to_owned())], |result| parts(&result.content))
     }
 
+    /// What goes back to the model through an API without a flag for failure: a failure says so.
+    pub(crate) fn plain_parts(&self) -> Vec<Part<'_>> {
+        let mut parts = self.parts();
+        match parts.first_mut() {
+            _ if !self.is_error() => {}
+            Some(Part::Text(text)) => mark_failure(text),
+            _ => parts.insert(0, Part::Text(FAILED.trim_end().to_owned())),
+        }
+        parts
+    }
+
     /// Text and images apart, for APIs whose results hold only text: a note stands where an image was,
     /// and a failure says so, because there is no flag for it.
     pub(crate) fn text_and_images(&self) -> (String, Vec<Image<'_>>) {
@@ -107,8 +125,8 @@ impl LegalResult<'_> {
             }
         }
         let mut text = lines.join("\n");
-        if self.is_error() && !text.starts_with("(tool failed") {
-            text.insert_str(0, "(tool failed) ");
+        if self.is_error() {
+            mark_failure(&mut text);
         }
         (text, images)
     }
@@ -116,6 +134,12 @@ impl LegalResult<'_> {
     /// Introduces the images of this result in the user message that carries them.
     pub(crate) fn images_caption(&self) -> String {
         format!("[images in the result of {}, call {}]", self.name, self.id)
+    }
+}
+
+fn mark_failure(text: &mut String) {
+    if !text.starts_with("(tool failed") {
+        text.insert_str(0, FAILED);
     }
 }
 
@@ -145,8 +169,8 @@ fn is_base64(data: &[u8]) -> bool {
         && STANDARD.decode(last).is_ok()
 }
 
-/// The turns of `messages` for `api`, every call answered and every answer called for.
-pub(crate) fn legal_turns(messages: &[Message], api: Api) -> Vec<Turn<'_>> {
+/// The turns of `messages` for `api`, which is shown `tools`: every call answered and every answer called for.
+pub(crate) fn legal_turns<'a>(messages: &'a [Message], api: Api, tools: &Toolset) -> Vec<Turn<'a>> {
     let mut turns = Vec::with_capacity(messages.len());
     let mut used = HashSet::new();
     let mut rest = messages;
@@ -160,7 +184,7 @@ pub(crate) fn legal_turns(messages: &[Message], api: Api) -> Vec<Turn<'_>> {
                     Message::Tool { results } => results.as_slice(),
                     _ => &[],
                 });
-                let (calls, results) = pair(calls, results.collect(), &mut used);
+                let (calls, results) = pair(calls, results.collect(), &mut used, tools);
                 turns.push(Turn::Assistant { text, calls, opaque: own(opaque, api) });
                 if !results.is_empty() {
                     turns.push(Turn::Results(results));
@@ -173,6 +197,38 @@ pub(crate) fn legal_turns(messages: &[Message], api: Api) -> Vec<Turn<'_>> {
     turns
 }
 
+/// Messages whose roles alternate, beginning with the user: what follows in the same role is joined.
+pub(crate) struct Alternating {
+    /// What the API calls the model.
+    pub model: &'static str,
+    /// Under which key it takes the blocks of a message.
+    pub key: &'static str,
+    /// The block that stands where there must be one.
+    pub nothing: fn() -> Value,
+    /// The messages so far.
+    pub messages: Vec<Value>,
+}
+
+impl Alternating {
+    /// Adds blocks in the user's or the model's role.
+    pub(crate) fn push(&mut self, role: &str, content: Vec<Value>) {
+        if self.messages.is_empty() && role == self.model && !content.is_empty() {
+            self.push("user", Vec::new());
+        }
+        match self.messages.last_mut() {
+            Some(last) if last["role"] == role => {
+                if let Some(blocks) = last[self.key].as_array_mut() {
+                    blocks.extend(content);
+                }
+            }
+            // An empty answer is left out; an empty question cannot be.
+            _ if content.is_empty() && role == self.model => {}
+            _ if content.is_empty() => self.messages.push(json!({"role": role, self.key: [(self.nothing)()]})),
+            _ => self.messages.push(json!({"role": role, self.key: content})),
+        }
+    }
+}
+
 fn own(opaque: &[OpaqueData], api: Api) -> Vec<&Value> {
     opaque.iter().filter(|data| data.api == api.as_str()).map(|data| &data.data).collect()
 }
@@ -181,6 +237,7 @@ fn pair<'a>(
     calls: &'a [WrittenCall],
     mut results: Vec<&'a CallResult>,
     used: &mut HashSet<String>,
+    tools: &Toolset,
 ) -> (Vec<LegalCall<'a>>, Vec<LegalResult<'a>>) {
     calls
         .iter()
@@ -188,18 +245,30 @@ fn pair<'a>(
             let result = results.iter().position(|result| result.call_id == call.id).map(|at| results.remove(at));
             let id = unique_id(&call.id, used);
             let name = legal_name(&call.name);
-            let object = serde_json::from_str(&call.arguments).ok();
-            let legal = LegalCall { id: id.clone(), name: name.clone(), written: &call.arguments, object };
+            let (text, object) = arguments(call, tools);
+            let legal = LegalCall { id: id.clone(), name: name.clone(), text, object };
             (legal, LegalResult { id, name, result })
         })
         .unzip()
+}
+
+/// The arguments in the form that the view of the tool has: the model is shown its calls as it made them.
+fn arguments<'a>(call: &'a WrittenCall, tools: &Toolset) -> (Cow<'a, str>, Map<String, Value>) {
+    let written = serde_json::from_str::<Value>(&call.arguments).ok();
+    let viewed = written.as_ref().and_then(|written| tools.replay(&call.name, written));
+    match (viewed, written) {
+        (Some(Value::Object(object)), _) => (Cow::Owned(Value::Object(object.clone()).to_string()), object),
+        (_, Some(Value::Object(object))) => (Cow::Borrowed(&call.arguments), object),
+        _ => (Cow::Borrowed("{}"), Map::new()),
+    }
 }
 
 fn legal_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }
 
-fn legal_name(written: &str) -> String {
+/// `written` as a name that every API takes.
+pub(crate) fn legal_name(written: &str) -> String {
     let mut name = legal_characters(written.trim());
     name.truncate(MAX_WIRE_NAME);
     if name.is_empty() { "unnamed".into() } else { name }
@@ -249,7 +318,8 @@ mod tests {
             Message::user("go on"),
         ];
         let mut seen = Vec::new();
-        for turn in legal_turns(&messages, Api::Anthropic) {
+        let none = crate::dialect::translate(Api::Anthropic.dialect(), &[], false);
+        for turn in legal_turns(&messages, Api::Anthropic, &none) {
             match turn {
                 Turn::User(_) => seen.push("user".to_owned()),
                 Turn::Assistant { calls, .. } => {

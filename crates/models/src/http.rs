@@ -1,7 +1,7 @@
 //! The one HTTP client of all models.
 
 use std::net::IpAddr;
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -9,15 +9,15 @@ use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{
-    ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
-};
+use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse};
 
 use crate::api::{Api, EncodedRequest};
-use crate::decoder::{Decoder, MAX_ANSWER, decode_whole};
-use crate::encoder::encode;
-use crate::endpoint::{Endpoint, Endpoints};
+use crate::decoder::{Decoder, MAX_ANSWER};
+use crate::encoder::encode_shown;
+use crate::endpoint::{Endpoint, Endpoints, ToolFormat};
 use crate::failure;
+use crate::shown::ShownCache;
+use crate::transport::TextTools;
 
 /// How often one request is sent at most.
 const MAX_ATTEMPTS: u32 = 3;
@@ -54,6 +54,7 @@ impl Default for Timeouts {
 pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
+    shown: ShownCache,
     proxied: OnceLock<Client>,
     direct: OnceLock<Client>,
 }
@@ -89,7 +90,7 @@ impl HttpModelClient {
     /// A client with its own timeouts.
     #[must_use]
     pub fn with_timeouts(endpoints: Endpoints, timeouts: Timeouts) -> Self {
-        Self { endpoints, timeouts, proxied: OnceLock::new(), direct: OnceLock::new() }
+        Self { endpoints, timeouts, shown: ShownCache::default(), proxied: OnceLock::new(), direct: OnceLock::new() }
     }
 
     /// The endpoints it answers for.
@@ -121,6 +122,23 @@ impl HttpModelClient {
         Ok(cell.get_or_init(|| client))
     }
 
+    /// Over the API's own calls, or over text where the model has none.
+    async fn answer_over(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+    ) -> Result<ModelResponse, ModelError> {
+        let text = match self.endpoints.habits(model).tool_format {
+            None => return self.answer(model, request, events).await,
+            Some(ToolFormat::Named(format)) => TextTools::in_format(format),
+            Some(ToolFormat::Auto) => TextTools::for_model(model),
+        };
+        let listener = text.listen(request, events);
+        let answer = self.answer(model, &text.request(request), &listener).await;
+        listener.finish(answer)
+    }
+
     async fn answer(
         &self,
         model: &str,
@@ -128,7 +146,8 @@ impl HttpModelClient {
         events: &dyn ModelEvents,
     ) -> Result<ModelResponse, ModelError> {
         let (endpoint, name) = self.endpoints.resolve(model)?;
-        let encoded = encode(endpoint.api, request, name);
+        let shown = self.shown.get(endpoint.api, &request.tools, self.endpoints.habits(model).strict_tools);
+        let encoded = encode_shown(request, name, &shown);
         let body = Bytes::from(encoded.bytes());
         let mut attempt = 1;
         let (response, first) = loop {
@@ -141,11 +160,11 @@ impl HttpModelClient {
             }
             attempt += 1;
         };
-        let answered = if is_plain_json(&response) {
-            self.whole(endpoint, response, first, events).await
-        } else {
-            self.stream(endpoint, response, first, events).await
-        };
+        // Some servers answer whole although a stream was asked for.
+        let whole = is_plain_json(&response);
+        let decoder = if whole { Decoder::detecting(endpoint.api) } else { Decoder::new(endpoint.api) };
+        let decoder = decoder.with_tools(Arc::clone(shown.set()));
+        let answered = self.read(endpoint, decoder, response, first, events).await;
         answered.map_err(|error| redacted(endpoint, error))
     }
 
@@ -158,7 +177,7 @@ impl HttpModelClient {
     ) -> Result<(Response, Option<Bytes>), Failed> {
         let request = self
             .client(endpoint)?
-            .post(endpoint.url(encoded.path))
+            .post(endpoint.url(&encoded.path))
             .headers(headers(endpoint, encoded.headers)?)
             .body(body.clone());
         let limit = self.timeouts.first_byte;
@@ -168,14 +187,14 @@ impl HttpModelClient {
         })
     }
 
-    async fn stream(
+    async fn read(
         &self,
         endpoint: &Endpoint,
+        mut decoder: Decoder,
         mut response: Response,
         first: Option<Bytes>,
         events: &dyn ModelEvents,
     ) -> Result<ModelResponse, ModelError> {
-        let mut decoder = Decoder::new(endpoint.api);
         let mut sink = |event| events.on_event(event);
         let mut next = first;
         while let Some(bytes) = next {
@@ -191,38 +210,18 @@ impl HttpModelClient {
                 break;
             }
             let idle = self.timeouts.idle;
-            next = tokio::time::timeout(idle, response.chunk())
-                .await
-                .map_err(|_| {
+            next = match tokio::time::timeout(idle, response.chunk()).await {
+                Ok(Ok(next)) => next,
+                Ok(Err(error)) => return Err(decoder.fail(broken(endpoint, error))),
+                Err(_) => {
                     let message =
                         format!("{} sent nothing for {} s amid an answer", describe(endpoint), idle.as_secs_f64());
-                    ModelError::new(ModelErrorKind::BadResponse, message)
-                })?
-                .map_err(|error| broken(endpoint, error))?;
+                    return Err(decoder.fail(ModelError::new(ModelErrorKind::BadResponse, message)));
+                }
+            };
         }
         decoder.end(&mut sink);
         decoder.finish()
-    }
-
-    /// Some servers answer whole although a stream was asked for.
-    async fn whole(
-        &self,
-        endpoint: &Endpoint,
-        response: Response,
-        first: Option<Bytes>,
-        events: &dyn ModelEvents,
-    ) -> Result<ModelResponse, ModelError> {
-        let mut body = first.unwrap_or_default().to_vec();
-        body.extend(read_all(endpoint, response, MAX_ANSWER, self.timeouts.idle).await?);
-        let answer = decode_whole(endpoint.api, &body)?;
-        if !answer.reasoning.is_empty() {
-            events.on_event(ModelEvent::Reasoning(answer.reasoning.clone()));
-        }
-        if !answer.text.is_empty() {
-            events.on_event(ModelEvent::Text(answer.text.clone()));
-        }
-        answer.calls.iter().cloned().for_each(|call| events.on_event(ModelEvent::Call(call)));
-        Ok(answer)
     }
 }
 
@@ -241,7 +240,7 @@ impl ModelClient for HttpModelClient {
                 let message = format!("the model request was cancelled {}", cause.describe());
                 Err(ModelError::new(ModelErrorKind::Canceled, message))
             }
-            answer = self.answer(model, request, events) => answer,
+            answer = self.answer_over(model, request, events) => answer,
         }
     }
 }
@@ -294,7 +293,10 @@ fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Re
     if let Some(key) = &endpoint.key {
         match endpoint.api {
             Api::Anthropic => set("x-api-key", key.expose())?,
-            Api::OpenAiChat | Api::Ollama => set("authorization", &format!("Bearer {}", key.expose()))?,
+            Api::Gemini => set("x-goog-api-key", key.expose())?,
+            Api::OpenAiChat | Api::OpenAiResponses | Api::Ollama => {
+                set("authorization", &format!("Bearer {}", key.expose()))?
+            }
         }
     }
     for (name, value) in &endpoint.headers {
@@ -399,8 +401,7 @@ fn unreachable(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
 
 fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
-    let message =
-        format!("the answer of {} broke off; nothing of it was kept: {}", describe(endpoint), root_cause(&error));
+    let message = format!("the answer of {} broke off: {}", describe(endpoint), root_cause(&error));
     caused(ModelErrorKind::BadResponse, message, error)
 }
 

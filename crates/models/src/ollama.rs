@@ -2,51 +2,51 @@
 //! objects and without ids.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, StopReason, ToolChoice, Usage, WrittenCall};
+use toolwright_core::model::{ModelError, ModelRequest, StopReason, ToolChoice, Usage, WrittenCall};
 
-use crate::answer::{Answer, Assemble, Sink, parse};
+use crate::answer::{Answer, Assemble, Sink};
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::Toolset;
+use crate::encoder::{set, tools_place};
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
-use crate::openai_chat::tools;
+use crate::shown::ShownTools;
+use crate::wire::{Text, arguments, parse, value};
 
 const API: Api = Api::Ollama;
 
-pub(crate) fn encode(request: &ModelRequest, model: &str, toolset: &Toolset) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    body.insert("messages".into(), messages(request));
+    body.insert("messages".into(), messages(request, shown.set()));
     // The API has no tool choice: that none may be called is said by showing none. A call cannot be forced.
-    if !toolset.tools.is_empty() && request.tool_choice != ToolChoice::None {
-        body.insert("tools".into(), tools(toolset));
+    let tools = shown.json().filter(|_| request.tool_choice != ToolChoice::None);
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
     }
+    set(&mut body, "format", request.output.as_ref().map(|output| output.schema.clone()));
     let mut options = Map::new();
-    if let Some(limit) = request.max_tokens {
-        options.insert("num_predict".into(), json!(limit));
-    }
-    if let Some(temperature) = request.temperature {
-        options.insert("temperature".into(), json!(temperature));
-    }
-    if !options.is_empty() {
-        body.insert("options".into(), Value::Object(options));
-    }
+    set(&mut options, "num_predict", request.max_tokens);
+    set(&mut options, "temperature", request.temperature);
+    set(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
     body.insert("stream".into(), json!(true));
-    EncodedRequest { path: "/api/chat", headers: &[], body: Value::Object(body) }
+    EncodedRequest::new("/api/chat", body).with_tools(tools)
 }
 
-fn messages(request: &ModelRequest) -> Value {
+fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
     let mut out = Vec::new();
     if !request.system.is_empty() {
         out.push(json!({"role": "system", "content": request.system}));
     }
-    for turn in legal_turns(&request.messages, API) {
+    for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => out.push(user(parts(content))),
             Turn::Assistant { text, calls, opaque } => {
                 let mut message = json!({"role": "assistant", "content": text});
-                if let Some(thinking) = opaque.first().and_then(|data| data.get("thinking")) {
+                if let Some(thinking) = opaque.iter().find_map(|data| data.get("item").unwrap_or(data).get("thinking"))
+                {
                     message["thinking"] = thinking.clone();
                 }
                 if !calls.is_empty() {
@@ -93,35 +93,43 @@ fn user(parts: Vec<Part<'_>>) -> Value {
 }
 
 #[derive(Deserialize)]
-struct Line {
-    message: Option<Message>,
-    #[serde(default)]
-    done: bool,
-    done_reason: Option<String>,
+struct Line<'a> {
+    #[serde(borrow)]
+    message: Option<Message<'a>>,
+    done: Option<bool>,
+    #[serde(borrow, default)]
+    done_reason: Text<'a>,
     prompt_eval_count: Option<u64>,
     eval_count: Option<u64>,
-    error: Option<Value>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Message {
-    content: Option<String>,
-    thinking: Option<String>,
-    tool_calls: Option<Vec<Call>>,
+struct Message<'a> {
+    #[serde(borrow, default)]
+    content: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<Call<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct Call {
+struct Call<'a> {
     /// Newer servers give one.
-    id: Option<String>,
-    function: Function,
+    #[serde(borrow, default)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Function<'a>,
 }
 
 #[derive(Deserialize)]
-struct Function {
-    name: String,
-    #[serde(default)]
-    arguments: Value,
+struct Function<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
 }
 
 /// An answer under assembly.
@@ -133,26 +141,25 @@ pub(crate) struct Assembly {
 
 impl Assemble for Assembly {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
-        let line: Line = parse(API, data)?;
-        if let Some(error) = line.error.filter(|error| !error.is_null()) {
-            return Err(failure::from_event(API, &error));
+        let line: Line<'_> = parse(API, data)?;
+        if let Some(error) = line.error {
+            return Err(failure::from_event(API, &value(error)));
+        }
+        if line.message.is_none() && line.done.is_none() {
+            return failure::from_unknown(API, data).map_or(Ok(()), Err);
         }
         if let Some(message) = line.message {
-            self.answer.reasoning(message.thinking.as_deref().unwrap_or_default(), sink);
-            self.answer.text(message.content.as_deref().unwrap_or_default(), sink);
+            self.answer.reasoning(message.thinking.as_str(), sink);
+            self.answer.text(message.content.as_str(), sink);
             for Call { id, function } in message.tool_calls.into_iter().flatten() {
-                let arguments = match function.arguments {
-                    Value::String(text) => text,
-                    Value::Null => "{}".into(),
-                    object => object.to_string(),
-                };
-                let call = WrittenCall { id: id.unwrap_or_default(), name: function.name, arguments };
+                let arguments = function.arguments.map_or("{}".into(), arguments).into_owned();
+                let call = WrittenCall { id: id.into_string(), name: function.name.into_string(), arguments };
                 self.answer.close_call(call, sink);
             }
         }
-        if line.done {
+        if line.done == Some(true) {
             self.complete = true;
-            self.answer.stop = line.done_reason.as_deref().map(stop_reason);
+            self.answer.stop = line.done_reason.filled().map(stop_reason);
             self.answer.usage = Usage {
                 input_tokens: line.prompt_eval_count.unwrap_or(0),
                 output_tokens: line.eval_count.unwrap_or(0),
@@ -167,21 +174,16 @@ impl Assemble for Assembly {
         Ok(())
     }
 
-    fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
-        self.event(data, sink)?;
-        if self.complete {
-            Ok(())
-        } else {
-            Err(ModelError::new(ModelErrorKind::BadResponse, "the answer is not marked as done"))
-        }
-    }
-
     fn is_complete(&self) -> bool {
         self.complete
     }
 
-    fn into_answer(self: Box<Self>) -> Answer {
-        self.answer
+    fn answer(&mut self) -> &mut Answer {
+        &mut self.answer
+    }
+
+    fn unclosed(&mut self) -> Vec<WrittenCall> {
+        Vec::new()
     }
 }
 

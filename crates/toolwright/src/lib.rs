@@ -3,7 +3,7 @@
 //! One crate to depend on. [`House`] puts a configuration together: catalogue, executor, stores. The
 //! parts are there by themselves too: [`core`] (definitions, checks, policy; pure), [`runtime`] (executor,
 //! stores), [`providers`] (built-in tools, MCP servers, REST), [`models`] (model APIs), [`agent`] (the
-//! loop), [`server`] (the MCP gateway).
+//! loop), [`server`] (the MCP gateway). [`tool`] makes a tool of an async function.
 //!
 //! ```no_run
 //! use toolwright::{House, config::LoadOptions, core};
@@ -34,3 +34,15 @@ pub use toolwright_runtime as runtime;
 pub use toolwright_server as server;
 
 pub use house::{House, HouseError};
+pub use toolwright_agent::{PlannedCall, PlannedCalls, plan_calls};
+
+#[doc(hidden)]
+pub use toolwright_core::__private;
+#[doc(inline)]
+pub use toolwright_macros::tool;
+/// What tools are written with, in the versions that the traits here are written against.
+pub use {async_trait::async_trait, schemars, serde, serde_json};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tools.md")]
+mod tools_page {}

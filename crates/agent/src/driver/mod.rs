@@ -3,8 +3,9 @@
 mod grants;
 mod model;
 mod resume;
+mod streaming;
 mod text;
-mod view;
+pub(crate) mod view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,15 +19,17 @@ use toolwright_core::event::Event;
 use toolwright_core::model::ModelClient;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
-use toolwright_core::session::Session;
+use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{Claim, RunStore, StoreError};
+use toolwright_core::variables::Variables;
 use toolwright_runtime::{Catalogue, Executor, RunContext};
 
 use crate::prompt::system_prompt;
 use crate::report::RunReport;
 use crate::run::{LoadError, RunState, Step, ToolBatch, TransitionError};
 use grants::Granted;
-use view::View;
+use streaming::Flights;
+use view::{View, Views};
 
 /// Takes the whole exchange, record by record, secrets redacted: `{type, turn, …}` with the types
 /// `request`, `response`, `model_error`, `outcomes` and `report`. Must not block for long.
@@ -55,6 +58,9 @@ pub struct RunOptions {
     pub approver: Arc<dyn Approver>,
     /// Ends the run.
     pub cancel: Cancel,
+    /// What references in arguments stand for (SPEC section 7); without it there are none. They are not saved
+    /// with the run: one that is resumed needs them again.
+    pub variables: Option<Arc<dyn Variables>>,
     /// Takes the whole exchange.
     pub transcript: Option<Arc<dyn Transcript>>,
 }
@@ -104,6 +110,7 @@ pub struct Driver {
     catalogue: Arc<Catalogue>,
     model: Arc<dyn ModelClient>,
     store: Option<Arc<dyn RunStore>>,
+    views: Arc<Views>,
 }
 
 impl fmt::Debug for Driver {
@@ -122,21 +129,23 @@ impl Driver {
         model: Arc<dyn ModelClient>,
         store: Option<Arc<dyn RunStore>>,
     ) -> Self {
-        Self { executor, catalogue, model, store }
+        Self { executor, catalogue, model, store, views: Arc::default() }
     }
 
     /// The system prompt for a run with these options on the catalogue as it is now, with the tools that
     /// the globs `tools` let through; see [`crate::RunSpec::tools`].
     #[must_use]
     pub fn system_prompt(&self, base: &str, tools: &[String], options: &RunOptions) -> String {
-        let snapshot = View::of(tools).current(&self.catalogue);
-        let tools: Vec<_> = view::shown(&snapshot, &options.session.principal).cloned().collect();
+        let principal = &options.session.principal;
+        let view = self.views.current(&self.catalogue, tools, principal);
+        let tools: Vec<_> = view::shown(&view.snapshot, principal).cloned().collect();
         system_prompt(base, &options.session.root, &tools)
     }
 
-    /// Runs until the task is done, or a person is needed who cannot answer now (status `suspended`).
-    /// A resumed run that waits for a person asks again; decisions made meanwhile go in beforehand, by
-    /// [`RunState::on_approvals`]. For the next message of a conversation, use [`RunState::continue_with`] and run again.
+    /// Runs until the task is done, or a person is needed who cannot answer now, or calls wait for a word
+    /// to run ([`crate::Dispatch::Manual`]); both have the status `suspended`. A resumed run that waits for
+    /// a person asks again; decisions made meanwhile go in beforehand, by [`RunState::on_approvals`] and
+    /// [`RunState::dispatch`]. For the next message of a conversation, use [`RunState::continue_with`] and run again.
     ///
     /// While it lasts, no other process can drive the run.
     ///
@@ -152,67 +161,99 @@ impl Driver {
 
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
-        let mut view = View::of(&state.spec().tools);
-        let mut snapshot = view.current(&self.catalogue);
-        let changed = resume::changed(state, &snapshot);
+        let allowed = state.spec().tools.clone();
+        let current = || self.views.current(&self.catalogue, &allowed, &options.session.principal);
+        let mut view = current();
+        let changed = resume::changed(state, &view.snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
+        let mut flights = Flights::under(options.cancel.child());
         let mut asked = false;
         let mut since = clock.now();
         loop {
+            if flights.cancel.cause().is_some() && !flights.is_empty() {
+                self.landed(state, flights.land().await, options)?;
+            }
             let now = clock.now();
             state.on_elapsed(now.saturating_duration_since(since));
             since = now;
             if let Some(cause) = options.cancel.cause() {
                 state.cancel(cause);
             }
-            self.make_room(state, options, &snapshot);
+            self.make_room(state, &view);
             self.save(state, options).await?;
-            let cancel = options.cancel.child();
             let left = state.time_left();
             match state.step() {
                 Step::CallModel(request) => {
-                    snapshot = view.current(&self.catalogue);
-                    bounded(left, &cancel, self.ask_model(state, request, &snapshot, options, &cancel)).await?;
+                    view = current();
+                    let cancel = options.cancel.child();
+                    flights = bounded(left, &cancel, self.ask_model(state, request, &view, options, &cancel)).await?;
                 }
                 Step::CallTools(batch) => {
-                    let outcomes = bounded(left, &cancel, self.run_calls(batch, &snapshot, options, &cancel)).await;
-                    self.calls_ended(state, outcomes, options)?;
+                    // What was started before is under the same token, so that one limit ends all.
+                    let cancel = if flights.is_empty() { options.cancel.child() } else { flights.cancel.clone() };
+                    let outcomes = self.run_calls(batch, &view.snapshot, options, &mut flights, &cancel);
+                    let outcomes = bounded(left, &cancel, outcomes).await;
+                    self.landed(state, outcomes, options)?;
                     asked = true;
                 }
                 // Who was asked while the calls ran has said `later`.
                 Step::AwaitApproval(_) if asked => return Ok(self.report(state, options)),
                 Step::AwaitApproval(_) => state.ask_again(),
-                Step::Done(_) => return Ok(self.report(state, options)),
+                Step::AwaitDispatch(_) | Step::Done(_) => return Ok(self.report(state, options)),
             }
         }
     }
 
-    /// Runs the calls of a turn, whatever they are, through the executor.
+    /// Runs the calls of a turn, whatever they are, through the executor, beside those that were started.
     async fn run_calls(
         &self,
         batch: ToolBatch,
         snapshot: &Snapshot,
         options: &RunOptions,
+        flights: &mut Flights,
         cancel: &Cancel,
     ) -> Vec<Outcome> {
-        let approver: Arc<dyn Approver> = if batch.grants.is_empty() {
-            Arc::clone(&options.approver)
-        } else {
-            Arc::new(Granted::new(batch.grants, Arc::clone(&options.approver)))
-        };
-        let run = RunContext {
+        let mut run = self.run_context(options, cancel);
+        run.started_before = flights.len();
+        if !batch.grants.is_empty() {
+            run.approver = Arc::new(Granted::new(batch.grants, run.approver));
+        }
+        let (mut outcomes, landed) = tokio::join!(self.executor.run_calls(batch.calls, snapshot, &run), flights.land());
+        outcomes.extend(landed);
+        let told = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
+        let lost: Vec<Outcome> = batch.started.into_iter().filter(|id| !told(id)).map(streaming::lost).collect();
+        outcomes.extend(lost);
+        outcomes
+    }
+
+    fn run_context(&self, options: &RunOptions, cancel: &Cancel) -> RunContext {
+        RunContext {
             session: Arc::clone(&options.session),
             cancel: cancel.clone(),
             policy: Arc::clone(&options.policy),
-            approver,
+            approver: Arc::clone(&options.approver),
             partials: None,
             timeout: None,
             traceparent: None,
+            variables: options.variables.clone(),
+            started_before: 0,
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
-        };
-        self.executor.run_calls(batch.calls, snapshot, &run).await
+        }
+    }
+
+    /// As [`Driver::calls_ended`]; a started call that a guard had a question about runs with its turn.
+    fn landed(
+        &self,
+        state: &mut RunState,
+        outcomes: Vec<Outcome>,
+        options: &RunOptions,
+    ) -> Result<(), TransitionError> {
+        let (put_off, ended): (Vec<_>, Vec<_>) =
+            outcomes.into_iter().partition(|outcome| outcome.pending.is_some() && state.is_started(&outcome.call_id));
+        put_off.iter().for_each(|outcome| state.put_off(&outcome.call_id));
+        if ended.is_empty() { Ok(()) } else { self.calls_ended(state, ended, options) }
     }
 
     /// Tells transcript and state how calls ended.
@@ -227,11 +268,10 @@ impl Driver {
     }
 
     /// Makes room in the conversation before the model is asked, where its window is known.
-    fn make_room(&self, state: &mut RunState, options: &RunOptions, snapshot: &Snapshot) {
+    fn make_room(&self, state: &mut RunState, view: &View) {
         let Some(window) = state.spec().window else { return };
         let answer = state.spec().max_tokens.unwrap_or(0) as usize;
-        let tools = view::schema_tokens(snapshot, &options.session.principal);
-        self.trim(state, window.saturating_sub(answer).saturating_sub(tools));
+        self.trim(state, window.saturating_sub(answer).saturating_sub(view.tokens));
     }
 
     /// Makes room down to `budget` tokens and tells the operator. Returns how many results were removed.
@@ -260,8 +300,13 @@ impl Driver {
     }
 
     async fn save(&self, state: &RunState, options: &RunOptions) -> Result<(), DriverError> {
-        if let Some(store) = &self.store {
-            store.save_run(&options.run_id, &state.to_json()?).await?;
+        let Some(store) = &self.store else { return Ok(()) };
+        let saved = state.to_json()?;
+        // The journal of calls that are under way must outlive the save.
+        if state.has_started() {
+            store.save_amid(&options.run_id, &saved).await?;
+        } else {
+            store.save_run(&options.run_id, &saved).await?;
         }
         Ok(())
     }

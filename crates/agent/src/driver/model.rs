@@ -1,129 +1,141 @@
-//! One request to the model, seen and accounted for.
+//! One request to the model, seen and accounted for, and the calls that start before it is over.
+
+use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::json;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelResponse};
-use toolwright_core::store::LedgerEntry;
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, WrittenCall};
 
+use super::streaming::{Flights, StreamEvents};
 use super::text::TextEvents;
-use super::{Driver, DriverError, RunOptions, view};
-use crate::run::RunState;
+use super::view::View;
+use super::{Driver, DriverError, RunOptions};
+use crate::run::{Dispatch, RunState};
 
 impl Driver {
-    /// Asks the model and tells the state what came of it.
+    /// Asks the model and tells the state what came of it. Returns the calls that were started meanwhile,
+    /// under `cancel`.
     pub(super) async fn ask_model(
         &self,
         state: &mut RunState,
         mut request: ModelRequest,
-        snapshot: &Snapshot,
+        view: &View,
         options: &RunOptions,
         cancel: &Cancel,
-    ) -> Result<(), DriverError> {
-        request.tools =
-            view::shown(snapshot, &options.session.principal).map(|entry| view::shown_tool(entry)).collect();
+    ) -> Result<Flights, DriverError> {
+        request.tools = Arc::clone(&view.tools);
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
-        let answer = self.complete(&model, turn, &request, options, cancel).await;
+        let mut flights = Flights::under(cancel.clone());
+        let services = self.executor.services();
+        let text = TextEvents::new(services.events.clone(), services.redactor.clone());
+        let started = self.asked(&model, turn, &request, options);
+        let answer = if state.spec().dispatch == Dispatch::Streaming {
+            let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
+            let mut answering = std::pin::pin!(self.complete(&model, &request, &events, cancel));
+            let answer = loop {
+                tokio::select! {
+                    biased;
+                    Some(call) = calls.recv() => self.may_start(state, call, view, options, &mut flights).await?,
+                    answer = &mut answering => break answer,
+                }
+            };
+            answer.map_err(|error| with_partial(error, &events))
+        } else {
+            self.complete(&model, &request, &text, cancel).await
+        };
+        text.finish();
+        self.answered(&model, turn, &request, &answer, started, options);
         match answer {
-            Ok(response) => state.on_model(response, &|name| view::resolve(snapshot, name))?,
-            Err(error) => match (cancel.cause(), error.kind) {
-                (Some(cause), _) => state.cancel(cause),
-                (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
-                // The window is smaller than was known. Each round removes something, so they end.
-                (None, ModelErrorKind::ContextOverflow) if self.trim(state, state.context_tokens() / 4 * 3) > 0 => {}
-                _ => state.on_model_error(&error)?,
-            },
+            Ok(response) => state.on_model(response, &|name| view.resolve(name))?,
+            // What was started is kept, whatever happened; a cancel is seen before the next step.
+            Err(error) if !flights.is_empty() => state.on_model_error(&error)?,
+            Err(error) => {
+                state.answer_lost();
+                match (cancel.cause(), error.kind) {
+                    (Some(cause), _) => state.cancel(cause),
+                    (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
+                    // The window is smaller than was known. Each round removes something, so they end.
+                    (None, ModelErrorKind::ContextOverflow) if self.trim(state, state.context_tokens() / 4 * 3) > 0 => {
+                    }
+                    _ => state.on_model_error(&error)?,
+                }
+            }
         }
-        Ok(())
+        Ok(flights)
     }
 
     async fn complete(
         &self,
         model: &str,
-        turn: u32,
         request: &ModelRequest,
-        options: &RunOptions,
+        events: &dyn ModelEvents,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
-        let services = self.executor.services();
-        let session = &options.session.id;
-        let shown = request.tools.iter().map(|tool| tool.name.clone()).collect();
-        services.events.emit(Event::ModelStarted { session: session.clone(), model: model.to_owned(), turn, shown });
-        self.record(options, || json!({"type": "request", "turn": turn, "model": model, "request": request}));
-        let started = services.clock.now();
-        let text = TextEvents::new(services.events.clone(), services.redactor.clone());
-        let answer = tokio::select! {
+        tokio::select! {
             biased;
             cause = cancel.cancelled() => Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe()))),
-            answer = self.model.complete(model, request, &text, cancel) => answer,
-        };
-        text.finish();
-        let latency = services.clock.now().saturating_duration_since(started);
-        let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
-        let (usage, characters_out, status, message) = match &answer {
-            Ok(response) => (response.usage, answer_characters(response), "ok".to_owned(), None),
-            Err(error) => (
-                Default::default(),
-                0,
-                kind_name(error.kind),
-                Some(services.redactor.redact(&error.message).into_owned()),
-            ),
-        };
-        self.record(options, || match &answer {
+            answer = self.model.complete(model, request, events, cancel) => answer,
+        }
+    }
+
+    /// Starts a call whose block has closed, if it may start by itself. The state knows of it before it runs.
+    async fn may_start(
+        &self,
+        state: &mut RunState,
+        written: WrittenCall,
+        view: &View,
+        options: &RunOptions,
+        flights: &mut Flights,
+    ) -> Result<(), DriverError> {
+        let Some(call) = state.on_call(written, &|name| view.resolve(name))? else { return Ok(()) };
+        let run = self.run_context(options, &flights.cancel);
+        let Some(valid) = self.executor.startable(call, &view.snapshot, &run) else { return Ok(()) };
+        state.start(&valid.id)?;
+        self.save(state, options).await?;
+        flights.start(&self.executor, valid, &run);
+        Ok(())
+    }
+
+    fn asked(&self, model: &str, turn: u32, request: &ModelRequest, options: &RunOptions) -> Instant {
+        let services = self.executor.services();
+        let shown = request.tools.iter().map(|tool| tool.name.clone()).collect();
+        let session = options.session.id.clone();
+        services.events.emit(Event::ModelStarted { session, model: model.to_owned(), turn, shown });
+        self.record(options, || json!({"type": "request", "turn": turn, "model": model, "request": request}));
+        services.clock.now()
+    }
+
+    fn answered(
+        &self,
+        model: &str,
+        turn: u32,
+        request: &ModelRequest,
+        answer: &Result<ModelResponse, ModelError>,
+        started: Instant,
+        options: &RunOptions,
+    ) {
+        let services = self.executor.services();
+        self.record(options, || match answer {
             Ok(response) => json!({"type": "response", "turn": turn, "response": response}),
             Err(error) => json!({"type": "model_error", "turn": turn, "kind": error.kind, "message": error.message}),
         });
+        let latency = services.clock.now().saturating_duration_since(started);
         services.events.emit(Event::ModelFinished {
-            session: session.clone(),
+            session: options.session.id.clone(),
             model: model.to_owned(),
             ok: answer.is_ok(),
-            message,
-            latency_ms,
-            usage,
+            message: answer.as_ref().err().map(|error| services.redactor.redact(&error.message).into_owned()),
+            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
+            usage: answer.as_ref().map(|answer| answer.usage).unwrap_or_default(),
         });
-        self.executor.ledger().append(LedgerEntry {
-            at_ms: services.clock.wall_ms(),
-            session: session.clone(),
-            principal: options.session.principal.id.clone(),
-            kind: "model".into(),
-            call: None,
-            name: model.to_owned(),
-            status,
-            latency_ms,
-            characters_in: request_characters(request),
-            characters_out,
-            usage,
-            validated: false,
-            decided_by: String::new(),
-        });
-        answer
+        self.executor.account_model(&options.session, model, request, answer, started);
     }
 }
 
-fn kind_name(kind: ModelErrorKind) -> String {
-    match serde_json::to_value(kind) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{kind:?}"),
-    }
-}
-
-fn request_characters(request: &ModelRequest) -> u64 {
-    use toolwright_core::content::joined_text;
-    use toolwright_core::model::Message;
-    let count = |text: &str| text.chars().count() as u64;
-    let message = |message: &Message| match message {
-        Message::User { content } => count(&joined_text(content)),
-        Message::Assistant { text, calls, .. } => {
-            count(text) + calls.iter().map(|call| count(&call.name) + count(&call.arguments)).sum::<u64>()
-        }
-        Message::Tool { results } => results.iter().map(|result| count(&joined_text(&result.content))).sum(),
-    };
-    count(&request.system) + request.messages.iter().map(message).sum::<u64>()
-}
-
-fn answer_characters(response: &ModelResponse) -> u64 {
-    let calls: usize =
-        response.calls.iter().map(|call| call.name.chars().count() + call.arguments.chars().count()).sum();
-    (response.text.chars().count() + calls) as u64
+/// A broken answer with at least the text that came.
+fn with_partial(mut error: ModelError, events: &StreamEvents<'_>) -> ModelError {
+    error.partial.get_or_insert_with(|| Box::new(ModelResponse { text: events.said(), ..ModelResponse::default() }));
+    error
 }

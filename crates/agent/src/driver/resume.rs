@@ -52,11 +52,15 @@ impl Driver {
         let saved = store.run(&options.run_id).await?.ok_or_else(not_found)?;
         let mut state = RunState::from_json(saved.state)?;
         state.reopen();
-        let snapshot = view::View::of(&state.spec().tools).current(&self.catalogue);
-        let settled: Vec<Outcome> = state.to_run().filter_map(|call| settled(call, &saved.calls, &snapshot)).collect();
+        state.answer_lost();
+        let view = self.views.current(&self.catalogue, &state.spec().tools, &options.session.principal);
+        let known = |call| settled(call, &saved.calls, &view.snapshot);
+        let settled: Vec<Outcome> = state.to_run().filter_map(known).collect();
         if !settled.is_empty() {
             self.calls_ended(&mut state, settled, options)?;
         }
+        // What nothing is known of did not come to run, or may run again.
+        state.put_off_started();
         Ok(state)
     }
 }

@@ -4,7 +4,9 @@
 //! Its history is legal at every moment that a model is asked: each call id is unique, and each call
 //! has exactly one result, in call order, whatever happened to it.
 
+mod account;
 mod context;
+mod dispatch;
 mod limits;
 mod repeats;
 mod step;
@@ -20,14 +22,16 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
-use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, StopReason, ToolChoice, Usage};
+use toolwright_core::model::{
+    Message, ModelError, ModelRequest, ModelResponse, OpaqueData, StopReason, ToolChoice, Usage,
+};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use crate::report::{CallRecord, RunReport, RunResult, Status};
+use crate::report::{CallRecord, RunResult, Status};
 pub use limits::Limits;
 use repeats::Repeats;
-pub use step::{Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
+pub use step::{Dispatch, Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
 use turn::CallStatus;
 pub use turn::Resolved;
 pub(crate) use turn::TurnCall;
@@ -66,7 +70,12 @@ struct Task {
 #[serde(tag = "waits_for", rename_all = "snake_case")]
 enum Phase {
     /// The model; in a last turn it may not call tools.
-    Model { last: bool },
+    Model {
+        last: bool,
+        /// The calls of its answer that are whole, while it is not.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        streamed: Vec<TurnCall>,
+    },
     /// The calls of one turn, at least one of them unanswered.
     Calls { calls: Vec<TurnCall> },
     /// The user.
@@ -90,6 +99,10 @@ enum Interrupted {
 }
 
 impl Phase {
+    fn model(last: bool) -> Self {
+        Self::Model { last, streamed: Vec::new() }
+    }
+
     fn describe(&self) -> &'static str {
         match self {
             Self::Model { .. } => "waits for the model",
@@ -103,7 +116,7 @@ impl RunState {
     /// A run that begins with `messages`; the last one is the task.
     #[must_use]
     pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
-        let phase = Phase::Model { last: false };
+        let phase = Phase::model(false);
         let mut state = Self { version: FORMAT_VERSION, spec, messages, task: Task::default(), phase };
         state.ask_model();
         state
@@ -157,7 +170,7 @@ impl RunState {
     #[must_use]
     pub fn step(&self) -> Step {
         match &self.phase {
-            Phase::Model { last } => Step::CallModel(ModelRequest {
+            Phase::Model { last, .. } => Step::CallModel(ModelRequest {
                 system: self.spec.system.clone(),
                 messages: self.messages.clone(),
                 tool_choice: if *last { ToolChoice::None } else { ToolChoice::Auto },
@@ -166,11 +179,13 @@ impl RunState {
                 ..ModelRequest::default()
             }),
             Phase::Calls { calls } => {
-                let batch = turn::batch(calls);
-                if batch.calls.is_empty() {
-                    Step::AwaitApproval(turn::questions(calls))
-                } else {
+                let (batch, held) = (turn::batch(calls), turn::held(calls));
+                if !batch.calls.is_empty() || !batch.started.is_empty() {
                     Step::CallTools(batch)
+                } else if !held.is_empty() {
+                    Step::AwaitDispatch(held)
+                } else {
+                    Step::AwaitApproval(turn::questions(calls))
                 }
             }
             Phase::Done { result, .. } => Step::Done(result.clone()),
@@ -186,23 +201,22 @@ impl RunState {
         response: ModelResponse,
         resolve: &dyn Fn(&str) -> Option<Resolved>,
     ) -> Result<(), TransitionError> {
-        let last = self.expect_model("on_model")?;
-        self.task.turns += 1;
-        self.task.usage.add(response.usage);
-        if !response.text.trim().is_empty() {
-            self.task.said.clone_from(&response.text);
-        }
-        if response.calls.is_empty() {
-            self.on_text(response);
+        let (last, streamed) = self.take_model("on_model")?;
+        self.count_turn(&response);
+        let mut calls = turn::take_calls(response.calls, streamed, self.task.turns, &self.messages, resolve);
+        if calls.is_empty() {
+            self.on_text(response.text, response.stop, response.opaque);
             return Ok(());
         }
         self.task.corrected = false;
-        let mut calls = turn::take_calls(response.calls, self.task.turns, &self.messages, resolve);
+        let ready = if self.spec.dispatch == Dispatch::Manual { CallStatus::Held } else { CallStatus::ToRun };
+        for call in calls.iter_mut().filter(|call| call.status == CallStatus::Streamed) {
+            call.status = ready.clone();
+        }
         if last {
             turn::refuse(&mut calls, 0, "this was the last turn, so the call was not run");
         } else if let Some(limit) = self.spec.limits.calls {
-            let left = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(self.task.calls.len());
-            turn::refuse(&mut calls, left, &format!("the run may make {limit} calls and has made them"));
+            turn::refuse(&mut calls, self.calls_left(), &format!("the run may make {limit} calls and has made them"));
         }
         let replayed = calls.iter().map(TurnCall::replay).collect();
         self.messages.push(Message::Assistant { text: response.text, calls: replayed, opaque: response.opaque });
@@ -216,9 +230,9 @@ impl RunState {
     }
 
     /// An answer without calls: the end, unless there is nothing in it.
-    fn on_text(&mut self, response: ModelResponse) {
-        if response.text.trim().is_empty() {
-            if response.stop == StopReason::Refusal {
+    fn on_text(&mut self, text: String, stop: StopReason, opaque: Vec<OpaqueData>) {
+        if text.trim().is_empty() {
+            if stop == StopReason::Refusal {
                 self.finish(Status::Failure, Some("the model refused to answer".into()));
             } else if self.task.corrected {
                 self.finish(Status::Failure, Some("the model gave an empty answer twice".into()));
@@ -230,37 +244,40 @@ impl RunState {
             }
             return;
         }
-        let message = Message::Assistant { text: response.text, calls: Vec::new(), opaque: response.opaque };
-        self.messages.push(message);
-        match response.stop {
+        self.messages.push(Message::Assistant { text, calls: Vec::new(), opaque });
+        match stop {
             StopReason::MaxTokens => self.finish(Status::Partial, Some("the answer was cut at its token limit".into())),
             StopReason::Refusal => self.finish(Status::Failure, Some("the model refused to answer".into())),
             _ => self.finish(Status::Success, None),
         }
     }
 
-    /// The model did not answer, and trying again at once is no use: the run fails, and can be reopened.
+    /// The model did not answer, and trying again at once is no use: the run fails, and can be reopened. But
+    /// where calls of a broken answer were started, the answer is kept with these alone: they end, and the
+    /// model goes on from their results, so that nothing is called twice.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
     pub fn on_model_error(&mut self, error: &ModelError) -> Result<(), TransitionError> {
         self.expect_model("on_model_error")?;
-        self.interrupt(Status::Failure, format!("the model request failed: {error}"));
+        if !self.keep_started(error.partial.as_deref()) {
+            self.interrupt(Status::Failure, format!("the model request failed: {error}"));
+        }
         Ok(())
     }
 
-    /// Calls ended. Any part of those that were to run may be told at a time; the rest stays to run. An
-    /// outcome that is pending leaves its call to a person.
+    /// Calls ended. Any part of those that were to run, or that wait for leave to, may be told at a time; the
+    /// rest stays as it is. An outcome that is pending leaves its call to a person.
     ///
     /// # Errors
-    /// [`TransitionError`] unless each outcome belongs to a call that is to run, and there is one.
+    /// [`TransitionError`] unless each outcome belongs to such a call, and there is one.
     pub fn on_tools(&mut self, outcomes: Vec<Outcome>) -> Result<(), TransitionError> {
         let mut calls = self.expect_calls("on_tools")?.to_vec();
         if outcomes.is_empty() {
             return Err(TransitionError::Illegal { transition: "on_tools", phase: self.phase.describe() });
         }
         for outcome in outcomes {
-            let Some(call) = calls.iter_mut().find(|call| call.id == outcome.call_id && call.is_to_run()) else {
+            let Some(call) = calls.iter_mut().find(|call| call.id == outcome.call_id && call.is_open()) else {
                 return Err(TransitionError::NoSuchCall { transition: "on_tools", call: outcome.call_id });
             };
             call.ended(outcome);
@@ -309,6 +326,7 @@ impl RunState {
         if self.is_over() {
             return;
         }
+        self.keep_started(None);
         if let Phase::Calls { calls } = &mut self.phase {
             for call in calls.iter_mut().filter(|call| !call.is_answered()) {
                 call.ended(Outcome::failed(call.id.clone(), ToolError::canceled(cause)));
@@ -328,7 +346,7 @@ impl RunState {
         let Phase::Done { interrupted: Some(waited), .. } = self.phase else { return false };
         match waited {
             // What there is to say before this turn has been said.
-            Interrupted::Model { last } => self.phase = Phase::Model { last },
+            Interrupted::Model { last } => self.phase = Phase::model(last),
             Interrupted::Calls => self.ask_model(),
         }
         true
@@ -369,37 +387,21 @@ impl RunState {
         }
     }
 
-    /// The account of the task so far.
-    #[must_use]
-    pub fn report(&self) -> RunReport {
-        let (status, answer, reason, pending) = match &self.phase {
-            Phase::Done { result, .. } => (result.status, result.answer.clone(), result.reason.clone(), Vec::new()),
-            Phase::Calls { calls } => {
-                (Status::Suspended, String::new(), Some("a person must decide first".into()), turn::questions(calls))
-            }
-            Phase::Model { .. } => {
-                (Status::Suspended, String::new(), Some("the model has not answered".into()), Vec::new())
-            }
-        };
-        let mut calls = self.task.calls.clone();
-        if let Phase::Calls { calls: open } = &self.phase {
-            calls.extend(open.iter().filter_map(|call| call.answer().map(|answer| answer.record.clone())));
-        }
-        RunReport { status, answer, reason, turns: self.task.turns, calls, usage: self.task.usage, pending }
-    }
-
-    /// The calls that are to run now.
+    /// The calls that are to run now, or run.
     pub(crate) fn to_run(&self) -> impl Iterator<Item = &TurnCall> {
-        let calls = match &self.phase {
-            Phase::Calls { calls } => calls.as_slice(),
-            _ => &[],
-        };
-        calls.iter().filter(|call| call.is_to_run())
+        self.open_calls().iter().filter(|call| call.is_to_run())
     }
 
     fn expect_model(&self, transition: &'static str) -> Result<bool, TransitionError> {
         match self.phase {
-            Phase::Model { last } => Ok(last),
+            Phase::Model { last, .. } => Ok(last),
+            _ => Err(TransitionError::Illegal { transition, phase: self.phase.describe() }),
+        }
+    }
+
+    fn take_model(&mut self, transition: &'static str) -> Result<(bool, Vec<TurnCall>), TransitionError> {
+        match &mut self.phase {
+            Phase::Model { last, streamed } => Ok((*last, std::mem::take(streamed))),
             _ => Err(TransitionError::Illegal { transition, phase: self.phase.describe() }),
         }
     }
@@ -453,7 +455,7 @@ impl RunState {
     /// Commits what is open and ends the run so that it can be reopened.
     fn interrupt(&mut self, status: Status, reason: String) {
         let waited = match self.phase {
-            Phase::Model { last } => Interrupted::Model { last },
+            Phase::Model { last, .. } => Interrupted::Model { last },
             _ => Interrupted::Calls,
         };
         self.commit();
@@ -468,7 +470,7 @@ impl RunState {
         }
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
         let notice = limits.notice(self.task.turns, calls);
-        self.phase = Phase::Model { last: notice.as_ref().is_some_and(|notice| notice.last) };
+        self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.messages.push(Message::user(notice.text));
         }
@@ -476,16 +478,5 @@ impl RunState {
 
     fn finish(&mut self, status: Status, reason: Option<String>) {
         self.phase = Phase::Done { result: self.result(status, reason), interrupted: None };
-    }
-
-    fn result(&self, status: Status, reason: Option<String>) -> RunResult {
-        let answer = if self.task.said.is_empty() && status != Status::Success {
-            let failed = self.task.calls.iter().filter(|call| !call.ok).count();
-            let reason = reason.as_deref().unwrap_or(status.as_str());
-            format!("There is no answer: {reason}. Calls made: {}, of which failed: {failed}.", self.task.calls.len())
-        } else {
-            self.task.said.clone()
-        };
-        RunResult { status, answer, reason }
     }
 }

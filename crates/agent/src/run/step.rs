@@ -25,6 +25,9 @@ pub struct RunSpec {
     /// Limits of each task.
     #[serde(default)]
     pub limits: Limits,
+    /// When the model's calls start.
+    #[serde(default)]
+    pub dispatch: Dispatch,
     /// Globs on tool ids (with or without version) and wire names; empty for all tools. To this run
     /// there are no others, however often it is resumed.
     #[serde(default)]
@@ -35,16 +38,34 @@ pub struct RunSpec {
     pub window: Option<usize>,
 }
 
+/// When the calls of a model's answer start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dispatch {
+    /// When they are let: the run stops with them as values, and goes on after [`super::RunState::dispatch`],
+    /// or with outcomes from elsewhere by [`super::RunState::on_tools`].
+    Manual,
+    /// When the answer is over.
+    #[default]
+    TurnEnd,
+    /// As soon as a call's own block closes, if it may start by itself: it is valid as it was written, needs
+    /// no approval, has a schema and no references, and is within the limits. All others when the answer is
+    /// over. If the answer breaks off, what was started ends and its results are kept.
+    Streaming,
+}
+
 /// What to do next.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Ask the model, then tell [`super::RunState::on_model`] or [`super::RunState::on_model_error`]. The driver adds
-    /// the tools.
+    /// Ask the model, then tell [`super::RunState::on_model`] or [`super::RunState::on_model_error`]; on the
+    /// way, [`super::RunState::on_call`] of each call that is whole. The driver adds the tools.
     CallModel(ModelRequest),
     /// Run these calls, then tell [`super::RunState::on_tools`].
     CallTools(ToolBatch),
     /// Ask a person, then tell [`super::RunState::on_approvals`].
     AwaitApproval(Vec<ApprovalRequest>),
+    /// Show these calls, then tell [`super::RunState::dispatch`] or [`super::RunState::on_tools`].
+    AwaitDispatch(Vec<ToolCall>),
     /// Nothing, until [`super::RunState::continue_with`].
     Done(RunResult),
 }
@@ -56,6 +77,8 @@ pub struct ToolBatch {
     pub calls: Vec<ToolCall>,
     /// What a person has decided about some of them.
     pub grants: Vec<Grant>,
+    /// Calls of the same turn that were started before: their outcomes are awaited too.
+    pub started: Vec<CallId>,
 }
 
 /// A person's leave to run one call. It holds for the very question that was asked: same definition,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::ContentBlock;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
+use toolwright_core::arguments::read_object;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -13,10 +14,14 @@ use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::name::MAX_WIRE_NAME;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{DEFAULT_MAX_BYTES, head_and_tail};
+use toolwright_core::repair::RepairEnd;
 use toolwright_core::session::CallId;
 
 use super::{Grant, ToolBatch};
 use crate::report::CallRecord;
+
+/// Bytes of arguments in a note.
+const MAX_NOTE: usize = 1000;
 
 /// The tool that a written name means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +46,20 @@ pub(crate) struct TurnCall {
     /// The arguments as written.
     arguments: String,
     pub(super) status: CallStatus,
+    /// What the model is told besides the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) note: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum CallStatus {
+    /// Its answer is not over, and may yet break off.
+    Streamed,
+    /// It runs; what becomes of it is in the journal.
+    Started,
+    /// It waits for leave to run.
+    Held,
     /// It is to run.
     ToRun,
     /// A person must decide first.
@@ -64,7 +78,24 @@ pub(super) struct Answer {
 
 impl TurnCall {
     pub(crate) fn is_to_run(&self) -> bool {
-        matches!(self.status, CallStatus::ToRun | CallStatus::Granted(_))
+        matches!(self.status, CallStatus::ToRun | CallStatus::Granted(_) | CallStatus::Started)
+    }
+
+    pub(super) fn is_started(&self) -> bool {
+        self.status == CallStatus::Started
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.status == CallStatus::Held
+    }
+
+    /// Whether an outcome may be told of it.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_to_run() || self.is_held()
+    }
+
+    fn is_written_as(&self, call: &WrittenCall) -> bool {
+        self.written == call.name && self.arguments == call.arguments
     }
 
     pub(super) fn is_answered(&self) -> bool {
@@ -85,6 +116,12 @@ impl TurnCall {
         }
     }
 
+    /// The call as the model wrote it, under its own id.
+    pub(super) fn as_written(&self) -> ToolCall {
+        let arguments = RawArguments::Text(self.arguments.clone());
+        ToolCall { id: self.id.clone(), name: self.written.clone(), arguments }
+    }
+
     /// The call as the conversation carries it.
     pub(super) fn replay(&self) -> WrittenCall {
         WrittenCall {
@@ -95,7 +132,7 @@ impl TurnCall {
     }
 
     /// The arguments as an object, whatever was written.
-    pub(super) fn argument_value(&self) -> Value {
+    pub(crate) fn argument_value(&self) -> Value {
         serde_json::from_str(&replay_arguments(&self.arguments)).unwrap_or_else(|_| json!({}))
     }
 
@@ -106,12 +143,14 @@ impl TurnCall {
             return;
         }
         let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
-        let result = CallResult {
+        let notes = [mended_note(&outcome), self.note.take()];
+        let mut result = CallResult {
             call_id: record.id.clone(),
             name: self.wire_name.clone(),
             is_error: !outcome.ok,
             content: visible_content(outcome),
         };
+        result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
         self.status = CallStatus::Answered(Answer { result, record });
     }
 
@@ -152,65 +191,94 @@ impl TurnCall {
             answer.result.content.push(note);
         }
     }
+
+    /// A call under a unique id and a legal name.
+    pub(super) fn take(written: WrittenCall, place: Place<'_>, status: CallStatus) -> Self {
+        let (wire_name, definition) = match (place.resolve)(&written.name) {
+            Some(resolved) => (resolved.wire_name, Some(resolved.definition)),
+            None => (stand_in(&written.name), None),
+        };
+        Self {
+            id: CallId::new(unique_id(written.id, place.turn, place.index, place.taken)),
+            written: written.name,
+            wire_name,
+            definition,
+            arguments: written.arguments,
+            status,
+            note: None,
+        }
+    }
 }
 
-/// The calls of a response under unique ids and legal names, all of them to run.
+/// Where a call stands.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) turn: u32,
+    /// Among the calls of its answer.
+    pub(super) index: usize,
+    /// The ids of all calls before it.
+    pub(super) taken: &'a HashSet<String>,
+    pub(super) resolve: &'a dyn Fn(&str) -> Option<Resolved>,
+}
+
+/// The ids of the calls in a conversation and in `more`.
+pub(super) fn taken_ids(messages: &[Message], more: &[TurnCall]) -> HashSet<String> {
+    let calls = messages.iter().filter_map(|message| match message {
+        Message::Assistant { calls, .. } => Some(calls),
+        _ => None,
+    });
+    calls.flatten().map(|call| call.id.clone()).chain(more.iter().map(|call| call.id.to_string())).collect()
+}
+
+/// The calls of an answer, under the ids that those of them have which came while it was written; what was
+/// started is among them, whatever the answer says.
 pub(super) fn take_calls(
     written: Vec<WrittenCall>,
+    mut streamed: Vec<TurnCall>,
     turn: u32,
     messages: &[Message],
     resolve: &dyn Fn(&str) -> Option<Resolved>,
 ) -> Vec<TurnCall> {
-    let mut taken: HashSet<String> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::Assistant { calls, .. } => Some(calls),
-            _ => None,
-        })
-        .flatten()
-        .map(|call| call.id.clone())
-        .collect();
+    let mut taken = taken_ids(messages, &streamed);
     let mut calls = Vec::with_capacity(written.len());
     for (index, call) in written.into_iter().enumerate() {
-        let id = unique_id(call.id, turn, index, &taken);
-        taken.insert(id.clone());
-        let (wire_name, definition) = match resolve(&call.name) {
-            Some(resolved) => (resolved.wire_name, Some(resolved.definition)),
-            None => (stand_in(&call.name), None),
+        let call = match streamed.iter().position(|streamed| streamed.is_written_as(&call)) {
+            Some(known) => streamed.remove(known),
+            None => TurnCall::take(call, Place { turn, index, taken: &taken, resolve }, CallStatus::Streamed),
         };
-        calls.push(TurnCall {
-            id: CallId::new(id),
-            written: call.name,
-            wire_name,
-            definition,
-            arguments: call.arguments,
-            status: CallStatus::ToRun,
-        });
+        taken.insert(call.id.to_string());
+        calls.push(call);
     }
+    calls.extend(streamed.into_iter().filter(TurnCall::is_started));
     calls
 }
 
 /// Answers all calls after the first `left` as refused by a limit.
 pub(super) fn refuse(calls: &mut [TurnCall], left: usize, why: &str) {
-    for call in calls.iter_mut().skip(left) {
+    for call in calls.iter_mut().skip(left).filter(|call| !call.is_started()) {
         call.ended(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::LimitExceeded, why)));
     }
 }
 
-/// What is to run, with the leave that people gave.
+/// What is to run, with the leave that people gave, and what runs already.
 pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     let mut batch = ToolBatch::default();
     for call in calls.iter().filter(|call| call.is_to_run()) {
-        batch.calls.push(ToolCall {
-            id: call.id.clone(),
-            name: call.written.clone(),
-            arguments: RawArguments::Text(call.arguments.clone()),
-        });
-        if let CallStatus::Granted(grant) = &call.status {
-            batch.grants.push(grant.clone());
+        match &call.status {
+            CallStatus::Started => batch.started.push(call.id.clone()),
+            CallStatus::Granted(grant) => {
+                batch.calls.push(call.as_written());
+                batch.grants.push(grant.clone());
+            }
+            _ => batch.calls.push(call.as_written()),
         }
     }
     batch
+}
+
+/// What waits for leave to run.
+pub(super) fn held(calls: &[TurnCall]) -> Vec<ToolCall> {
+    calls.iter().filter(|call| call.is_held()).map(TurnCall::as_written).collect()
 }
 
 /// What people must decide.
@@ -243,18 +311,26 @@ fn stand_in(written: &str) -> String {
     name
 }
 
-/// The text of a JSON object: what was written where that is one, byte for byte.
+/// The text of a JSON object: what was written where that is one, byte for byte; else the object that is
+/// called with.
 fn replay_arguments(written: &str) -> String {
-    if written.trim().is_empty() {
-        return "{}".into();
+    if matches!(serde_json::from_str(written), Ok(Value::Object(_))) {
+        return written.to_owned();
     }
-    match serde_json::from_str(written) {
-        Ok(Value::Object(_)) => written.to_owned(),
-        Ok(Value::Null) => "{}".into(),
-        Ok(Value::String(text)) if text.trim().is_empty() => "{}".into(),
-        Ok(Value::String(text)) if matches!(serde_json::from_str(&text), Ok(Value::Object(_))) => text,
-        _ => json!({"unparsed": written}).to_string(),
+    read_object(written).unwrap_or_else(|| json!({"unparsed": written})).to_string()
+}
+
+/// What the model should know of how its arguments were read.
+fn mended_note(outcome: &Outcome) -> Option<String> {
+    let mended = outcome.provenance.repair.as_ref().filter(|record| record.end == RepairEnd::Accepted);
+    if let Some(candidate) = mended.and_then(|record| record.candidate.as_ref()) {
+        let shown = head_and_tail(&candidate.to_string(), MAX_NOTE);
+        return Some(format!("[toolwright notice] Your arguments did not fit the schema; the call ran with {shown}."));
     }
+    // A failed call says so in its own words.
+    (outcome.ok && outcome.provenance.repaired).then(|| {
+        "[toolwright notice] Your arguments were not valid JSON and had to be mended; check that nothing is missing, and write one whole JSON object.".into()
+    })
 }
 
 /// The content of an outcome; never empty, which several APIs refuse.

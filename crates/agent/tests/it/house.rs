@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright_agent::{Dispatch, Driver, Limits, RunOptions, RunSpec, RunState};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason,
-    Usage, WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, ShownTool,
+    StopReason, Usage, WrittenCall,
 };
 use toolwright_core::store::RunStore;
 use toolwright_core::{
@@ -29,10 +29,14 @@ use toolwright_runtime::{Catalogue, Executor, SqliteStore, SystemClock};
 pub(crate) enum Reply {
     Text(&'static str),
     Calls(Vec<(&'static str, &'static str, Value)>),
+    /// Calls, and then the connection breaks.
+    Broken(Vec<(&'static str, &'static str, Value)>),
     Fail(ModelErrorKind),
     /// Waits until it is cancelled.
     Hang,
 }
+
+pub(crate) type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Answers by the number of assistant messages in the request, so that a resumed run goes on where it
 /// was. Keeps every request as it was sent.
@@ -40,6 +44,10 @@ pub(crate) struct ScriptedModel {
     script: Vec<Reply>,
     pub(crate) requests: Mutex<Vec<String>>,
     pub(crate) before_answer: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    /// An answer with calls is not over before this holds.
+    pub(crate) over_when: Mutex<Option<Condition>>,
+    /// The tools of each request.
+    pub(crate) shown: Mutex<Vec<Arc<[ShownTool]>>>,
     overflows: AtomicUsize,
 }
 
@@ -54,12 +62,18 @@ impl ModelClient for ScriptedModel {
     ) -> Result<ModelResponse, ModelError> {
         let turn = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
         self.requests.lock().unwrap().push(format!("{model} {}", serde_json::to_string(request).unwrap()));
+        self.shown.lock().unwrap().push(request.tools.clone());
         if let Some(before) = self.before_answer.lock().unwrap().as_mut() {
             before();
         }
+        let mut breaks = false;
         let (text, calls) = match self.script.get(turn).cloned().unwrap_or(Reply::Text("out of script")) {
             Reply::Text(text) => (text, Vec::new()),
             Reply::Calls(calls) => ("", calls),
+            Reply::Broken(calls) => {
+                breaks = true;
+                ("Let me see.", calls)
+            }
             Reply::Fail(ModelErrorKind::ContextOverflow) if self.overflows.fetch_add(1, Ordering::SeqCst) > 0 => {
                 ("it fits", Vec::new())
             }
@@ -77,10 +91,22 @@ impl ModelClient for ScriptedModel {
             name: name.to_owned(),
             arguments: arguments.to_string(),
         };
+        let calls: Vec<WrittenCall> = calls.into_iter().map(written).collect();
+        calls.iter().cloned().for_each(|call| events.on_event(ModelEvent::Call(call)));
+        let condition = self.over_when.lock().unwrap().clone().filter(|_| !calls.is_empty());
+        if let Some(condition) = condition {
+            tokio::select! {
+                () = until(&*condition) => {}
+                _ = cancel.cancelled() => return Err(ModelError::new(ModelErrorKind::Canceled, "cancelled")),
+            }
+        }
+        if breaks {
+            return Err(ModelError::new(ModelErrorKind::BadResponse, "the connection broke"));
+        }
         Ok(ModelResponse {
             text: text.to_owned(),
             stop: if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls },
-            calls: calls.into_iter().map(written).collect(),
+            calls,
             usage: Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 },
             ..ModelResponse::default()
         })
@@ -218,6 +244,8 @@ impl House {
             script,
             requests: Mutex::default(),
             before_answer: Mutex::default(),
+            over_when: Mutex::default(),
+            shown: Mutex::default(),
             overflows: AtomicUsize::new(0),
         });
         let client: Arc<dyn ModelClient> = model.clone();
@@ -238,6 +266,7 @@ pub(crate) fn options() -> RunOptions {
         policy: Arc::new(Policy::of(Profile::Trusted)),
         approver: Arc::new(NoApprover { remedy: "nobody is here".into() }),
         cancel: Cancel::new(),
+        variables: None,
         transcript: None,
     }
 }
@@ -254,6 +283,7 @@ pub(crate) fn spec(limits: Limits) -> RunSpec {
         max_tokens: None,
         temperature: None,
         limits,
+        dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),
         window: None,
     }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod dispatch;
 mod house;
+mod plan;
 mod resume;
 mod runs;

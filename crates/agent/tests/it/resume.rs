@@ -15,11 +15,25 @@ use toolwright_runtime::SqliteStore;
 use crate::house::{Counter, Desk, House, Reply, asking, begin, options, provider, until};
 
 /// Loses power at one of its saves, just after or just before it is written.
-struct Fragile {
+pub(crate) struct Fragile {
     store: Arc<SqliteStore>,
     saves: AtomicUsize,
     breaks_at: usize,
     written: bool,
+}
+
+impl Fragile {
+    pub(crate) fn new(store: Arc<SqliteStore>, breaks_at: usize, written: bool) -> Arc<Self> {
+        Arc::new(Self { store, saves: AtomicUsize::new(0), breaks_at, written })
+    }
+
+    async fn save(&self, write: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
+        let breaks = self.saves.fetch_add(1, Ordering::SeqCst) + 1 == self.breaks_at;
+        if !breaks || self.written {
+            write.await?;
+        }
+        if breaks { Err(StoreError::NotFound("the power".into())) } else { Ok(()) }
+    }
 }
 
 #[async_trait]
@@ -31,11 +45,10 @@ impl RunStore for Fragile {
         self.store.release(run).await
     }
     async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        let breaks = self.saves.fetch_add(1, Ordering::SeqCst) + 1 == self.breaks_at;
-        if !breaks || self.written {
-            self.store.save_run(run, state).await?;
-        }
-        if breaks { Err(StoreError::NotFound("the power".into())) } else { Ok(()) }
+        self.save(self.store.save_run(run, state)).await
+    }
+    async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
+        self.save(self.store.save_amid(run, state)).await
     }
     async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
         self.store.run(run).await
@@ -73,7 +86,7 @@ async fn a_crash_between_any_two_steps_changes_no_request_and_repeats_no_call() 
     for (breaks_at, written) in (1..=6).map(|n| (n, true)).chain((2..=6).map(|n| (n, false))) {
         let dir = tempfile::tempdir().unwrap();
         let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-        let fragile = |store| Arc::new(Fragile { store, saves: AtomicUsize::new(0), breaks_at, written });
+        let fragile = |store| Fragile::new(store, breaks_at, written);
         let house = House::with_store(dir.path(), script(), vec![tool.clone()], fragile).await;
         let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");

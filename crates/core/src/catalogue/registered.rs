@@ -20,6 +20,11 @@ pub enum RegistrationError {
     /// The opt-in lacks its mode.
     #[error("tool {0} sets allow_no_schema without no_schema_mode: choose read-only, human-approval or full")]
     MissingMode(ToolId),
+    /// The schema is not of an object.
+    #[error(
+        "tool {0} has `parameters` of type {1}: arguments are an object, so give it `type: object` and name the value under `properties`"
+    )]
+    NotAnObject(ToolId, String),
     /// The schema does not compile.
     #[error("tool {id}: {error}")]
     Schema {
@@ -70,10 +75,15 @@ impl RegisteredTool {
             return Err(RegistrationError::MissingMode(definition.id));
         }
         let tool = Self::build(definition, raw_name.into(), Origin::Own);
-        match tool.schema() {
-            Ok(_) => Ok(Arc::new(tool)),
-            Err(error) => Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() }),
+        if let Err(error) = tool.schema() {
+            return Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() });
         }
+        if let Some(kind) = tool.definition.parameters.as_ref().and_then(|schema| schema.get("type"))
+            && !(kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object")))
+        {
+            return Err(RegistrationError::NotAnObject(tool.definition.id.clone(), kind.to_string()));
+        }
+        Ok(Arc::new(tool))
     }
 
     /// Registers a foreign tool. Never fails; a schema that does not compile is found at first use.
@@ -160,6 +170,10 @@ mod tests {
         assert!(matches!(RegisteredTool::own(opted.clone()), Err(RegistrationError::MissingMode(_))));
         opted.no_schema_mode = Some(crate::definition::NoSchemaMode::Full);
         assert!(RegisteredTool::own(opted).is_ok());
+        let of = |kind| RegisteredTool::own(ToolDefinition::new(id(), "", Some(json!({"type": kind}))));
+        assert!(of(json!("string")).expect_err("no object").to_string().contains("x:t@1.0.0"));
+        assert!(of(json!(["array", "null"])).is_err());
+        assert!(of(json!("object")).is_ok() && of(json!(["object", "null"])).is_ok());
         let broken = ToolDefinition::new(id(), "", Some(json!({"$ref": "http://x/y"})));
         assert!(RegisteredTool::own(broken.clone()).expect_err("remote").to_string().contains("http://x/y"));
         assert!(RegisteredTool::foreign(broken, "t").schema().is_err(), "a foreign one is kept, unvalidated");

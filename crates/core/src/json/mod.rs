@@ -9,8 +9,9 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Containers inside containers that are followed, as in lossless parsing.
-pub const MAX_DEPTH: usize = 128;
+/// Containers inside containers that are followed. Lossless parsing takes one more; but objects one after
+/// another are put into an array, and what was mended must be JSON that anyone can read back.
+pub const MAX_DEPTH: usize = 126;
 /// Layers of escaping that are taken off a text like `{\"a\": 1}`.
 const MAX_LAYERS: usize = 3;
 

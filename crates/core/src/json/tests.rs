@@ -100,6 +100,15 @@ fn nothing_and_too_much_are_errors() {
 }
 
 #[test]
+fn the_deepest_value_is_json_that_can_be_read_back() {
+    let deepest = format!("{}{}", "{\"a\":".repeat(MAX_DEPTH), "}".repeat(MAX_DEPTH));
+    for text in [deepest.clone(), format!("{deepest} {deepest}"), "[".repeat(MAX_DEPTH)] {
+        let value = repair(&text).expect("deep enough").value;
+        assert_eq!(serde_json::from_str::<Value>(&value.to_string()).expect("JSON"), value);
+    }
+}
+
+#[test]
 fn the_steps_grow_with_the_text_and_no_faster() {
     let units = [
         "\"", "\"a", "\",", "\"a, \"b", "'\"", "\\", "\\\"", "/*", "//", "`", "```", "a(", "1 ", "a ", "a: ", "\" ",

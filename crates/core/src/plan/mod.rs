@@ -27,81 +27,104 @@ impl Planned {
     }
 }
 
-/// Calls in stages: those of one stage run in parallel, stages one after another. Stages keep call
-/// order, and so do the outcomes of the whole.
+/// The calls of one turn, in call order, and when each runs.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// The stages.
-    pub stages: Vec<Vec<Planned>>,
+    /// The calls; outcomes come in the same order.
+    pub calls: Vec<Planned>,
+    /// Indices of `calls`: those of one stage run in parallel, stages one after another.
+    pub stages: Vec<Vec<usize>>,
+    /// Indices of the calls that wait for values which others write: after the stages, those run whose
+    /// values are there, and again, until none is left or nothing more comes.
+    pub waiting: Vec<usize>,
 }
 
 impl Plan {
     /// The number of calls, rejected ones included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.stages.iter().map(Vec::len).sum()
+        self.calls.len()
     }
 
     /// Whether there is no call.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.calls.is_empty()
     }
 }
 
-/// Plans the calls of one turn. Calls without references are independent: one stage. Of more than
+/// Plans the calls of one turn. Calls without pending references are independent: one stage. Of more than
 /// `limit` calls the first ones run, the rest are rejected as `limit_exceeded`; a rejected call does
 /// not count.
 #[must_use]
 pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize) -> Plan {
     let mut running = 0;
-    let stage: Vec<Planned> = checked
-        .into_iter()
-        .map(|checked| match checked {
+    let mut plan = Plan::default();
+    let mut stage = Vec::with_capacity(checked.len());
+    for (index, checked) in checked.into_iter().enumerate() {
+        let planned = match checked {
             Ok(call) if running < limit => {
                 running += 1;
                 Planned::Run(Box::new(call))
             }
-            Ok(call) => Planned::Reject(Box::new(Rejection {
-                error: ToolError::new(
-                    ErrorKind::LimitExceeded,
-                    format!("only {limit} calls may run in one turn; call {} again in the next", call.entry.wire_name),
-                ),
-                call_id: call.id,
-                name: call.entry.wire_name.clone(),
-                arguments: call.arguments,
-                entry: Some(call.entry),
-                violations: Vec::new(),
-            })),
+            Ok(call) => Planned::Reject(Box::new(over_limit(call, limit))),
             Err(rejection) => Planned::Reject(rejection),
-        })
-        .collect();
-    Plan { stages: if stage.is_empty() { Vec::new() } else { vec![stage] } }
+        };
+        match &planned {
+            Planned::Run(call) if !call.pending.is_empty() => plan.waiting.push(index),
+            _ => stage.push(index),
+        }
+        plan.calls.push(planned);
+    }
+    if !stage.is_empty() {
+        plan.stages.push(stage);
+    }
+    plan
+}
+
+fn over_limit(call: ValidCall, limit: usize) -> Rejection {
+    let name = call.entry.wire_name.clone();
+    let message = format!("only {limit} calls may run in one turn; call {name} again in the next");
+    Rejection {
+        call_id: call.id,
+        name,
+        arguments: call.arguments,
+        entry: Some(call.entry),
+        error: ToolError::new(ErrorKind::LimitExceeded, message),
+        violations: Vec::new(),
+        provenance: call.provenance,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{RawArguments, ToolCall, check};
+    use crate::call::{Caller, RawArguments, ToolCall, check};
     use crate::catalogue::Snapshot;
     use crate::session::Principal;
     use crate::testing::{definition, listing, own};
-    use serde_json::json;
+    use crate::variables::Values;
+    use serde_json::{Value, json};
 
     #[test]
     fn rejected_calls_do_not_count_against_the_limit_and_order_is_kept() {
         let snapshot = Snapshot::build(&[listing("p", vec![own(definition("x:t@1.0.0"))])]);
-        let call = |id: &str, name: &str| {
-            let call = ToolCall { id: CallId::new(id), name: name.into(), arguments: RawArguments::Value(json!({})) };
-            check(call, &snapshot, &Principal::owner())
+        let call = |id: &str, name: &str, arguments: Value| {
+            let call = ToolCall { id: CallId::new(id), name: name.into(), arguments: RawArguments::Value(arguments) };
+            let owner = Principal::owner();
+            check(call, &snapshot, Caller { principal: &owner, variables: Some(&Values::default()) })
         };
-        let plan = plan(vec![call("a", "nope"), call("b", "x__t"), call("c", "x__t"), call("d", "x__t")], 2);
-        let planned: Vec<_> = plan.stages[0]
-            .iter()
-            .map(|planned| (planned.call_id().as_str(), matches!(planned, Planned::Run(_))))
-            .collect();
+        let checked = vec![
+            call("a", "nope", json!({})),
+            call("b", "x__t", json!({"v": "†state.v"})),
+            call("c", "x__t", json!({})),
+            call("d", "x__t", json!({})),
+        ];
+        let plan = plan(checked, 2);
+        let planned: Vec<_> =
+            plan.calls.iter().map(|planned| (planned.call_id().as_str(), matches!(planned, Planned::Run(_)))).collect();
         assert_eq!(planned, [("a", false), ("b", true), ("c", true), ("d", false)]);
-        assert_eq!(plan.len(), 4);
+        assert_eq!((plan.stages, plan.waiting), (vec![vec![0, 2, 3]], vec![1]));
         assert!(super::plan(Vec::new(), 2).is_empty());
     }
 }

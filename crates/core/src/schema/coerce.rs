@@ -1,52 +1,63 @@
-//! Mending values of the wrong type, as models write them. Only what failed validation is touched.
+//! Mending values as models write them. Only what failed validation is touched.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, JsonTypeSet, ValidationError};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::CompiledSchema;
+use super::holes::counts;
+use crate::pointer::{is_within, remove_member};
 
 /// Times that the errors are gone over: mending one may bring those inside it to light.
 const MAX_ROUNDS: usize = 4;
 /// Values that are mended in one document.
 const MAX_PATHS: usize = 64;
+/// The largest whole number that a float holds exactly.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// A value that became valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Coerced {
     /// The valid value.
     pub value: Value,
-    /// JSON Pointers to what was changed, in the order of change, each once.
+    /// JSON Pointers to what was changed or left out, in the order of change, each once.
     pub paths: Vec<String>,
 }
 
+/// What is done to one place.
+enum Mend {
+    Put(Value),
+    LeaveOut,
+}
+
 impl CompiledSchema {
-    /// Makes `value`, which is not valid, valid by giving values of the wrong type the one that is asked
+    /// Makes `value`, which is not valid, valid by giving a value of the wrong type the one that is asked
     /// for: text that spells a number, boolean, null, array or object becomes it; a number becomes text;
-    /// one value becomes an array of it. A text is left alone wherever a text may stand, and so is the
-    /// whole value. None if the result would not be valid.
+    /// a whole float becomes an integer; one value becomes an array of it; a null that may not be one is
+    /// left out of its object; a value that differs from just one allowed value by case and white space
+    /// becomes that one. A text is left alone wherever a text of its kind may stand, and so is the whole
+    /// value. None if the result would not be valid.
     #[must_use]
     pub fn coerce(&self, value: &Value) -> Option<Coerced> {
+        self.coerce_around(value, &[])
+    }
+
+    /// As [`CompiledSchema::coerce`], around the values that are not there yet at `holes` (JSON Pointers):
+    /// they are not touched, and what they may mend does not count.
+    #[must_use]
+    pub fn coerce_around(&self, value: &Value, holes: &[&str]) -> Option<Coerced> {
         let mut value = value.clone();
         let mut paths: Vec<String> = Vec::new();
         for _ in 0..MAX_ROUNDS {
-            let changes: Vec<(String, Value)> = self
-                .errors(&value)
-                .take(MAX_PATHS)
-                .filter_map(|error| {
-                    let path = error.instance_path().to_string();
-                    let mended = as_one_of(&wanted(&error)?, error.instance()).filter(|_| !path.is_empty())?;
-                    Some((path, mended))
-                })
-                .collect();
+            let mut mends: Vec<(String, Mend)> = Vec::new();
+            for error in self.errors(&value)?.filter(|error| counts(error, holes)).take(MAX_PATHS) {
+                mends.extend(mend(&error).unwrap_or_default());
+            }
             let mut changed = false;
-            for (path, mended) in changes {
+            for (path, mend) in mends {
                 // What was mended once and is still wrong is not mended again: it would go in circles.
-                if paths.contains(&path) {
-                    continue;
-                }
-                if let Some(place) = value.pointer_mut(&path) {
-                    *place = mended;
+                let settled = paths.contains(&path) || holes.iter().any(|hole| is_within(hole, &path));
+                if !settled && apply(&mut value, &path, mend) {
                     paths.push(path);
                     changed = true;
                 }
@@ -54,11 +65,67 @@ impl CompiledSchema {
             if !changed || paths.len() > MAX_PATHS {
                 return None;
             }
-            if self.is_valid(&value) {
+            if self.errors(&value)?.all(|error| !counts(&error, holes)) {
                 return Some(Coerced { value, paths });
             }
         }
         None
+    }
+}
+
+/// Returns whether anything was changed. The whole value never is.
+fn apply(value: &mut Value, path: &str, mend: Mend) -> bool {
+    match mend {
+        Mend::Put(mended) => match value.pointer_mut(path) {
+            Some(place) if !path.is_empty() => {
+                *place = mended;
+                true
+            }
+            _ => false,
+        },
+        Mend::LeaveOut => remove_member(value, path),
+    }
+}
+
+/// What would mend `error`, by path; `None` if nothing would.
+fn mend(error: &ValidationError<'_>) -> Option<Vec<(String, Mend)>> {
+    let here = |mend: Mend| vec![(error.instance_path().to_string(), mend)];
+    let instance: &Value = error.instance();
+    let branches = match error.kind() {
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => context,
+        _ => return mended_here(error, instance).map(here),
+    };
+    if instance.is_null() {
+        return Some(here(Mend::LeaveOut));
+    }
+    // Where no branch takes a value of this type, it may become one of any type that is taken.
+    if let Some(types) = wanted(error) {
+        return as_one_of(&types, instance).map(Mend::Put).map(here);
+    }
+    let at_top = |inner: &&ValidationError<'_>| inner.instance_path() == error.instance_path();
+    let mut spellings = branches.iter().flatten().filter(at_top).filter_map(|inner| respelled(inner.kind(), instance));
+    if let Some(first) = spellings.next() {
+        return spellings.all(|other| other == first).then(|| here(Mend::Put(first)));
+    }
+    // A branch that takes values of this type is mended from inside, if that mends all of it.
+    branches.iter().filter(|branch| branch.iter().filter(at_top).find_map(wanted).is_none()).find_map(|branch| {
+        let mends: Option<Vec<Vec<(String, Mend)>>> = branch.iter().map(mend).collect();
+        mends.map(|mends| mends.into_iter().flatten().collect())
+    })
+}
+
+fn mended_here(error: &ValidationError<'_>, instance: &Value) -> Option<Mend> {
+    let value = match error.kind() {
+        ValidationErrorKind::Type { .. } => wanted(error).and_then(|types| as_one_of(&types, instance)),
+        kind => respelled(kind, instance),
+    };
+    match (value, error.kind()) {
+        (Some(value), _) => Some(Mend::Put(value)),
+        (
+            None,
+            ValidationErrorKind::Type { .. } | ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. },
+        ) if instance.is_null() => Some(Mend::LeaveOut),
+        _ => None,
     }
 }
 
@@ -68,17 +135,35 @@ fn wanted(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
         ValidationErrorKind::Type { kind: TypeKind::Single(one) } => Some(JsonTypeSet::empty().insert(*one)),
         ValidationErrorKind::Type { kind: TypeKind::Multiple(many) } => Some(*many),
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            let here = |inner: &&ValidationError<'_>| inner.instance_path() == error.instance_path();
             // A branch that takes values of this type has other reasons to refuse this one.
-            let mut all = JsonTypeSet::empty();
-            for branch in context {
-                let here = |inner: &&ValidationError<'_>| inner.instance_path() == error.instance_path();
-                let types = branch.iter().filter(here).find_map(wanted)?;
-                for one in types.iter() {
-                    all = all.insert(one);
-                }
-            }
-            Some(all)
+            let all: Option<Vec<JsonTypeSet>> =
+                context.iter().map(|branch| branch.iter().filter(here).find_map(wanted)).collect();
+            Some(all?.iter().flat_map(JsonTypeSet::iter).fold(JsonTypeSet::empty(), JsonTypeSet::insert))
         }
+        _ => None,
+    }
+}
+
+/// The one allowed value that `value` spells but for case and white space.
+fn respelled(kind: &ValidationErrorKind, value: &Value) -> Option<Value> {
+    let written = folded(value)?;
+    let mut alike = match kind {
+        ValidationErrorKind::Enum { options } => options.as_array()?.as_slice(),
+        ValidationErrorKind::Constant { expected_value } => std::slice::from_ref(&**expected_value),
+        _ => return None,
+    }
+    .iter()
+    .filter(|option| folded(option).as_ref() == Some(&written));
+    let found = alike.next()?;
+    alike.next().is_none().then(|| found.clone())
+}
+
+/// A scalar as text, without case and white space.
+fn folded(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
         _ => None,
     }
 }
@@ -86,23 +171,37 @@ fn wanted(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
 /// `value` as one of the `wanted` types, if it means one.
 fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Value> {
     let wants = |one: JsonType| wanted.contains(one);
+    let number = |number: &Number| {
+        if wants(JsonType::Number) {
+            Some(Value::Number(number.clone()))
+        } else {
+            whole(number).filter(|_| wants(JsonType::Integer))
+        }
+    };
     let meant = match value {
-        Value::String(text) => spelled(text).filter(|meant| match meant {
-            Value::Null => wants(JsonType::Null),
-            Value::Bool(_) => wants(JsonType::Boolean),
-            Value::Number(number) => wants(JsonType::Number) || (wants(JsonType::Integer) && is_whole(number)),
-            Value::Array(_) => wants(JsonType::Array),
-            Value::Object(_) => wants(JsonType::Object),
-            Value::String(_) => false,
+        Value::String(text) => spelled(text).and_then(|meant| match &meant {
+            Value::Number(written) => number(written),
+            Value::Null => wants(JsonType::Null).then_some(meant),
+            Value::Bool(_) => wants(JsonType::Boolean).then_some(meant),
+            Value::Array(_) => wants(JsonType::Array).then_some(meant),
+            Value::Object(_) => wants(JsonType::Object).then_some(meant),
+            Value::String(_) => None,
         }),
-        Value::Number(number) if wants(JsonType::String) => Some(number.to_string().into()),
+        Value::Number(written) if wants(JsonType::String) => Some(written.to_string().into()),
+        Value::Number(written) => number(written),
         _ => None,
     };
     meant.or_else(|| (wants(JsonType::Array) && !value.is_null()).then(|| Value::Array(vec![value.clone()])))
 }
 
-fn is_whole(number: &serde_json::Number) -> bool {
-    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+/// The integer that `number` is, if it is one.
+fn whole(number: &Number) -> Option<Value> {
+    if number.is_i64() || number.is_u64() {
+        return Some(Value::Number(number.clone()));
+    }
+    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= MAX_EXACT)?;
+    // In this range the conversion is exact.
+    format!("{float:.0}").parse::<i64>().ok().map(Value::from)
 }
 
 /// The value whose JSON, or other common spelling, is `text`.
@@ -118,60 +217,4 @@ fn spelled(text: &str) -> Option<Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn check(property: Value, value: Value, expect: Option<Value>) {
-        let compiled = CompiledSchema::compile(&json!({"properties": {"p": property}})).expect("compiles");
-        let value = json!({"p": value});
-        assert!(!compiled.is_valid(&value), "{value}");
-        let expect = expect.map(|p| Coerced { value: json!({"p": p}), paths: vec!["/p".into()] });
-        assert_eq!(compiled.coerce(&value), expect, "{property} {value}");
-    }
-
-    #[test]
-    fn values_of_the_wrong_type_become_what_they_spell() {
-        check(json!({"type": "integer"}), json!("3"), Some(json!(3)));
-        check(json!({"type": "integer"}), json!("3.5"), None);
-        check(json!({"type": "integer"}), json!("three"), None);
-        check(json!({"type": "number"}), json!("3.5"), Some(json!(3.5)));
-        check(json!({"type": "boolean"}), json!("true"), Some(json!(true)));
-        check(json!({"type": "boolean"}), json!("False"), Some(json!(false)));
-        check(json!({"type": "boolean"}), json!(1), None);
-        check(json!({"type": ["integer", "null"]}), json!("null"), Some(json!(null)));
-        check(json!({"type": "string"}), json!(3), Some(json!("3")));
-        check(json!({"type": "string"}), json!(true), None);
-        check(json!({"type": "array", "items": {"type": "string"}}), json!("x"), Some(json!(["x"])));
-        check(json!({"type": "array", "items": {"type": "integer"}}), json!("x"), None);
-        check(json!({"type": "array"}), json!("[1, 2,]"), Some(json!([1, 2])));
-        check(json!({"type": "object", "required": ["a"]}), json!("{\"a\": 1}"), Some(json!({"a": 1})));
-        check(json!({"type": "object", "required": ["a"]}), json!("{\"b\": 1}"), None);
-        check(json!({"type": "integer", "minimum": 5}), json!("3"), None);
-    }
-
-    #[test]
-    fn unions_are_looked_into_and_texts_stay_where_a_text_may_stand() {
-        let optional = json!({"anyOf": [{"type": "integer"}, {"type": "null"}]});
-        check(optional, json!("3"), Some(json!(3)));
-        check(json!({"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^x"}]}), json!("3"), None);
-    }
-
-    #[test]
-    fn what_comes_to_light_is_mended_and_the_rest_is_untouched() {
-        let compiled = CompiledSchema::compile(&json!({"properties": {
-            "o": {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}},
-            "free": {},
-        }}))
-        .expect("compiles");
-        let coerced = compiled.coerce(&json!({"o": "{\"n\": \"1\", \"s\": \"2\"}", "free": "3"})).expect("valid");
-        assert_eq!(coerced.value, json!({"o": {"n": 1, "s": "2"}, "free": "3"}));
-        assert_eq!(coerced.paths, ["/o", "/o/n"]);
-    }
-
-    #[test]
-    fn the_whole_value_is_never_coerced() {
-        let compiled = CompiledSchema::compile(&json!({"type": "integer"})).expect("compiles");
-        assert_eq!(compiled.coerce(&json!("3")), None);
-    }
-}
+mod tests;

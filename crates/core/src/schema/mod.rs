@@ -1,11 +1,17 @@
 //! JSON Schema: compile once, validate every call, say what is wrong in words a model can act on.
 
+#[cfg(test)]
+mod bounds;
 mod coerce;
 mod defaults;
+mod holes;
 mod shape;
+#[cfg(test)]
+mod suite;
+mod tangle;
 mod validate;
 
 pub use coerce::Coerced;
 pub use defaults::fill_defaults;
 pub use shape::shape;
-pub use validate::{CompiledSchema, SchemaError, Violation};
+pub use validate::{CompiledSchema, Draft, SchemaError, Violation};

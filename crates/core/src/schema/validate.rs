@@ -8,10 +8,14 @@ use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::tangle::Tangle;
+
 /// At most this many violations are reported for one call: a model mends a few at a time.
-const MAX_VIOLATIONS: usize = 12;
+pub(super) const MAX_VIOLATIONS: usize = 12;
 /// Bound on the text of a value quoted in a message, in characters.
 const MAX_QUOTE: usize = 80;
+/// Containers inside one another that a schema or a value may have: as deep as JSON text is read.
+const MAX_DEPTH: usize = crate::json::MAX_DEPTH;
 
 /// Why a schema does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,10 +45,56 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A validator compiled from one schema; draft by `$schema`, 2020-12 without one.
+/// A version of JSON Schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Draft {
+    /// Draft 4, of 2013.
+    Draft4,
+    /// Draft 6, of 2017.
+    Draft6,
+    /// Draft 7, of 2018.
+    Draft7,
+    /// Draft 2019-09.
+    Draft201909,
+    /// Draft 2020-12.
+    #[default]
+    Draft202012,
+}
+
+impl Draft {
+    /// Every version, oldest first.
+    pub const ALL: [Self; 5] = [Self::Draft4, Self::Draft6, Self::Draft7, Self::Draft201909, Self::Draft202012];
+
+    /// Its number or date.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft4 => "4",
+            Self::Draft6 => "6",
+            Self::Draft7 => "7",
+            Self::Draft201909 => "2019-09",
+            Self::Draft202012 => "2020-12",
+        }
+    }
+}
+
+impl From<Draft> for jsonschema::Draft {
+    fn from(draft: Draft) -> Self {
+        match draft {
+            Draft::Draft4 => Self::Draft4,
+            Draft::Draft6 => Self::Draft6,
+            Draft::Draft7 => Self::Draft7,
+            Draft::Draft201909 => Self::Draft201909,
+            Draft::Draft202012 => Self::Draft202012,
+        }
+    }
+}
+
+/// A validator compiled from one schema. `format` is a note to readers and is not checked.
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
+    tangle: Tangle,
 }
 
 struct RefuseRemote;
@@ -56,35 +106,91 @@ impl Retrieve for RefuseRemote {
 }
 
 impl CompiledSchema {
-    /// Compiles `schema`.
+    /// Compiles `schema` in the draft that its `$schema` names. One that names none is of the newest draft
+    /// in which it compiles: most are 2020-12, and a list under `items` or a number's `exclusiveMinimum: true`
+    /// give an older one away.
     ///
     /// # Errors
-    /// [`SchemaError`] for anything that is not a schema, an unresolvable or a remote `$ref`.
+    /// [`SchemaError`] for anything that is not a schema, is nested deeper than 128 levels, has an
+    /// unresolvable or a remote `$ref`, or references that go in circles or multiply past bounds; of a schema
+    /// that names no draft, what is wrong with it in the newest.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        jsonschema::options().with_retriever(RefuseRemote).build(schema).map(|validator| Self { validator }).map_err(
-            |error| SchemaError {
-                path: error.instance_path().to_string(),
-                message: shorten(&with_sources(&error), 400),
-            },
-        )
+        let newest = Self::compile_as(schema, Draft::default());
+        if newest.is_ok() || schema.get("$schema").is_some() {
+            return newest;
+        }
+        let older = Draft::ALL.iter().rev().skip(1);
+        older.flat_map(|&draft| Self::compile_as(schema, draft)).next().map_or(newest, Ok)
+    }
+
+    /// Compiles `schema` in the draft that its `$schema` names, in `unnamed` if it names none.
+    ///
+    /// # Errors
+    /// As [`CompiledSchema::compile`].
+    pub fn compile_as(schema: &Value, unnamed: Draft) -> Result<Self, SchemaError> {
+        let refused = |message: String| SchemaError { path: String::new(), message };
+        if nests_deeper(schema, MAX_DEPTH) {
+            return Err(refused(too_deep()));
+        }
+        let tangle = Tangle::of(schema).map_err(|much| refused(much.describe().to_owned()))?;
+        let mut options = jsonschema::options().with_retriever(RefuseRemote).should_validate_formats(false);
+        if schema.get("$schema").is_none() {
+            options = options.with_draft(unnamed.into());
+        }
+        let validator = options.build(schema).map_err(|error| schema_error(schema, &error))?;
+        Ok(Self { validator, tangle })
     }
 
     /// Whether `value` is valid. The fast path: no message is built.
     #[must_use]
     pub fn is_valid(&self, value: &Value) -> bool {
-        self.validator.is_valid(value)
+        self.is_bearable(value) && self.validator.is_valid(value)
     }
 
-    /// What is wrong with `value`, the first twelve; empty when it is valid.
+    /// What is wrong with `value`, the first twelve; empty when it is valid. A value nested deeper than 128
+    /// levels is not looked into: that is what is wrong with it.
     #[must_use]
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        self.errors(value).take(MAX_VIOLATIONS).map(|error| violation(&error)).collect()
+        self.violations_around(value, &[])
     }
 
-    /// The validator's own errors.
-    pub(super) fn errors<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = ValidationError<'a>> {
-        self.validator.iter_errors(value)
+    /// The validator's own errors; `None` for a value that is nested too deep, or where finding them would take
+    /// too long, which says nothing about whether the value is valid.
+    pub(super) fn errors<'a>(&'a self, value: &'a Value) -> Option<impl Iterator<Item = ValidationError<'a>>> {
+        let clear = !nests_deeper(value, MAX_DEPTH) && self.tangle.is_clear_for(value);
+        clear.then(|| self.validator.iter_errors(value))
     }
+
+    /// Whether the stack can bear to judge `value`.
+    fn is_bearable(&self, value: &Value) -> bool {
+        !nests_deeper(value, MAX_DEPTH) && self.tangle.is_short_for(value)
+    }
+}
+
+/// Whether there are more than `levels` containers inside one another. Looks no deeper than that.
+fn nests_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(|item| nests_deeper(item, levels - 1)),
+        Value::Object(members) => levels == 0 || members.values().any(|member| nests_deeper(member, levels - 1)),
+        _ => false,
+    }
+}
+
+pub(super) fn too_deep() -> String {
+    format!("nested deeper than {MAX_DEPTH} levels")
+}
+
+fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
+    let message = match (error.kind(), schema.get("$schema").and_then(Value::as_str)) {
+        // The validator's words for it send the reader to a registry that is not theirs.
+        (ValidationErrorKind::Referencing(referencing), Some(metaschema))
+            if referencing.to_string().contains(metaschema) =>
+        {
+            format!("the metaschema `{metaschema}` is refused: it is none of drafts 4 to 2020-12, and none is fetched")
+        }
+        _ => with_sources(error),
+    };
+    SchemaError { path: error.instance_path().to_string(), message: shorten(&message, 400) }
 }
 
 fn with_sources(error: &ValidationError<'_>) -> String {
@@ -101,7 +207,7 @@ fn with_sources(error: &ValidationError<'_>) -> String {
     text
 }
 
-fn violation(error: &ValidationError<'_>) -> Violation {
+pub(super) fn violation(error: &ValidationError<'_>) -> Violation {
     let keyword = error.kind().keyword().to_owned();
     Violation { path: error.instance_path().to_string(), keyword, message: message(error) }
 }
@@ -212,6 +318,43 @@ mod tests {
         for schema in [json!({"type": "nonsense"}), json!({"$ref": "#/nowhere"}), json!(3), json!({"pattern": "("})] {
             assert!(CompiledSchema::compile(&schema).is_err(), "{schema}");
         }
+    }
+
+    #[test]
+    fn formats_are_notes_whatever_the_draft() {
+        check(json!({"$schema": "http://json-schema.org/draft-07/schema#", "format": "email"}), json!("no"), &[]);
+    }
+
+    #[test]
+    fn metaschemas_are_built_in_and_foreign_ones_refused_by_name() {
+        check(
+            json!({"$ref": "http://json-schema.org/draft-07/schema#"}),
+            json!({"type": 3}),
+            &[("/type", "anyOf", "matches none")],
+        );
+        let foreign = CompiledSchema::compile(&json!({"$schema": "https://example.com/own"})).expect_err("refused");
+        assert!(foreign.message.contains("`https://example.com/own` is refused"), "{foreign}");
+    }
+
+    #[test]
+    fn a_schema_without_a_draft_is_of_the_newest_that_takes_it() {
+        let pair = json!({"items": [{"type": "string"}, {"type": "integer"}], "additionalItems": false});
+        check(pair.clone(), json!(["a", 1]), &[]);
+        check(pair.clone(), json!(["a", "b"]), &[("/1", "type", "expected integer")]);
+        check(json!({"minimum": 1, "exclusiveMinimum": true}), json!(1), &[("", "exclusiveMinimum", "1")]);
+        assert!(CompiledSchema::compile_as(&pair, Draft::Draft202012).is_err());
+    }
+
+    #[test]
+    fn depth_is_bounded_in_schema_and_value() {
+        let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
+        let recursive = json!({"anyOf": [{"allOf": [{"properties": {"a": {"$ref": "#"}}}]}, {"type": "null"}]});
+        check(recursive.clone(), nested(MAX_DEPTH), &[]);
+        check(recursive.clone(), nested(MAX_DEPTH + 1), &[("", "depth", "nested deeper than 128 levels")]);
+        let compiled = CompiledSchema::compile(&recursive).expect("compiles");
+        assert_eq!(compiled.coerce(&nested(1_000)), None);
+        let error = CompiledSchema::compile(&nested(1_000)).expect_err("too deep");
+        assert!(error.message.contains("nested deeper"), "{error}");
     }
 
     #[test]

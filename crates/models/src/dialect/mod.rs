@@ -2,7 +2,6 @@
 //!
 //! A definition's own schema is never touched: what a model answers is checked against that.
 
-mod cache;
 mod gemini;
 mod keywords;
 mod limits;
@@ -19,16 +18,11 @@ mod words;
 mod write;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolwright_core::model::ShownTool;
 
-pub use cache::Toolsets;
-
-use crate::api::Api;
 use limits::Budget;
 use root::Failed;
 use write::Unlike;
@@ -99,7 +93,6 @@ pub struct Toolset {
     pub losses: Vec<Loss>,
     /// The tools that cannot be shown.
     pub quarantined: Vec<Quarantined>,
-    rendered: cache::Rendered,
 }
 
 impl Toolset {
@@ -127,11 +120,6 @@ impl Toolset {
         let tool = self.get(name)?;
         restore::replay(tool.plan.as_deref(), tool.wrapped.is_some(), &tool.parameters, arguments)
     }
-
-    /// The `tools` of a request to `api` as text, which `render` makes when it is first asked for.
-    pub fn rendered(&self, api: Api, render: impl FnOnce() -> Box<RawValue>) -> Arc<RawValue> {
-        self.rendered.get(api, render)
-    }
 }
 
 /// The view of `tools` under the rules of `dialect`. `strict` asks for strict decoding of the tools whose
@@ -142,13 +130,8 @@ impl Toolset {
 /// meant, where that can be told, and recorded; a tool that cannot be called by any arguments is left out.
 #[must_use]
 pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset {
-    let mut set = Toolset {
-        dialect,
-        tools: Vec::with_capacity(tools.len()),
-        losses: Vec::new(),
-        quarantined: Vec::new(),
-        rendered: cache::Rendered::default(),
-    };
+    let mut set =
+        Toolset { dialect, tools: Vec::with_capacity(tools.len()), losses: Vec::new(), quarantined: Vec::new() };
     let mut budget = Budget::ANTHROPIC;
     let mut names = HashSet::with_capacity(tools.len());
     for tool in tools {

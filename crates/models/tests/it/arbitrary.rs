@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde_json::Value;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Message, ModelRequest, ShownTool, WrittenCall};
-use toolwright_models::{Api, Decoder, decode_whole, encode};
+use toolwright_models::{Api, Decoder, encode};
 
-/// Fragments that get past the first hurdles of the three decoders.
+/// Fragments that get past the first hurdles of the decoders.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..40),
@@ -19,6 +19,15 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
             Just("data: {\"type\":\"content_block_stop\",\"index\":0}\n\n"),
             Just("data: {\"type\":\"message_stop\"}\n\n"),
             Just("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":9}]},\"finish_reason\":\"length\"}]}\n\n"),
+            Just("data: {\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{\"type\":\"function_call\"}}\n\n"),
+            Just("data: {\"type\":\"response.function_call_arguments.delta\",\"output_index\":0,\"delta\":\"{}\"}\n\n"),
+            Just("data: {\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{\"type\":\"shell_call\",\"action\":[1]}}\n\n"),
+            Just("data: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\"}}\n\n"),
+            Just("{\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"a\",\"willContinue\":true}},{\"text\":\"t\",\"thoughtSignature\":\"s\"},{\"new\":1}]}}]}\n"),
+            Just("data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"partialArgs\":[{\"jsonPath\":\"$.a[3].b\",\"stringValue\":\"x\",\"willContinue\":true}],\"willContinue\":true}}]}}]}\n\n"),
+            Just("{\"candidates\":[{\"finishReason\":\"STOP\"}]}\n"), Just("[{\"done\":true},\n"), Just("{\"a\":[{"), Just("}]"),
+            Just("{\"event_type\":\"step.start\",\"index\":0,\"step\":{\"type\":\"function_call\"}}\n"),
+            Just("{\"event_type\":\"step.stop\",\"index\":0}\n"), Just("{\"event_type\":\"interaction.completed\"}\n"),
             Just("{\"message\":{\"tool_calls\":[{\"function\":{\"name\":\"\"}}]},\"done\":true}\n"),
         ]
         .prop_map(|text| text.as_bytes().to_vec()),
@@ -54,18 +63,22 @@ proptest! {
     fn decoders_take_anything(fragments in proptest::collection::vec(fragment(), 0..12), chunk in 1usize..20) {
         let bytes = fragments.concat();
         for api in Api::ALL {
-            let mut decoder = Decoder::new(api);
-            for piece in bytes.chunks(chunk) {
-                decoder.feed(piece, &mut |_| {});
+            for make in [Decoder::new, Decoder::detecting] {
+                let mut decoder = make(api);
+                for piece in bytes.chunks(chunk) {
+                    decoder.feed(piece, &mut |_| {});
+                }
+                let mut whole = make(api);
+                whole.feed(&bytes, &mut |_| {});
+                match (decoder.finish(), whole.finish()) {
+                    (Ok(chunked), Ok(whole)) => prop_assert_eq!(chunked, whole),
+                    (Err(chunked), Err(whole)) => {
+                        prop_assert_eq!(chunked.kind, whole.kind);
+                        prop_assert_eq!(chunked.partial, whole.partial);
+                    }
+                    (chunked, whole) => prop_assert!(false, "{chunked:?} but whole {whole:?}"),
+                }
             }
-            let mut whole = Decoder::new(api);
-            whole.feed(&bytes, &mut |_| {});
-            match (decoder.finish(), whole.finish()) {
-                (Ok(chunked), Ok(whole)) => prop_assert_eq!(chunked, whole),
-                (Err(chunked), Err(whole)) => prop_assert_eq!(chunked.kind, whole.kind),
-                (chunked, whole) => prop_assert!(false, "{chunked:?} but whole {whole:?}"),
-            }
-            let _ = decode_whole(api, &bytes);
         }
     }
 
@@ -77,9 +90,11 @@ proptest! {
             let request = ModelRequest { system: " ".into(), messages: messages.clone(), tools: tools.into(), ..ModelRequest::default() };
             for (api, wire) in crate::client::PAIRS {
                 let encoded = encode(api, &request, "m");
-                if !encoded.body["messages"].as_array().is_some_and(Vec::is_empty) {
-                    let checked = wire.check(&encoded.body);
-                    prop_assert!(checked.is_ok(), "{api}: {checked:?}\n{}", encoded.body);
+                let body = encoded.body();
+                let empty = |key: &str| body[key].as_array().is_some_and(Vec::is_empty);
+                if !["messages", "input", "contents"].into_iter().any(empty) {
+                    let checked = wire.check(&body);
+                    prop_assert!(checked.is_ok(), "{api}: {checked:?}\n{body}");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The client against the scripted server, over a real socket, in all three APIs.
+//! The client against the scripted server, over a real socket, in every API.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,8 +13,13 @@ use toolwright_core::model::{
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, Timeouts};
 use toolwright_testkit::model_server::{Fault, Reply, Script, ScriptedModel, Turn, WireApi};
 
-pub(crate) const PAIRS: [(Api, WireApi); 3] =
-    [(Api::OpenAiChat, WireApi::OpenAi), (Api::Anthropic, WireApi::Anthropic), (Api::Ollama, WireApi::Ollama)];
+pub(crate) const PAIRS: [(Api, WireApi); 5] = [
+    (Api::OpenAiChat, WireApi::OpenAi),
+    (Api::OpenAiResponses, WireApi::Responses),
+    (Api::Anthropic, WireApi::Anthropic),
+    (Api::Gemini, WireApi::Gemini),
+    (Api::Ollama, WireApi::Ollama),
+];
 
 struct Bench {
     server: ScriptedModel,
@@ -35,6 +40,12 @@ impl Bench {
     async fn ask(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
         self.client.complete("test/m/1", request, &IgnoreModelEvents, &Cancel::new()).await
     }
+}
+
+/// One check in all APIs at once: most of the time is waiting.
+async fn in_every_api(check: impl AsyncFn(Api)) {
+    let [a, b, c, d, e] = PAIRS.map(|(api, _)| api);
+    tokio::join!(check(a), check(b), check(c), check(d), check(e));
 }
 
 fn question(text: &str) -> ModelRequest {
@@ -104,27 +115,30 @@ async fn the_bytes_and_headers_that_go_out() {
         assert_eq!(sent.api, wire);
         assert_eq!(sent.bytes, toolwright_models::encode(api, &request, "m/1").bytes(), "{api}");
         assert_eq!(sent.header("content-type"), "application/json");
-        let (bearer, key, version) =
-            (sent.header("authorization"), sent.header("x-api-key"), sent.header("anthropic-version"));
-        let expect =
-            if api == Api::Anthropic { ("", "sk-secret-7", "2023-06-01") } else { ("Bearer sk-secret-7", "", "") };
-        assert_eq!((bearer, key, version), expect, "{api}");
+        let headers = ["authorization", "x-api-key", "x-goog-api-key", "anthropic-version"];
+        let expect = match api {
+            Api::Anthropic => ["", "sk-secret-7", "", "2023-06-01"],
+            Api::Gemini => ["", "", "sk-secret-7", ""],
+            _ => ["Bearer sk-secret-7", "", "", ""],
+        };
+        assert_eq!(headers.map(|name| sent.header(name)), expect, "{api}");
     }
 }
 
 #[tokio::test]
-async fn a_stream_in_single_bytes() {
-    for (api, _) in PAIRS {
-        let turn = Turn::calls(vec![("a", json!({"k": "é"}))]).with_fault(Fault::Drip(1, Duration::ZERO));
+async fn a_stream_in_tiny_pieces() {
+    in_every_api(async |api| {
+        let turn = Turn::calls(vec![("a", json!({"k": "é"}))]).with_fault(Fault::Drip(5, Duration::ZERO));
         let bench = Bench::new(api, vec![turn]).await;
         let answer = bench.ask(&question("q")).await.unwrap();
         assert_eq!(answer.calls[0].arguments, r#"{"k":"é"}"#, "{api}");
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_busy_provider_is_tried_again_and_a_refusing_one_is_not() {
-    for (api, _) in PAIRS {
+    in_every_api(async |api| {
         let limited =
             Reply::Error { status: 429, code: String::new(), message: "slow down".into(), retry_after: Some(0) };
         let bench = Bench::new(api, vec![limited.into(), Turn::error(503, "overloaded"), Turn::text("ok")]).await;
@@ -153,25 +167,32 @@ async fn a_busy_provider_is_tried_again_and_a_refusing_one_is_not() {
         let bench = Bench::new(api, vec![long.into()]).await;
         let error = bench.ask(&question("q")).await.unwrap_err();
         assert_eq!((error.kind, error.retry_after_ms), (ModelErrorKind::RateLimit, Some(3_600_000)), "{api}");
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_not_tried_again() {
-    for (api, _) in PAIRS {
-        for (fault, kind, part) in [
-            (Fault::CutAfter(2), ModelErrorKind::BadResponse, "broke off"),
-            (Fault::EndAfter(2), ModelErrorKind::BadResponse, "broke off"),
-            (Fault::HangAfter(2), ModelErrorKind::BadResponse, "sent nothing"),
-            (Fault::ErrorAfter(2), ModelErrorKind::Unavailable, "failed while answering"),
-        ] {
-            let turn = Turn::text_and_calls("a text of some length", vec![("a", json!({"k": 1}))]).with_fault(fault);
-            let bench = Bench::new(api, vec![turn, Turn::text("late")]).await;
-            let error = bench.ask(&question("q")).await.unwrap_err();
-            assert!(error.kind == kind && error.message.contains(part), "{api} {fault:?}: {error}");
-            assert_eq!(bench.server.requests().len(), 1, "{api} {fault:?}");
-        }
-    }
+    let faults = [
+        (Fault::CutAfter(2), ModelErrorKind::BadResponse, "broke off"),
+        (Fault::EndAfter(2), ModelErrorKind::BadResponse, "broke off"),
+        (Fault::HangAfter(2), ModelErrorKind::BadResponse, "sent nothing"),
+        (Fault::ErrorAfter(2), ModelErrorKind::Unavailable, "failed while answering"),
+    ];
+    let check = async |api: Api, (fault, kind, part): (Fault, ModelErrorKind, &str)| {
+        let turn = Turn::text_and_calls("a text of some length", vec![("a", json!({"k": 1}))]).with_fault(fault);
+        let bench = Bench::new(api, vec![turn, Turn::text("late")]).await;
+        let error = bench.ask(&question("q")).await.unwrap_err();
+        assert!(error.kind == kind && error.message.contains(part), "{api} {fault:?}: {error}");
+        let partial = error.partial.map(|partial| partial.text).unwrap_or_default();
+        assert!("a text of some length".starts_with(&partial), "{api} {fault:?}: {partial:?}");
+        assert_eq!(error.message.contains("kept as a partial answer"), !partial.is_empty(), "{api} {fault:?}");
+        assert_eq!(bench.server.requests().len(), 1, "{api} {fault:?}");
+    };
+    in_every_api(async |api| {
+        tokio::join!(check(api, faults[0]), check(api, faults[1]), check(api, faults[2]), check(api, faults[3]));
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, Message, ModelRequest, OpaqueData, ShownTool, ToolChoice, WrittenCall};
-use toolwright_models::{Api, encode};
+use toolwright_core::model::{
+    CallResult, Message, ModelRequest, OpaqueData, OutputFormat, ShownTool, ToolChoice, WrittenCall,
+};
+use toolwright_models::dialect::translate;
+use toolwright_models::{Api, encode, encode_with, tools_json};
 
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
@@ -81,54 +84,100 @@ pub(crate) fn conversation() -> ModelRequest {
     }
 }
 
+/// A request that asks for all that APIs do differently beside the conversation.
+fn demanding() -> ModelRequest {
+    let schema = json!({
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": false,
+    });
+    ModelRequest {
+        messages: vec![Message::user("Where?")],
+        tool_choice: ToolChoice::Tool("fs__read".into()),
+        parallel_calls: Some(false),
+        output: Some(OutputFormat { name: "the city!".into(), schema }),
+        max_tokens: Some(7),
+        ..conversation()
+    }
+}
+
+fn check_golden(file: &str, api: Api, request: &ModelRequest) {
+    let encoded = encode(api, request, "some-model");
+    let got = serde_json::to_string_pretty(&encoded.body()).unwrap() + "\n";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    if std::env::var_os("TOOLWRIGHT_BLESS").is_some() {
+        std::fs::write(&path, &got).unwrap();
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(got == want, "{api} differs from {}; TOOLWRIGHT_BLESS=1 rewrites it. Got:\n{got}", path.display());
+    assert_eq!(encoded.bytes(), encode(api, request, "some-model").bytes(), "{api}: equal requests, equal bytes");
+    assert_eq!(encoded.bytes(), encoded.body().to_string().into_bytes(), "{api}: the body is what is sent");
+}
+
 #[test]
 fn one_conversation_in_the_form_of_each_api() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let bless = std::env::var_os("TOOLWRIGHT_BLESS").is_some();
     for api in Api::ALL {
-        let encoded = encode(api, &conversation(), "some-model");
-        let got = serde_json::to_string_pretty(&encoded.body).unwrap() + "\n";
-        let path = folder.join(format!("{api}.json"));
-        if bless {
-            std::fs::write(&path, &got).unwrap();
-        }
-        let want = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(got == want, "{api} differs from {}; TOOLWRIGHT_BLESS=1 rewrites it. Got:\n{got}", path.display());
-        assert_eq!(
-            encoded.bytes(),
-            encode(api, &conversation(), "some-model").bytes(),
-            "{api}: equal requests, equal bytes"
-        );
+        check_golden(&format!("{api}.json"), api, &conversation());
+        check_golden(&format!("{api}.demanding.json"), api, &demanding());
+    }
+}
+
+#[test]
+fn the_tools_of_a_request_are_those_of_the_view() {
+    let request = ModelRequest { messages: vec![Message::user("go")], ..conversation() };
+    for api in Api::ALL {
+        let mut set = translate(api.dialect(), &request.tools, true);
+        set.tools.remove(0);
+        let body = encode_with(api, &request, "m", &set).body();
+        assert_eq!(body["tools"], tools_json(api, &set), "{api}");
+        assert!(!body["tools"].to_string().contains("fs__read"), "{api}");
+        // A tool that is not shown cannot be demanded.
+        let request = ModelRequest { tool_choice: ToolChoice::Tool("fs__read".into()), ..request.clone() };
+        assert_eq!(encode_with(api, &request, "m", &set).body(), body, "{api}");
     }
 }
 
 #[test]
 fn a_choice_of_tools_has_its_form_in_each_api() {
-    let check = |choice: ToolChoice, openai: Value, anthropic: Value, ollama_tools: usize| {
-        let request = ModelRequest { tool_choice: choice, max_tokens: Some(7), ..conversation() };
-        let body = |api| encode(api, &request, "m").body;
-        let (chat, messages, ollama) = (body(Api::OpenAiChat), body(Api::Anthropic), body(Api::Ollama));
-        assert_eq!((&chat["tool_choice"], &messages["tool_choice"]), (&openai, &anthropic));
-        assert_eq!(ollama["tools"].as_array().map_or(0, Vec::len), ollama_tools);
-        assert_eq!(
-            (&chat["max_completion_tokens"], &messages["max_tokens"], &ollama["options"]["num_predict"]),
-            (&json!(7), &json!(7), &json!(7))
-        );
+    let check = |choice: ToolChoice, parallel: Option<bool>, expect: [Value; 4], ollama_tools: usize| {
+        let request = ModelRequest { tool_choice: choice, parallel_calls: parallel, ..conversation() };
+        let body = |api| encode(api, &request, "m").body();
+        let (chat, responses) = (body(Api::OpenAiChat), body(Api::OpenAiResponses));
+        assert_eq!(chat["tool_choice"], expect[0]);
+        assert_eq!(responses["tool_choice"], expect[1]);
+        assert_eq!(body(Api::Anthropic)["tool_choice"], expect[2]);
+        assert_eq!(body(Api::Gemini)["toolConfig"]["functionCallingConfig"], expect[3]);
+        assert_eq!(body(Api::Ollama)["tools"].as_array().map_or(0, Vec::len), ollama_tools);
+        let parallel = parallel.map_or(Value::Null, Value::from);
+        assert_eq!((&chat["parallel_tool_calls"], &responses["parallel_tool_calls"]), (&parallel, &parallel));
     };
-    check(ToolChoice::Auto, Value::Null, Value::Null, 3);
-    check(ToolChoice::Required, json!("required"), json!({"type": "any"}), 3);
-    check(ToolChoice::None, json!("none"), json!({"type": "none"}), 0);
-    check(
-        ToolChoice::Tool("fs__read".into()),
+    let null = Value::Null;
+    check(ToolChoice::Auto, None, [null.clone(), null.clone(), null.clone(), null.clone()], 3);
+    let one = json!({"type": "auto", "disable_parallel_tool_use": true});
+    check(ToolChoice::Auto, Some(false), [null.clone(), null.clone(), one, null], 3);
+    let required = || json!("required");
+    check(ToolChoice::Required, None, [required(), required(), json!({"type": "any"}), json!({"mode": "ANY"})], 3);
+    let any = json!({"type": "any", "disable_parallel_tool_use": false});
+    check(ToolChoice::Required, Some(true), [required(), required(), any, json!({"mode": "ANY"})], 3);
+    let none = || json!("none");
+    check(ToolChoice::None, Some(false), [none(), none(), json!({"type": "none"}), json!({"mode": "NONE"})], 0);
+    let tool = [
         json!({"type": "function", "function": {"name": "fs__read"}}),
+        json!({"type": "function", "name": "fs__read"}),
         json!({"type": "tool", "name": "fs__read"}),
-        3,
-    );
+        json!({"mode": "ANY", "allowedFunctionNames": ["fs__read"]}),
+    ];
+    check(ToolChoice::Tool("fs__read".into()), None, tool, 3);
+}
+
+#[test]
+fn the_model_of_gemini_is_in_its_path() {
+    let path = |model: &str| encode(Api::Gemini, &conversation(), model).path.into_owned();
+    assert_eq!(path("gemini-3-pro"), "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse");
+    assert_eq!(path("tunedModels/a?b#c"), "/v1beta/tunedModels/a%3Fb%23c:streamGenerateContent?alt=sse");
 }
 
 #[test]
 fn past_calls_stay_legal_for_anthropic_when_no_tool_is_shown() {
-    let body = encode(Api::Anthropic, &ModelRequest { tools: [].into(), ..conversation() }, "m").body;
+    let body = encode(Api::Anthropic, &ModelRequest { tools: [].into(), ..conversation() }, "m").body();
     let names: Vec<&str> =
         body["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["fs__read", "fs__grep", "fs_read_"]);

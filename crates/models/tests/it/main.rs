@@ -1,10 +1,15 @@
 //! The codecs against goldens, recordings and arbitrary bytes; the client against a real socket.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod arbitrary;
 mod client;
 mod dialect;
 mod discovery;
+mod echo;
 mod golden;
+mod hostile;
+mod recordings;
 mod streams;
+mod text;
+mod text_write;

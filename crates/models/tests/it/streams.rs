@@ -1,7 +1,10 @@
 //! Recorded and hand-made streams, decoded at every chunking.
 
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, StopReason, Usage, WrittenCall};
-use toolwright_models::{Api, Decoder, decode_whole};
+use serde_json::json;
+use toolwright_core::model::{
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, StopReason, Usage, WrittenCall,
+};
+use toolwright_models::{Api, Decoder, decode_whole, encode_with};
 
 /// Decodes and checks that the pieces sum up to the answer.
 fn decode(api: Api, bytes: &[u8], chunk: usize) -> Result<ModelResponse, ModelError> {
@@ -74,7 +77,7 @@ fn a_spliced_stream_keeps_nothing_of_its_first_message() {
     assert_eq!(answer.calls, [call("toolu_second", "test-tool", r#"{"value":"Sparkle Day"}"#)]);
     assert_eq!(answer.reasoning, "Let me call the tool.");
     assert_eq!(answer.opaque.len(), 1);
-    assert_eq!(answer.opaque[0].data["signature"], "sig-second");
+    assert_eq!(answer.opaque[0].data["item"]["signature"], "sig-second");
 }
 
 #[test]
@@ -121,9 +124,9 @@ fn ollama_lines() {
     );
     let answer = decode_all(Api::Ollama, stream);
     assert_eq!((answer.text.as_str(), answer.reasoning.as_str()), ("Ünder", "Hm. "));
-    assert_eq!(answer.calls, [call("call_1", "a", r#"{"z":1,"a":[2]}"#), call("call_2", "b", "{}")]);
+    assert_eq!(answer.calls, [call("call_0", "a", r#"{"z":1,"a":[2]}"#), call("call_1", "b", "{}")]);
     assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(26, 83, 0)));
-    assert_eq!(answer.opaque[0].data["thinking"], "Hm. ");
+    assert_eq!(answer.opaque[0].data["item"]["thinking"], "Hm. ");
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn calls_of_a_turn_are_told_apart_by_index_or_id() {
         end.into(),
     ];
     let answer = decode_all(Api::OpenAiChat, &sse(&same_index.join("\n"), true));
-    assert_eq!(answer.calls, [call("x", "a", "{}"), call("x2", "b", r#"{"k":1}"#), call("call_3", "c", "{}")]);
+    assert_eq!(answer.calls, [call("x", "a", "{}"), call("x2", "b", r#"{"k":1}"#), call("call_2", "c", "{}")]);
 }
 
 #[test]
@@ -170,7 +173,108 @@ fn a_call_cut_by_the_token_limit_is_dropped_and_a_malformed_one_is_kept() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_keeps_nothing() {
+fn a_call_without_arguments_is_told_from_one_that_was_cut_before_its_first() {
+    let stream = |reason: &str| {
+        let start = |index: u64, input: &str| {
+            format!(
+                r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","id":"t{index}","name":"a","input":{input}}}}}"#
+            )
+        };
+        let stop = |index: u64| format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
+        let events = [
+            r#"{"type":"message_start","message":{}}"#.to_owned(),
+            start(0, r#"{"whole":1}"#),
+            stop(0),
+            start(1, "{}"),
+            stop(1),
+            format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}},"usage":{{}}}}"#),
+            r#"{"type":"message_stop"}"#.to_owned(),
+        ];
+        decode_all(Api::Anthropic, &sse(&events.join("\n"), false)).calls
+    };
+    let whole = call("t0", "a", r#"{"whole":1}"#);
+    assert_eq!(stream("tool_use"), [whole.clone(), call("t1", "a", "{}")]);
+    assert_eq!(stream("max_tokens"), [whole]);
+}
+
+#[test]
+fn an_item_of_responses_that_was_cut_is_no_call() {
+    let body = r#"{"object":"response","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[
+        {"type":"function_call","call_id":"c1","name":"a","arguments":"{}","status":"completed"},
+        {"type":"function_call","call_id":"c2","name":"a","arguments":"{}","status":"incomplete"},
+        {"type":"shell_call","call_id":"c3","action":{"commands":["ls"]},"status":"incomplete"},
+        {"type":"computer_call","call_id":"c4","actions":[{"type":"click"}],"status":"completed"}]}"#;
+    let answer = decode_whole(Api::OpenAiResponses, body.as_bytes()).unwrap();
+    assert_eq!((answer.calls, answer.stop), (vec![call("c1", "a", "{}")], StopReason::MaxTokens));
+    assert_eq!(answer.other_calls.len(), 1);
+    assert_eq!(answer.other_calls[0].input[0]["type"], "click");
+}
+
+#[test]
+fn calls_of_custom_tools_are_other_calls() {
+    let body = r#"{"choices":[{"index":0,"message":{"content":null,"tool_calls":[
+        {"id":"c1","type":"custom","custom":{"name":"sql","input":"SELECT {"}},
+        {"id":"c2","type":"function","function":{"name":"a","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let answer = decode_whole(Api::OpenAiChat, body.as_bytes()).unwrap();
+    assert_eq!(answer.calls, [call("c2", "a", "{}")]);
+    let other = &answer.other_calls[0];
+    assert_eq!((other.kind.as_str(), other.name.as_deref(), &other.input), ("custom", Some("sql"), &"SELECT {".into()));
+}
+
+#[test]
+fn an_error_body_is_that_error_in_every_api() {
+    for api in Api::ALL {
+        for (body, kind) in [
+            (
+                r#"{"error":{"message":"no: busy","type":"rate_limit_error","code":"rate_limit"}}"#,
+                ModelErrorKind::RateLimit,
+            ),
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"no: busy"}}"#,
+                ModelErrorKind::Unavailable,
+            ),
+            (r#"[{"error":{"code":503,"message":"no: busy","status":"UNAVAILABLE"}}]"#, ModelErrorKind::Unavailable),
+            (r#"{"error":"no: busy"}"#, ModelErrorKind::Unavailable),
+            (r#"{"object":"error","message":"no: busy","type":"invalid_request_error"}"#, ModelErrorKind::Invalid),
+            (r#"{"detail":"no: busy"}"#, ModelErrorKind::Unavailable),
+        ] {
+            let error = decode_whole(api, body.as_bytes()).unwrap_err();
+            assert!(error.kind == kind && error.message.contains("no: busy"), "{api} {body}: {error}");
+            assert!(error.partial.is_none());
+        }
+        for nothing in ["<html>oops</html>", "{}", "[]", "null", ""] {
+            assert_eq!(
+                decode_whole(api, nothing.as_bytes()).unwrap_err().kind,
+                ModelErrorKind::BadResponse,
+                "{api} {nothing}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_replay() {
+    use std::sync::Arc;
+    use toolwright_core::model::ShownTool;
+    use toolwright_models::dialect::{Dialect, translate};
+    let parameters =
+        json!({"anyOf": [{"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"]}]});
+    let tool = ShownTool { name: "a".into(), parameters, ..ShownTool::default() };
+    let set = translate(Dialect::Anthropic, &[tool], false);
+    let wrapper = set.tools[0].wrapped.expect("wrapped");
+    let mut decoder = Decoder::detecting(Api::Anthropic).with_tools(Arc::new(set.clone()));
+    let body = r#"{"type":"message","content":[{"type":"tool_use","id":"t","name":"a","input":{"WRAPPER":{"k":1}}}],"stop_reason":"tool_use"}"#;
+    decoder.feed(body.replace("WRAPPER", wrapper).as_bytes(), &mut |_| {});
+    let calls = decoder.finish().unwrap().calls;
+    assert_eq!(calls, [call("t", "a", r#"{"k":1}"#)]);
+    let past = Message::Assistant { text: String::new(), calls, opaque: vec![] };
+    let request = ModelRequest { messages: vec![Message::user("go"), past], ..ModelRequest::default() };
+    let body = encode_with(Api::Anthropic, &request, "m", &set).body();
+    assert_eq!(body["messages"][1]["content"][0]["input"], json!({wrapper: {"k": 1}}));
+}
+
+#[test]
+fn a_stream_that_breaks_off_says_what_it_kept() {
     let streams = [
         (Api::Anthropic, sse(include_str!("../fixtures/anthropic-json-tool.2.chunks.txt"), false)),
         (Api::OpenAiChat, sse(include_str!("../fixtures/mistral-incremental-tool-call.chunks.txt"), false)),
@@ -187,7 +291,11 @@ fn a_stream_that_breaks_off_keeps_nothing() {
         for at in (0..end).step_by(7) {
             let error = decode(api, &stream.as_bytes()[..at], 5).unwrap_err();
             assert_eq!(error.kind, ModelErrorKind::BadResponse);
-            assert!(error.message.contains("broke off"), "{error}");
+            let told = ["broke off", "holds no"].iter().any(|part| error.message.contains(part));
+            assert!(told || at == 0, "{error}");
+            let partial = error.partial.map(|partial| *partial).unwrap_or_default();
+            let kept = !partial.text.is_empty() || !partial.reasoning.is_empty() || !partial.calls.is_empty();
+            assert_eq!(error.message.contains("kept as a partial answer"), kept, "{}", error.message);
         }
     }
 }

@@ -85,6 +85,7 @@ impl Tool for Bash {
             &["command"],
         );
         definition.concurrency = Concurrency::Exclusive;
+        definition.body_argument = Some("command".into());
         definition.timeout = Some(Duration::from_millis(MAX_TIMEOUT_MS) + 2 * TERM_GRACE + DRAIN);
         definition.examples = vec![
             json!({"command": "git status --short"}),

@@ -210,6 +210,13 @@ fn definition(id: ToolId, spec: RestToolSpec, method: &Method) -> ToolDefinition
     definition.tags = spec.tags;
     definition.aliases = spec.aliases;
     definition.allowed_roles = spec.allowed_roles;
+    definition.examples = spec.examples;
+    definition.safe = spec.safe;
+    definition.strict = spec.strict;
+    definition.concurrency = spec.concurrency;
+    definition.max_output = spec.max_output;
+    definition.contribution = spec.contribution;
+    definition.body_argument = spec.body_argument;
     definition.timeout = spec.timeout;
     definition.queue = spec.queue;
     definition.cache_ttl = spec.cache;

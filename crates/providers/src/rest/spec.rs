@@ -5,6 +5,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use toolwright_core::definition::Concurrency;
 use toolwright_core::{Effects, duration};
 
 use super::query::Style;
@@ -64,6 +65,27 @@ pub struct RestToolSpec {
     /// Roles that may use it; empty means all.
     #[serde(default, alias = "allowedRoles")]
     pub allowed_roles: Vec<String>,
+    /// Example arguments.
+    #[serde(default)]
+    pub examples: Vec<Value>,
+    /// `false` hides it from selection unless unsafe tools are allowed.
+    #[serde(default = "yes")]
+    pub safe: bool,
+    /// Whether to ask a model API for strict arguments; `None` leaves it to the encoder.
+    #[serde(default)]
+    pub strict: Option<bool>,
+    /// Whether calls may overlap.
+    #[serde(default)]
+    pub concurrency: Concurrency,
+    /// Cap on the text of a result, in bytes; beats the global one.
+    #[serde(default, alias = "maxOutput")]
+    pub max_output: Option<usize>,
+    /// A hint paragraph for the system prompt.
+    #[serde(default)]
+    pub contribution: Option<String>,
+    /// The argument that takes the body of a text-format call.
+    #[serde(default, alias = "bodyArgument")]
+    pub body_argument: Option<String>,
     /// Name of the queue its calls wait in.
     #[serde(default)]
     pub queue: Option<String>,
@@ -145,6 +167,10 @@ pub enum ResponseFormat {
     /// As JSON lines, each passed on as it arrives.
     #[serde(alias = "jsonLines", alias = "ndjson")]
     JsonLines,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn get() -> String {

@@ -322,6 +322,18 @@ async fn entries_become_definitions() {
         Some(json!({"method": "GET", "url": "https://${HOST}/", "headers": {"Authorization": "Bearer ${KEY}"}}))
     );
 
+    let fields = json!({
+        "title": "T", "aliases": ["a"], "examples": [{"x": 1}], "safe": false, "strict": true,
+        "allowed_roles": ["r"], "concurrency": "exclusive", "max_output": 300, "contribution": "c", "body_argument": "x",
+    });
+    let mut entry = json!({"url": "https://h/${parameters.x}", "parameters": {"properties": {"x": {}}}});
+    entry.as_object_mut().expect("entry").extend(fields.as_object().expect("fields").clone());
+    let provider = build("t", entry).expect("provider");
+    let definition = serde_json::to_value(provider.list().await.expect("listed")[0].definition()).expect("json");
+    for (field, value) in fields.as_object().expect("fields") {
+        assert_eq!(definition[field], *value, "{field}");
+    }
+
     let post = build("t", json!({"method": "POST", "url": "https://h/", "parameters": {}})).expect("provider");
     assert_eq!(post.list().await.expect("listed")[0].definition().effects, Effects::UNKNOWN);
 }

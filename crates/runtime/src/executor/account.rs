@@ -2,11 +2,14 @@
 
 use std::time::Instant;
 
+use toolwright_core::arguments::Provenance;
 use toolwright_core::call::Rejection;
 use toolwright_core::catalogue::Entry;
+use toolwright_core::content::joined_text;
 use toolwright_core::event::{Event, Refused};
-use toolwright_core::model::Usage;
+use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, Usage, WrittenCall};
 use toolwright_core::outcome::{Outcome, Validated};
+use toolwright_core::session::Session;
 use toolwright_core::store::LedgerEntry;
 
 use super::{Executor, RunContext};
@@ -20,6 +23,8 @@ pub(super) struct Account {
     pub(super) decided_by: String,
     /// What was asked for, when it never started.
     pub(super) refused: Option<Refused>,
+    /// What was done to name and arguments, redacted.
+    pub(super) provenance: Provenance,
 }
 
 impl Executor {
@@ -27,11 +32,14 @@ impl Executor {
     pub(super) async fn reject_one(&self, rejection: Rejection, run: &RunContext) -> Outcome {
         let started = self.options.services.clock.now();
         let outcome = Outcome::failed(rejection.call_id, rejection.error);
-        let refused = Refused {
-            name: rejection.name,
-            arguments: self.options.services.redactor.redact_value(&rejection.arguments),
+        let redactor = &*self.options.services.redactor;
+        let refused = Refused { name: rejection.name, arguments: redactor.redact_value(&rejection.arguments) };
+        let account = Account {
+            characters_in: 0,
+            decided_by: "check".into(),
+            refused: Some(refused),
+            provenance: rejection.provenance.redacted(redactor),
         };
-        let account = Account { characters_in: 0, decided_by: "check".into(), refused: Some(refused) };
         self.finish(outcome, rejection.entry.as_deref(), account, started, run).await
     }
 
@@ -52,6 +60,7 @@ impl Executor {
             outcome.kind = Some(entry.provider.kind());
             outcome.namespace = entry.id().namespace().to_owned();
         }
+        outcome.provenance = account.provenance;
         if outcome.pending.is_some() {
             return outcome;
         }
@@ -91,7 +100,67 @@ impl Executor {
             usage: Usage::default(),
             validated: outcome.validated == Validated(true),
             decided_by: account.decided_by,
+            provenance: outcome.provenance.clone(),
         });
         outcome
     }
+
+    /// Enters a request to a model in the account, failures too.
+    pub fn account_model(
+        &self,
+        session: &Session,
+        model: &str,
+        request: &ModelRequest,
+        answer: &Result<ModelResponse, ModelError>,
+        started: Instant,
+    ) {
+        let clock = &self.options.services.clock;
+        let latency = clock.now().saturating_duration_since(started);
+        let status = match answer {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => match serde_json::to_value(error.kind) {
+                Ok(serde_json::Value::String(name)) => name,
+                _ => format!("{:?}", error.kind),
+            },
+        };
+        let (usage, characters_out) =
+            answer.as_ref().map(|answer| (answer.usage, answer_characters(answer))).unwrap_or_default();
+        self.options.ledger.append(LedgerEntry {
+            at_ms: clock.wall_ms(),
+            session: session.id.clone(),
+            principal: session.principal.id.clone(),
+            kind: "model".into(),
+            call: None,
+            name: model.to_owned(),
+            status,
+            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
+            characters_in: request_characters(request),
+            characters_out,
+            usage,
+            validated: false,
+            decided_by: String::new(),
+            provenance: Provenance::default(),
+        });
+    }
+}
+
+fn characters(text: &str) -> u64 {
+    text.chars().count() as u64
+}
+
+fn request_characters(request: &ModelRequest) -> u64 {
+    let message = |message: &Message| match message {
+        Message::User { content } => characters(&joined_text(content)),
+        Message::Assistant { text, calls, .. } => characters(text) + call_characters(calls),
+        Message::Tool { results } => results.iter().map(|result| characters(&joined_text(&result.content))).sum(),
+    };
+    characters(&request.system) + request.messages.iter().map(message).sum::<u64>()
+}
+
+fn answer_characters(answer: &ModelResponse) -> u64 {
+    characters(&answer.text) + call_characters(&answer.calls)
+}
+
+fn call_characters(calls: &[WrittenCall]) -> u64 {
+    calls.iter().map(|call| characters(&call.name) + characters(&call.arguments)).sum()
 }

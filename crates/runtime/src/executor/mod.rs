@@ -2,15 +2,18 @@
 //! configuration passes through.
 
 mod account;
+mod checking;
 mod in_flight;
+mod partials;
 mod pipeline;
 mod seams;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use toolwright_core::approval::Approver;
-use toolwright_core::call::{ToolCall, check};
+use toolwright_core::call::{ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
@@ -19,9 +22,11 @@ use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
 use toolwright_core::policy::Policy;
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
+use toolwright_core::variables::Variables;
 
 use crate::queue::Queues;
 
+pub use self::checking::RepairOptions;
 pub use self::seams::{ContextBudget, InputGuard, ResponseCache, Verdict};
 
 /// Settings and stores of the executor.
@@ -42,6 +47,9 @@ pub struct ExecutorOptions {
     pub ledger: Arc<dyn LedgerStore>,
     /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,
+    /// Who mends the arguments of calls that are not valid; `None`: nobody, and the caller is told what is
+    /// wrong with them.
+    pub repair: Option<RepairOptions>,
     /// Input guards, in order.
     pub guards: Vec<Arc<dyn InputGuard>>,
     /// The response cache.
@@ -63,6 +71,7 @@ impl ExecutorOptions {
             services,
             ledger,
             approvals,
+            repair: None,
             guards: Vec::new(),
             cache: None,
             budget: None,
@@ -90,6 +99,11 @@ pub struct RunContext {
     pub timeout: Option<Duration>,
     /// W3C trace context of the caller.
     pub traceparent: Option<Arc<str>>,
+    /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
+    /// what it is.
+    pub variables: Option<Arc<dyn Variables>>,
+    /// Calls of the same turn that started before this batch: they count against the turn's limit.
+    pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
 }
@@ -138,6 +152,12 @@ impl Executor {
         &self.options.ledger
     }
 
+    /// Calls that may run in one turn.
+    #[must_use]
+    pub fn calls_per_turn(&self) -> usize {
+        self.options.calls_per_turn
+    }
+
     /// Checks, plans and executes the calls of one turn against the snapshot that their author saw:
     /// one outcome a call, in call order, whatever happens.
     pub async fn run_calls(
@@ -146,20 +166,45 @@ impl Executor {
         snapshot: &Snapshot,
         run: &RunContext,
     ) -> Vec<Outcome> {
-        let principal = &run.session.principal;
-        let checked = calls.into_iter().map(|call| check(call, snapshot, principal)).collect();
-        self.execute(plan(checked, self.options.calls_per_turn), run).await
+        let checked = self.checked(calls, snapshot, run).await;
+        let limit = self.options.calls_per_turn.saturating_sub(run.started_before);
+        self.execute(plan(checked, limit), run).await
     }
 
-    /// Executes a plan: stages in turn, the calls of a stage in parallel, outcomes in call order. A
-    /// rejected call skips to its end. Dropping the future cancels what runs.
+    /// Executes a plan: stages in turn, then what waits for values, as they come; calls that can run at
+    /// once run in parallel; outcomes in call order. A rejected call skips to its end. Dropping the future
+    /// cancels what runs.
     pub async fn execute(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(plan.len());
+        let mut calls: Vec<Option<Planned>> = plan.calls.into_iter().map(Some).collect();
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
+        let mut take = |index: usize| calls.get_mut(index).and_then(Option::take);
         for stage in plan.stages {
-            let calls = stage.into_iter().map(|planned| self.one(planned, run));
-            outcomes.extend(futures_util::future::join_all(calls).await);
+            let ready = stage.into_iter().filter_map(|index| Some((index, take(index)?))).collect();
+            self.stage(ready, &mut outcomes, run).await;
         }
-        outcomes
+        let pending = |index: usize| match take(index) {
+            Some(Planned::Run(call)) => Some((index, *call)),
+            _ => None,
+        };
+        let mut waiting: checking::Indexed<ValidCall> = plan.waiting.into_iter().filter_map(pending).collect();
+        while !waiting.is_empty() {
+            let (ready, rest) = checking::landed(waiting, run);
+            self.stage(ready, &mut outcomes, run).await;
+            waiting = rest;
+        }
+        outcomes.into_iter().flatten().collect()
+    }
+
+    async fn stage(
+        self: &Arc<Self>,
+        ready: checking::Indexed<Planned>,
+        outcomes: &mut [Option<Outcome>],
+        run: &RunContext,
+    ) {
+        let calls = ready.into_iter().map(|(index, planned)| async move { (index, self.one(planned, run).await) });
+        for (index, outcome) in join_all(calls).await {
+            outcomes[index] = Some(outcome);
+        }
     }
 
     async fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> Outcome {

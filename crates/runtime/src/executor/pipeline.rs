@@ -9,20 +9,22 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::AbortHandle;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
+use toolwright_core::arguments::Provenance;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{CallScope, Entry, ProviderCall};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::context::{PartialSink, ToolContext};
+use toolwright_core::context::ToolContext;
 use toolwright_core::definition::Concurrency;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Event, Partial, Refused};
+use toolwright_core::event::{Event, Refused};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{countable_text, head_and_tail, stored_message, stored_note, text_bytes};
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::session::CallId;
 
 use super::account::Account;
+use super::partials::Partials;
 use super::seams::{Verdict, cache_key};
 use super::{Executor, RunContext};
 
@@ -66,7 +68,11 @@ impl Executor {
         let _in_flight = self.in_flight.enter(&entry.provider);
         let id = call.id.clone();
         let validated = Validated(call.unvalidated.is_none());
-        let mut account = Account { characters_in: argument_length(&call), ..Account::default() };
+        let mut account = Account {
+            characters_in: argument_length(&call),
+            provenance: call.provenance.redacted(&*self.options.services.redactor),
+            ..Account::default()
+        };
         let result = self.stages(call, run, &mut account).await;
         let mut outcome = match result {
             Ok(output) => self.cap(id, output, &entry, run).await,
@@ -97,6 +103,10 @@ impl Executor {
         if call.entry.definition().provider_native.is_some() {
             let message = format!("{} is run by the model's own provider, not here", call.entry.id());
             return Err(ToolError::new(ErrorKind::NotPermitted, message).into());
+        }
+        if let Some(hole) = call.pending.first() {
+            let message = format!("the value of {} at {} is not there yet", hole.reference, hole.path);
+            return Err(ToolError::new(ErrorKind::InvalidParameters, message).into());
         }
         let guard_asks = self.guards(&mut call, run).await?;
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
@@ -280,6 +290,7 @@ impl Executor {
             call: call.id.clone(),
             tool: call.entry.id().clone(),
             arguments: services.redactor.redact_value(&call.arguments),
+            provenance: call.provenance.redacted(&*services.redactor),
         });
         let limit = run.timeout.or(call.entry.definition().timeout).unwrap_or(self.options.timeout);
         let cancel = run.cancel.child();
@@ -370,6 +381,7 @@ impl Executor {
             error,
             latency: Duration::ZERO,
             validated: Validated(false),
+            provenance: Provenance::default(),
             meta,
             extras,
             pending: None,
@@ -377,7 +389,8 @@ impl Executor {
     }
 }
 
-fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
+/// What policy says of a call.
+pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
     let entry = &call.entry;
     run.policy.decide(&PolicyQuery {
         definition: entry.definition(),
@@ -428,31 +441,6 @@ impl Drop for AbandonOnDrop {
             // The runtime itself is ending.
             Err(_) => task.abort(),
         }
-    }
-}
-
-/// Progress of one call: to the events, and to whoever asked for it.
-struct Partials {
-    services: Arc<toolwright_core::Services>,
-    call: CallId,
-    entry: Arc<Entry>,
-    also: Option<Arc<dyn PartialSink>>,
-}
-
-impl PartialSink for Partials {
-    fn send(&self, partial: Partial) {
-        if let Some(also) = &self.also {
-            also.send(partial.clone());
-        }
-        let redact = |text: &str| self.services.redactor.redact(text).into_owned();
-        let partial = match partial {
-            Partial::Text(text) => Partial::Text(redact(&text)),
-            Partial::Progress { progress, total, message } => {
-                Partial::Progress { progress, total, message: message.as_deref().map(redact) }
-            }
-        };
-        let (call, tool) = (self.call.clone(), self.entry.id().clone());
-        self.services.events.emit(Event::ToolPartial { call, tool, partial });
     }
 }
 

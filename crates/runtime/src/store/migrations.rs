@@ -25,6 +25,9 @@ const STEPS: &[&str] = &[
     ALTER TABLE approvals ADD COLUMN saved_ms INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE run_claims (run TEXT PRIMARY KEY, pid INTEGER NOT NULL, boot TEXT NOT NULL, started INTEGER NOT NULL);
 ",
+    "
+    ALTER TABLE ledger ADD COLUMN provenance TEXT;
+",
 ];
 
 /// How long rows are kept, in milliseconds: thirty days.

@@ -54,6 +54,23 @@ impl SqliteStore {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    async fn save(&self, run: &str, state: &Value, new_step: bool) -> Result<(), StoreError> {
+        let (run, state) = (run.to_owned(), to_json(state)?);
+        self.thread
+            .run("save a run", move |db| {
+                let transaction = db.transaction()?;
+                transaction.execute(
+                    "INSERT OR REPLACE INTO runs (id, state, saved_ms) VALUES (?1, ?2, ?3)",
+                    params![run, state, now_ms()],
+                )?;
+                if new_step {
+                    transaction.execute("DELETE FROM run_calls WHERE run = ?1", params![run])?;
+                }
+                transaction.commit()
+            })
+            .await
+    }
 }
 
 #[async_trait]
@@ -265,18 +282,11 @@ impl RunStore for SqliteStore {
     }
 
     async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        let (run, state) = (run.to_owned(), to_json(state)?);
-        self.thread
-            .run("save a run", move |db| {
-                let transaction = db.transaction()?;
-                transaction.execute(
-                    "INSERT OR REPLACE INTO runs (id, state, saved_ms) VALUES (?1, ?2, ?3)",
-                    params![run, state, now_ms()],
-                )?;
-                transaction.execute("DELETE FROM run_calls WHERE run = ?1", params![run])?;
-                transaction.commit()
-            })
-            .await
+        self.save(run, state, true).await
+    }
+
+    async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
+        self.save(run, state, false).await
     }
 
     async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
@@ -328,6 +338,7 @@ impl RunStore for SqliteStore {
 mod tests {
     use super::*;
     use serde_json::json;
+    use toolwright_core::arguments::Provenance;
     use toolwright_core::error::{ErrorKind, ToolError};
     use toolwright_core::model::Usage;
     use toolwright_core::session::SessionId;
@@ -351,6 +362,7 @@ mod tests {
             usage: Usage::default(),
             validated: true,
             decided_by: "profile ask".into(),
+            provenance: Provenance { repaired: true, ..Provenance::default() },
         }
     }
 
@@ -400,6 +412,13 @@ mod tests {
             store.totals().await.expect("totals"),
             LedgerTotals { tool_calls: 2, tool_failures: 1, model_calls: 0 }
         );
+        let told = |db: &mut rusqlite::Connection| {
+            db.query_row("SELECT provenance FROM ledger LIMIT 1", [], |row| row.get::<_, String>(0))
+        };
+        assert_eq!(store.thread.run("read the ledger", told).await.expect("ledger"), r#"{"repaired":true}"#);
+        store.save_amid("r", &json!({"step": 1, "amid": true})).await.expect("run");
+        let amid = store.run("r").await.expect("run").expect("saved");
+        assert_eq!((&amid.state["amid"], amid.calls.len()), (&json!(true), 2), "amid a step its journal stays");
         store.save_run("r", &json!({"step": 2})).await.expect("run");
         assert!(store.run("r").await.expect("run").expect("saved").calls.is_empty(), "a new step starts a new journal");
     }

@@ -35,7 +35,7 @@ pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rus
     let transaction = db.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO ledger VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+            "INSERT INTO ledger VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         )?;
         for entry in entries {
             insert.execute(params![
@@ -54,10 +54,17 @@ pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rus
                 entry.usage.cached_tokens.cast_signed(),
                 entry.validated,
                 entry.decided_by,
+                provenance(entry),
             ])?;
         }
     }
     transaction.commit()
+}
+
+/// The provenance as JSON; null where there is nothing to say.
+fn provenance(entry: &LedgerEntry) -> Option<String> {
+    let provenance = Some(&entry.provenance).filter(|provenance| !provenance.is_plain());
+    provenance.and_then(|provenance| serde_json::to_string(provenance).ok())
 }
 
 /// Milliseconds since the epoch.

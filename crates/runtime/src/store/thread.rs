@@ -26,7 +26,7 @@ type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
 
 enum Request {
     Run(Work),
-    Append(LedgerEntry),
+    Append(Box<LedgerEntry>),
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl StoreThread {
     }
 
     pub(super) fn append(&self, entry: LedgerEntry) {
-        if self.sender.try_send(Request::Append(entry)).is_err() {
+        if self.sender.try_send(Request::Append(Box::new(entry))).is_err() {
             tracing::warn!("a ledger entry was dropped: the store cannot keep up");
         }
     }
@@ -135,7 +135,7 @@ fn serve(path: &Path, requests: &Receiver<Request>) {
                 if batch.is_empty() {
                     oldest = Instant::now();
                 }
-                batch.push(entry);
+                batch.push(*entry);
                 if batch.len() < MAX_BATCH && oldest.elapsed() < MAX_AGE {
                     continue;
                 }

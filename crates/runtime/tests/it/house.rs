@@ -128,6 +128,8 @@ pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House
         partials: None,
         timeout: None,
         traceparent: None,
+        variables: None,
+        started_before: 0,
         journal: None,
     };
     House { executor: Executor::new(options), snapshot, events, store, counts, run, dir }

@@ -2,5 +2,6 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod catalogue;
+mod checking;
 mod executor;
 mod house;

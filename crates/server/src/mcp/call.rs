@@ -154,6 +154,8 @@ impl Gateway {
             partials: progress.map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) }),
             timeout: None,
             traceparent: params.meta.traceparent.map(Into::into),
+            variables: None,
+            started_before: 0,
             journal: None,
         };
         let gateway = Arc::clone(self);

@@ -62,7 +62,6 @@ fn check_messages(messages: &[Value]) -> Result<bool, String> {
             continue;
         }
         let mut past_results = false;
-        let mut past_thinking = false;
         let mut next: Vec<&str> = Vec::new();
         for (b, block) in filled(message, "content").map_err(|error| format!("{place}.{error}"))?.iter().enumerate() {
             let place = format!("{place}.content.{b}");
@@ -88,15 +87,16 @@ fn check_messages(messages: &[Value]) -> Result<bool, String> {
                     used.push(id);
                     next.push(id);
                 }
-                ("assistant", "thinking" | "redacted_thinking") => {
-                    ensure(!past_thinking, || format!("{place}: thinking blocks must come first in their message"))?;
-                }
+                ("assistant", "thinking" | "redacted_thinking" | "server_tool_use") => {}
                 (_, "text" | "image") => plain(block, &place)?,
                 _ => return Err(format!("{place}: unexpected block of type '{kind}' from the {expected}")),
             }
             past_results |= kind != "tool_result";
-            past_thinking |= !kind.ends_with("thinking");
         }
+        let last = message["content"].as_array().and_then(|blocks| blocks.last());
+        ensure(!last.is_some_and(|block| block["type"] == "thinking" || block["type"] == "redacted_thinking"), || {
+            format!("{place}: The final block in an assistant message cannot be `thinking`.")
+        })?;
         ensure(waiting.is_empty(), || unanswered(&place, &waiting))?;
         waiting = next;
     }

@@ -9,6 +9,8 @@ use super::WireApi;
 pub struct Asked {
     /// The API.
     pub api: WireApi,
+    /// The path it was sent to; Gemini's names the model and says whether to stream.
+    pub path: String,
     /// The body as it was sent.
     pub body: Value,
 }
@@ -16,11 +18,11 @@ pub struct Asked {
 /// A tool result in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
-    /// Id of its call; empty for Ollama, which has none.
+    /// Id of its call; empty for Ollama, which has none, and for Gemini, which knows calls by their place.
     pub call_id: String,
     /// The text of its content.
     pub text: String,
-    /// The failure flag, which only Anthropic has.
+    /// The failure flag, which Anthropic has and Gemini tells by a key.
     pub is_error: bool,
 }
 
@@ -30,12 +32,12 @@ impl Asked {
     pub fn system(&self) -> String {
         match self.api {
             WireApi::Anthropic => text_of(&self.body["system"]),
-            _ => self
-                .messages()
-                .iter()
-                .find(|m| m["role"] == "system")
-                .map(|m| text_of(&m["content"]))
-                .unwrap_or_default(),
+            WireApi::Responses => text_of(&self.body["instructions"]),
+            WireApi::Gemini => text_of(&self.body["systemInstruction"]["parts"]),
+            WireApi::OpenAi | WireApi::Ollama => {
+                let system = self.messages().iter().find(|m| m["role"] == "system");
+                system.map(|m| text_of(&m["content"])).unwrap_or_default()
+            }
         }
     }
 
@@ -43,21 +45,26 @@ impl Asked {
     #[must_use]
     pub fn tool_names(&self) -> Vec<String> {
         let name = |tool: &Value| tool.get("function").unwrap_or(tool)["name"].as_str().unwrap_or_default().to_owned();
-        self.body["tools"].as_array().into_iter().flatten().map(name).collect()
+        let tools = match self.api {
+            WireApi::Gemini => &self.body["tools"][0]["functionDeclarations"],
+            _ => &self.body["tools"],
+        };
+        tools.as_array().into_iter().flatten().map(name).collect()
     }
 
     /// The text of the last user message that has any; notes that carry the images of results count.
     #[must_use]
     pub fn last_user_text(&self) -> String {
         let users = self.messages().iter().rev().filter(|m| m["role"] == "user");
-        users.map(|m| text_of(&m["content"])).find(|text| !text.is_empty()).unwrap_or_default()
+        users.map(|m| text_of(&m[self.content_key()])).find(|text| !text.is_empty()).unwrap_or_default()
     }
 
     /// The results that answer the last assistant message, in order.
     #[must_use]
     pub fn last_results(&self) -> Vec<ToolResult> {
         let messages = self.messages();
-        let start = messages.iter().rposition(|m| m["role"] == "assistant").map_or(0, |at| at + 1);
+        let answers = |m: &Value| m["role"] == "assistant" || m["role"] == "model" || m["type"] == "function_call";
+        let start = messages.iter().rposition(answers).map_or(0, |at| at + 1);
         let after = messages[start..].iter();
         match self.api {
             WireApi::Anthropic => after
@@ -65,7 +72,27 @@ impl Asked {
                 .filter(|block| block["type"] == "tool_result")
                 .map(|block| result(block, "tool_use_id"))
                 .collect(),
-            _ => after.filter(|m| m["role"] == "tool").map(|m| result(m, "tool_call_id")).collect(),
+            WireApi::Responses => after
+                .filter(|m| m["type"] == "function_call_output")
+                .map(|m| ToolResult {
+                    call_id: m["call_id"].as_str().unwrap_or_default().to_owned(),
+                    text: text_of(&m["output"]),
+                    is_error: false,
+                })
+                .collect(),
+            WireApi::Gemini => after
+                .flat_map(|m| m["parts"].as_array().into_iter().flatten())
+                .filter_map(|part| part.get("functionResponse"))
+                .map(|response| {
+                    let response = &response["response"];
+                    let is_error = response.get("error").is_some();
+                    let text = text_of(&response[if is_error { "error" } else { "output" }]);
+                    ToolResult { call_id: String::new(), text, is_error }
+                })
+                .collect(),
+            WireApi::OpenAi | WireApi::Ollama => {
+                after.filter(|m| m["role"] == "tool").map(|m| result(m, "tool_call_id")).collect()
+            }
         }
     }
 
@@ -76,11 +103,23 @@ impl Asked {
     }
 
     pub(super) fn messages(&self) -> &[Value] {
-        self.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default()
+        let key = match self.api {
+            WireApi::Responses => "input",
+            WireApi::Gemini => "contents",
+            WireApi::OpenAi | WireApi::Anthropic | WireApi::Ollama => "messages",
+        };
+        self.body[key].as_array().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn content_key(&self) -> &'static str {
+        if self.api == WireApi::Gemini { "parts" } else { "content" }
     }
 
     pub(super) fn wants_stream(&self) -> bool {
-        self.body["stream"].as_bool().unwrap_or(self.api == WireApi::Ollama)
+        match self.api {
+            WireApi::Gemini => self.path.contains(":streamGenerateContent"),
+            _ => self.body["stream"].as_bool().unwrap_or(self.api == WireApi::Ollama),
+        }
     }
 
     pub(super) fn model(&self) -> &str {

@@ -9,7 +9,7 @@ use super::{Script, ScriptedModel};
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "scripted-model",
-    about = "A scripted model server: OpenAI Chat Completions, Anthropic Messages, Ollama"
+    about = "A scripted model server: OpenAI Chat Completions and Responses, Anthropic Messages, Gemini, Ollama"
 )]
 pub struct Options {
     /// Port on the loopback interface; 0 takes a free one

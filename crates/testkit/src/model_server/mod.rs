@@ -1,5 +1,5 @@
-//! A scripted model server that speaks like the real ones: OpenAI Chat Completions, Anthropic Messages
-//! and Ollama, streaming and not.
+//! A scripted model server that speaks like the real ones: OpenAI Chat Completions and Responses, Anthropic
+//! Messages, Gemini and Ollama, streaming and not.
 //!
 //! A script is a list of [`Turn`]s that knows no API; each request takes the next. Requests are checked
 //! as strictly as the real APIs check them and refused in their words, and every request is recorded, so
@@ -9,8 +9,10 @@ mod anthropic;
 mod asked;
 mod check;
 mod cli;
+mod gemini;
 mod ollama;
 mod openai;
+mod responses;
 mod script;
 mod server;
 #[cfg(test)]
@@ -26,15 +28,19 @@ pub use server::{Recorded, ScriptedModel};
 pub enum WireApi {
     /// `POST /v1/chat/completions`
     OpenAi,
+    /// `POST /v1/responses`
+    Responses,
     /// `POST /v1/messages`
     Anthropic,
+    /// `POST /v1beta/models/MODEL:generateContent` and `:streamGenerateContent`
+    Gemini,
     /// `POST /api/chat`
     Ollama,
 }
 
 impl WireApi {
     /// Every API.
-    pub const ALL: [Self; 3] = [Self::OpenAi, Self::Anthropic, Self::Ollama];
+    pub const ALL: [Self; 5] = [Self::OpenAi, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
     /// Checks the body of a request as the server does.
     ///
@@ -43,7 +49,9 @@ impl WireApi {
     pub fn check(self, body: &serde_json::Value) -> Result<(), String> {
         match self {
             Self::OpenAi => openai::check(body),
+            Self::Responses => responses::check(body),
             Self::Anthropic => anthropic::check(body),
+            Self::Gemini => gemini::check(body),
             Self::Ollama => ollama::check(body),
         }
     }

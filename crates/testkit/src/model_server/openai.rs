@@ -108,7 +108,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     let usage = json!({
         "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 0},
     });
-    let call_ids: Vec<String> = (1..=calls.len()).map(|n| format!("call_{number}_{n}")).collect();
+    let call_ids: Vec<String> = (0..calls.len()).map(|n| call_id(number, n)).collect();
     if !asked.wants_stream() {
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
         if !calls.is_empty() {
@@ -155,6 +155,11 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     }
     frames.push("data: [DONE]\n\n".into());
     Sent::Stream { media: "text/event-stream; charset=utf-8", frames }
+}
+
+/// The id of the call number `n` of an answer, from zero.
+pub(super) fn call_id(number: usize, n: usize) -> String {
+    format!("call_{number}_{}", n + 1)
 }
 
 pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {

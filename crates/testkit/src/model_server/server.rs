@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
+use axum::http::uri::Uri;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::{get, post};
 use futures_util::stream;
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::check::{Checked, ensure};
-use super::{Asked, Fault, Reply, Script, WireApi, anthropic, ollama, openai};
+use super::{Asked, Fault, Reply, Script, WireApi, anthropic, gemini, ollama, openai, responses};
 
 /// The largest request, in bytes (Anthropic's limit).
 const MAX_BODY: usize = 32 << 20;
@@ -30,8 +31,8 @@ const HANG: Duration = Duration::from_secs(60);
 pub struct Recorded {
     /// The API that it came by.
     pub api: WireApi,
-    /// Its path.
-    pub path: &'static str,
+    /// Its path, with the query.
+    pub path: String,
     /// Its headers.
     pub headers: HeaderMap,
     /// Its body, byte for byte.
@@ -147,9 +148,11 @@ impl ScriptedModel {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared { script: script.into(), log: Mutex::default() });
         let app = Router::new()
-            .route("/v1/chat/completions", post(openai_chat))
-            .route("/v1/messages", post(anthropic_messages))
-            .route("/api/chat", post(ollama_chat))
+            .route("/v1/chat/completions", post(ask))
+            .route("/v1/responses", post(ask))
+            .route("/v1/messages", post(ask))
+            .route("/v1beta/{*model}", post(ask).get(gemini_models))
+            .route("/api/chat", post(ask))
             .route("/v1/models", get(v1_models))
             .route("/api/tags", get(ollama_tags))
             .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -175,8 +178,8 @@ impl ScriptedModel {
     #[must_use]
     pub fn base_url(&self, api: WireApi) -> String {
         match api {
-            WireApi::OpenAi => format!("{}/v1", self.url()),
-            WireApi::Anthropic | WireApi::Ollama => self.url(),
+            WireApi::OpenAi | WireApi::Responses => format!("{}/v1", self.url()),
+            WireApi::Anthropic | WireApi::Gemini | WireApi::Ollama => self.url(),
         }
     }
 
@@ -201,16 +204,21 @@ impl ScriptedModel {
 
 type Served = State<Arc<Shared>>;
 
-async fn openai_chat(State(shared): Served, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
-    answer(&shared, WireApi::OpenAi, "/v1/chat/completions", headers, bytes).await
+async fn ask(State(shared): Served, uri: Uri, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
+    let api = match uri.path() {
+        "/v1/chat/completions" => WireApi::OpenAi,
+        "/v1/responses" => WireApi::Responses,
+        "/v1/messages" => WireApi::Anthropic,
+        "/api/chat" => WireApi::Ollama,
+        path if path.ends_with(":generateContent") || path.ends_with(":streamGenerateContent") => WireApi::Gemini,
+        _ => return json_response(404, &gemini::error_body(404, "", "no such method")),
+    };
+    answer(&shared, api, uri.to_string(), headers, bytes).await
 }
 
-async fn anthropic_messages(State(shared): Served, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
-    answer(&shared, WireApi::Anthropic, "/v1/messages", headers, bytes).await
-}
-
-async fn ollama_chat(State(shared): Served, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
-    answer(&shared, WireApi::Ollama, "/api/chat", headers, bytes).await
+async fn gemini_models() -> Response<Body> {
+    let methods = ["generateContent", "streamGenerateContent"];
+    json_response(200, &json!({"models": [{"name": "models/scripted", "supportedGenerationMethods": methods}]}))
 }
 
 /// Both APIs list models here; a version header tells Anthropic's clients apart.
@@ -238,20 +246,21 @@ async fn ollama_tags() -> Response<Body> {
     )
 }
 
-async fn answer(shared: &Shared, api: WireApi, path: &'static str, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
+async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
     let error_body = match api {
-        WireApi::OpenAi => openai::error_body,
+        WireApi::OpenAi | WireApi::Responses => openai::error_body,
         WireApi::Anthropic => anthropic::error_body,
+        WireApi::Gemini => gemini::error_body,
         WireApi::Ollama => ollama::error_body,
     };
     let body = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
-    let asked = Asked { api, body: body.clone() };
+    let asked = Asked { api, path: path.clone(), body: body.clone() };
     let keyed = authorized(api, &headers);
     let checked = check(api, &headers, &body);
     let picked = {
         let mut log = shared.log();
         if log.requests.len() < MAX_RECORDED {
-            log.requests.push(Recorded { api, path, headers, bytes, body });
+            log.requests.push(Recorded { api, path: path.clone(), headers, bytes, body });
         }
         let refusal = keyed.map_err(|reason| (401, reason)).and_then(|()| checked.map_err(|reason| (400, reason)));
         match refusal {
@@ -271,6 +280,10 @@ async fn answer(shared: &Shared, api: WireApi, path: &'static str, headers: Head
     let (sent, error_frame) = match api {
         WireApi::OpenAi => (openai::speak(&asked, &reply, number + 1), openai::error_frame("the server had an error")),
         WireApi::Anthropic => (anthropic::speak(&asked, &reply, number + 1), anthropic::error_frame("Overloaded")),
+        WireApi::Responses => {
+            (responses::speak(&asked, &reply, number + 1), responses::error_frame("the server had an error"))
+        }
+        WireApi::Gemini => (gemini::speak(&asked, &reply, number + 1), gemini::error_frame("The model is overloaded")),
         WireApi::Ollama => {
             (ollama::speak(&asked, &reply, number + 1), ollama::error_frame("model runner has unexpectedly stopped"))
         }
@@ -306,19 +319,21 @@ fn pick(shared: &Shared, log: &mut Log, asked: &Asked) -> Result<(Reply, usize),
     }
 }
 
-/// OpenAI wants a bearer key; Anthropic's clients send theirs as `x-api-key` or as a bearer.
+/// OpenAI wants a bearer key; Anthropic's clients send theirs as `x-api-key` or as a bearer, Google's as
+/// `x-goog-api-key`.
 fn authorized(api: WireApi, headers: &HeaderMap) -> Checked {
     let bearer = headers
         .get("authorization")
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.starts_with("Bearer "));
     match api {
-        WireApi::OpenAi => {
+        WireApi::OpenAi | WireApi::Responses => {
             ensure(bearer, || "You didn't provide an API key: expected `Authorization: Bearer …`".into())
         }
         WireApi::Anthropic => {
             ensure(bearer || headers.contains_key("x-api-key"), || "x-api-key header is required".into())
         }
+        WireApi::Gemini => ensure(headers.contains_key("x-goog-api-key"), || "API key not valid".into()),
         WireApi::Ollama => Ok(()),
     }
 }

@@ -47,6 +47,64 @@ fn openai_rules() {
 }
 
 #[test]
+fn responses_rules() {
+    let user = json!({"type": "message", "role": "user", "content": "go"});
+    let call = json!({"type": "function_call", "call_id": "c1", "name": "t", "arguments": "{}"});
+    let output = json!({"type": "function_call_output", "call_id": "c1", "output": "ok"});
+    let thought = json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"});
+    let unkept = json!({"type": "reasoning", "id": "rs_1", "summary": []});
+    let wrong = json!({"type": "message", "role": "assistant", "content": [{"type": "input_text", "text": "a"}]});
+    let input = |items: &[&Value], expect: Option<&str>| {
+        check(WireApi::Responses, &json!({"model": "m", "input": items}), expect);
+    };
+    input(&[&user, &thought, &call, &output], None);
+    input(&[], Some("non-empty array"));
+    input(&[&user, &call], Some("No tool output found"));
+    input(&[&user, &output], Some("No tool call found"));
+    input(&[&user, &unkept, &call, &output], Some("not persisted"));
+    input(&[&user, &thought, &user], Some("required following item"));
+    input(&[&user, &thought], Some("required following item"));
+    input(&[&user, &wrong], Some("Supported values are: 'output_text'"));
+    let tool = |tool: Value, expect: Option<&str>| {
+        check(WireApi::Responses, &json!({"model": "m", "input": [user], "tools": [tool]}), expect);
+    };
+    let object = json!({"type": "object", "properties": {}});
+    tool(json!({"type": "function", "name": "t", "parameters": object, "strict": false}), None);
+    tool(json!({"type": "function", "name": "t", "parameters": object}), Some("strict"));
+    tool(json!({"type": "function", "function": {"name": "t"}, "strict": false}), Some("name"));
+}
+
+#[test]
+fn gemini_rules() {
+    let user = json!({"role": "user", "parts": [{"text": "go"}]});
+    let called = |signature: Value| {
+        json!({"role": "model", "parts": [
+            {"functionCall": {"name": "t", "args": {}}, "thoughtSignature": signature},
+            {"functionCall": {"name": "u", "args": {}, "id": "i"}},
+        ]})
+    };
+    let answered = |parts: Value| json!({"role": "user", "parts": parts});
+    let first = json!({"functionResponse": {"name": "t", "response": {"output": "ok"}}});
+    let second = json!({"functionResponse": {"name": "u", "id": "i", "response": {"output": "ok"}}});
+    let contents = |contents: &[&Value], expect: Option<&str>| {
+        check(WireApi::Gemini, &json!({"contents": contents}), expect);
+    };
+    let call = called(json!("s"));
+    contents(&[&user, &call, &answered(json!([first, second, {"text": "go on"}]))], None);
+    contents(&[&user, &call, &answered(json!([first]))], Some("equal to the number"));
+    contents(&[&user, &call, &answered(json!([second, first]))], Some("another call"));
+    contents(&[&user, &call], Some("no response"));
+    contents(&[&call, &answered(json!([first, second]))], Some("immediately after a user turn"));
+    contents(&[&user, &called(Value::Null), &answered(json!([first, second]))], Some("thought_signature"));
+    contents(&[&json!({"role": "assistant", "parts": [{"text": "a"}]})], Some("valid role"));
+    contents(&[&json!({"role": "user", "parts": []})], Some("non-empty array"));
+    let tools = json!([{"functionDeclarations": [{"name": "t"}]}]);
+    let only = |name: &str| json!({"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [name]}});
+    check(WireApi::Gemini, &json!({"contents": [user], "tools": tools, "toolConfig": only("t")}), None);
+    check(WireApi::Gemini, &json!({"contents": [user], "tools": tools, "toolConfig": only("x")}), Some("not declared"));
+}
+
+#[test]
 fn anthropic_rules() {
     let user = json!({"role": "user", "content": "go"});
     let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "t", "input": {}}]});
@@ -105,7 +163,7 @@ fn scripts_are_read_strictly_and_fill_in_results() {
         Script::from_json(r#"{"turns": [{"text": "got {{results}}"}, {"error": {"status": 529, "message": "busy"}}]}"#);
     let script = script.expect("script");
     let body = json!({"messages": [{"role": "assistant", "content": ""}, {"role": "tool", "tool_call_id": "c", "content": "7"}]});
-    let asked = super::Asked { api: WireApi::OpenAi, body };
+    let asked = super::Asked { api: WireApi::OpenAi, path: String::new(), body };
     assert_eq!(script.turns[0].answer(&asked), Ok(Reply::text("got 7")));
     assert_eq!(script.turns[1].answer(&asked), Ok(Reply::error(529, "busy")));
     assert!(Script::from_json(r#"{"turns": [{"txt": "a"}]}"#).expect_err("typo").contains("txt"));

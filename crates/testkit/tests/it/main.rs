@@ -1,7 +1,10 @@
 //! Both MCP test servers as processes, judged by the bytes on their pipes and sockets.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod conformance;
 mod misbehaving;
 mod peer;
+mod rules;
+mod rules_arbitrary;
+mod rules_examples;

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use toolwright::core::Event;
 use toolwright::core::event::Partial;
+use toolwright::core::repair::RepairEnd;
 use toolwright::core::session::CallId;
 
 use super::screen::{BAD, DIM, GOOD, Screen, WARN, one_line, prose, say, size, stdout, styled};
@@ -169,6 +170,14 @@ impl Writer {
                 self.line(styled(WARN, format_args!("{provider}: {}", one_line(&error, 4 * WIDTH))));
             }
             Event::Warning { message, .. } => self.line(styled(WARN, one_line(&message, 4 * WIDTH))),
+            Event::CallRepair { tool, record, .. } => {
+                let name = self.screen.name(&tool);
+                let came = match record.end {
+                    RepairEnd::Accepted => "were mended by",
+                    RepairEnd::Rejected(_) | RepairEnd::Failed(_) => "could not be mended by",
+                };
+                self.line(styled(DIM, format_args!("  the arguments of {name} {came} {}", record.model)));
+            }
             Event::ApprovalRequested { .. }
             | Event::ApprovalDecided { .. }
             | Event::ModelStarted { .. }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use toolwright::House;
-use toolwright::agent::{BASE_PROMPT, Driver, Limits, RunOptions, RunSpec, Transcript};
+use toolwright::agent::{BASE_PROMPT, Dispatch, Driver, Limits, RunOptions, RunSpec, Transcript};
+use toolwright::config::typed::DispatchSetting;
 use toolwright::core::approval::NoApprover;
 use toolwright::core::{Approver, Cancel, Profile};
 use toolwright::models::default_model;
@@ -96,11 +97,22 @@ pub(crate) fn options(
         approver: desk.approver(policy.profile),
         policy,
         cancel,
+        variables: None,
         transcript,
     })
 }
 
-pub(crate) fn spec(agent: &Agent, model: String, driver: &Driver, options: &RunOptions) -> RunSpec {
+/// When calls start: given, else configured.
+pub(crate) fn dispatch(agent: &Agent, house: &House) -> Dispatch {
+    match (agent.dispatch, house.config().written.defaults.dispatch) {
+        (Some(given), _) => given.into(),
+        (None, DispatchSetting::Manual) => Dispatch::Manual,
+        (None, DispatchSetting::TurnEnd) => Dispatch::TurnEnd,
+        (None, DispatchSetting::Streaming) => Dispatch::Streaming,
+    }
+}
+
+pub(crate) fn spec(agent: &Agent, model: String, dispatch: Dispatch, driver: &Driver, options: &RunOptions) -> RunSpec {
     let standard = Limits::default();
     RunSpec {
         model,
@@ -113,6 +125,7 @@ pub(crate) fn spec(agent: &Agent, model: String, driver: &Driver, options: &RunO
             time: agent.max_time,
             tokens: agent.max_tokens,
         },
+        dispatch,
         tools: agent.tools.clone(),
         window: agent.window,
     }

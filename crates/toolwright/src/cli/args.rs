@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use toolwright::agent::Dispatch;
 use toolwright::core::Profile;
+use toolwright::core::schema::Draft;
 use toolwright::import::Source;
+use toolwright::models::Api;
 
 /// What `--help` says about exit codes.
 const EXIT_CODES: &str = "\
@@ -66,7 +69,10 @@ pub(crate) enum Command {
     /// Says whether arguments fit a tool, and mends them where their meaning is plain. Answers as JSON;
     /// exit code 1 if they do not fit.
     Validate(Validate),
-    /// Reads what a model wrote. Answers as JSON; exit code 1 if nothing can be read.
+    /// Shows tools in the form of a model API, what that form loses, and what it leaves out. Answers as JSON.
+    Encode(Encode),
+    /// Reads what a model wrote: text, reasoning and calls. Answers as JSON; exit code 1 if it cannot be read,
+    /// is an error, or breaks off.
     Decode(Decode),
     /// Looks at the catalogue.
     #[command(subcommand)]
@@ -121,6 +127,9 @@ pub(crate) struct Agent {
     /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
+    /// When the calls of an answer start. Default: `defaults.dispatch`, else `turn-end`.
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) dispatch: Option<DispatchName>,
     /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
     #[arg(long, value_name = "GLOB")]
     pub(crate) tools: Vec<String>,
@@ -158,7 +167,7 @@ pub(crate) struct Run {
         long,
         value_name = "ID",
         conflicts_with_all = [
-            "task", "model", "tools", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+            "task", "model", "dispatch", "tools", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
         ]
     )]
     pub(crate) resume: Option<String>,
@@ -192,8 +201,14 @@ pub(crate) struct Validate {
     /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
-    /// Leaves values of the wrong type as they are.
+    /// Draft of a schema that names none. Default: the newest in which it compiles.
+    #[arg(long, value_name = "DRAFT", conflicts_with = "tool")]
+    pub(crate) draft: Option<DraftName>,
+    /// With a schema, too, mends values of the wrong type, as for a tool.
     #[arg(long, conflicts_with = "tool")]
+    pub(crate) coerce: bool,
+    /// Leaves values of the wrong type as they are. Default with a schema.
+    #[arg(long, conflicts_with_all = ["tool", "coerce"])]
     pub(crate) no_coerce: bool,
     /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
     #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
@@ -201,14 +216,48 @@ pub(crate) struct Validate {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Encode {
+    /// The model API.
+    #[arg(long, value_name = "API")]
+    pub(crate) api: ApiName,
+    /// File with the tools, `-` for standard input: JSON or JSON lines of {name, description, parameters}.
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) tools: PathBuf,
+    /// Asks for strict decoding of the tools that do not say: where the API has it, and the strict schema
+    /// says the same.
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Decode {
-    /// What the text is: `arguments`, one JSON text that may be broken.
-    #[arg(long, value_name = "FORMAT")]
+    /// What the input is: an answer of a model API (a JSON body, server-sent events, or one event a line),
+    /// a text in a format for tool calls, `auto` for whichever it is in, or `arguments`, one JSON text that
+    /// may be broken.
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(super::decode::formats()))]
     pub(crate) format: String,
+    /// The model that wrote it; with `auto`, its format where that is known.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// File with the tools that were shown, as for `encode`: they type values and give back changed names.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+    /// The tools were encoded with --strict.
+    #[arg(long, requires = "tools")]
+    pub(crate) strict: bool,
+    /// Feeds this many bytes at a time. Default: all at once.
+    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) chunk: Option<usize>,
+    /// What the prompt already opened in the model's turn, like `<think>`.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) prefix: Option<String>,
+    /// What becomes of reasoning in a text.
+    #[arg(long, value_name = "split|keep", default_value = "split")]
+    pub(crate) reasoning: ReasoningName,
     /// The input has one JSON string a line; each gets its own line of answer.
     #[arg(long)]
     pub(crate) jsonl: bool,
-    /// File with the text. Default: standard input.
+    /// File with the input. Default: standard input.
     #[arg(value_name = "FILE|-")]
     pub(crate) file: Option<PathBuf>,
 }
@@ -308,6 +357,94 @@ impl From<PolicyName> for Profile {
             PolicyName::Workspace => Self::Workspace,
             PolicyName::Trusted => Self::Trusted,
         }
+    }
+}
+
+/// A dispatch policy by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DispatchName {
+    /// When they are let: the run stops and prints them, and --resume lets them run.
+    Manual,
+    /// When the answer is over.
+    TurnEnd,
+    /// As soon as each is written, if it is valid and needs no approval.
+    Streaming,
+}
+
+impl From<DispatchName> for Dispatch {
+    fn from(name: DispatchName) -> Self {
+        match name {
+            DispatchName::Manual => Self::Manual,
+            DispatchName::TurnEnd => Self::TurnEnd,
+            DispatchName::Streaming => Self::Streaming,
+        }
+    }
+}
+
+/// What becomes of reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReasoningName {
+    /// It is apart from the text.
+    Split,
+    /// It stays in the text, with its markers.
+    Keep,
+}
+
+/// A model API by its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ApiName(pub(crate) Api);
+
+impl ApiName {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self.0 {
+            Api::OpenAiChat => "openai-chat",
+            Api::OpenAiResponses => "openai-responses",
+            Api::Anthropic => "anthropic",
+            Api::Gemini => "gemini",
+            Api::Ollama => "ollama",
+        }
+    }
+}
+
+impl ValueEnum for ApiName {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [ApiName; Api::ALL.len()] = {
+            let mut all = [ApiName(Api::OpenAiChat); Api::ALL.len()];
+            let mut index = 0;
+            while index < all.len() {
+                all[index] = ApiName(Api::ALL[index]);
+                index += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.as_str()))
+    }
+}
+
+/// A draft of JSON Schema by its number or date.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DraftName(pub(crate) Draft);
+
+impl ValueEnum for DraftName {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [DraftName; Draft::ALL.len()] = {
+            let mut all = [DraftName(Draft::Draft202012); Draft::ALL.len()];
+            let mut index = 0;
+            while index < all.len() {
+                all[index] = DraftName(Draft::ALL[index]);
+                index += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.as_str()))
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use toolwright::agent::RunState;
+use toolwright::agent::{Dispatch, RunState};
 use toolwright::core::model::Message;
 use toolwright::core::{Cancel, CancelCause, ContentBlock};
 
 use super::account::{Account, Shown, Text};
-use super::agent::{Desk, driver, model, options, profile, spec};
+use super::agent::{Desk, dispatch, driver, model, options, profile, spec};
 use super::args::{Chat, Global};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
@@ -25,7 +25,13 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let desk = Desk::new(&house);
     let driver = driver(&house);
     let mut run_options = options(&chat.agent, &house, &desk, &id, profile, Cancel::new())?;
-    let spec = spec(&chat.agent, model, &driver, &run_options);
+    let dispatch = dispatch(&chat.agent, &house);
+    if dispatch == Dispatch::Manual {
+        return Err(Failure::usage(
+            "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",
+        ));
+    }
+    let spec = spec(&chat.agent, model, dispatch, &driver, &run_options);
     if is_interactive() {
         say(styled(DIM, format_args!("{}; Ctrl-C stops an answer, Ctrl-D or /exit ends", spec.model)));
     }

@@ -12,6 +12,7 @@ mod console;
 mod decode;
 mod doctor;
 mod edit;
+mod encode;
 mod exit;
 mod input;
 mod lists;
@@ -21,6 +22,7 @@ mod run;
 mod screen;
 mod serve;
 mod signals;
+mod tool_file;
 mod tools;
 mod transcript;
 mod validate;
@@ -53,6 +55,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Remove { name } => edit::remove(&cli.global, name),
         Command::Import(import) => edit::import(&cli.global, import),
         Command::Config(command) => config::command(&cli.global, command),
+        Command::Encode(encode) => encode::command(encode),
         Command::Decode(decode) => decode::command(decode),
         Command::Validate(validate @ Validate { schema: Some(file), .. }) => validate::against_schema(file, validate),
         Command::Completions { shell } => {
@@ -70,7 +73,8 @@ pub(crate) fn main() -> ExitCode {
     };
     let exit = done.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
-            if cli.global.json || matches!(cli.command, Command::Decode(_) | Command::Validate(_)) {
+            if cli.global.json || matches!(cli.command, Command::Encode(_) | Command::Decode(_) | Command::Validate(_))
+            {
                 // The exit code tells a program whose standard output is gone.
                 let _ = screen::print_json(&failure.to_json());
             }
@@ -83,7 +87,10 @@ pub(crate) fn main() -> ExitCode {
 
 /// Help, the version, or a command line that is none.
 fn not_a_command(error: &clap::Error) -> ExitCode {
-    let json = std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
+    let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
+    let command = words.iter().find(|word| Cli::command().find_subcommand(word).is_some());
+    let json = words.iter().any(|word| word == "--json")
+        || command.is_some_and(|name| name == "encode" || name == "decode" || name == "validate");
     let version = error.kind() == ErrorKind::DisplayVersion;
     let document = match error.exit_code() {
         0 if version => Some(json!({"name": "toolwright", "version": env!("CARGO_PKG_VERSION")})),
@@ -130,6 +137,7 @@ fn in_runtime(cli: &Cli) -> Done {
             | Command::Remove { .. }
             | Command::Import(_)
             | Command::Config(_)
+            | Command::Encode(_)
             | Command::Decode(_)
             | Command::Validate(_)
             | Command::Completions { .. } => Ok(Exit::Ok),

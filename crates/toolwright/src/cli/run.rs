@@ -8,7 +8,7 @@ use toolwright::core::Cancel;
 use toolwright::core::model::Message;
 
 use super::account::{Account, Shown, Text};
-use super::agent::{Desk, driver, model, options, profile, spec};
+use super::agent::{Desk, dispatch, driver, model, options, profile, spec};
 use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
@@ -39,9 +39,15 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     }
     let mut state = match (task, chosen) {
         (Some(task), Some(model)) => {
-            RunState::new(spec(&run.agent, model, &driver, &options), vec![Message::user(task)])
+            let spec = spec(&run.agent, model, dispatch(&run.agent, &house), &driver, &options);
+            RunState::new(spec, vec![Message::user(task)])
         }
-        _ => driver.load(&options).await.map_err(not_loaded)?,
+        _ => {
+            let mut state = driver.load(&options).await.map_err(not_loaded)?;
+            // To resume is the word that held calls wait for.
+            state.dispatch();
+            state
+        }
     };
     if state.is_over() {
         say(styled(DIM, format_args!("{id} has ended; this is its report")));
@@ -87,6 +93,9 @@ fn print(global: &Global, report: &RunReport, text: Text, shown: Shown) -> Resul
     // What was streamed whole is on the screen already.
     if text == Text::Held || shown == Shown::Gaps || report.status != Status::Success {
         print_text(&prose(&report.answer))?;
+    }
+    for call in &report.held {
+        say(format_args!("{} {}", call.tool, harmless(&call.arguments.to_string())));
     }
     summary(report);
     Ok(())

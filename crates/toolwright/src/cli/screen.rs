@@ -80,8 +80,9 @@ pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
 pub(crate) fn print_json(value: &Value) -> std::io::Result<()> {
     let value =
         &REDACTOR.get().map_or_else(|| Cow::Borrowed(value), |redactor| Cow::Owned(redactor.redact_value(value)));
-    let mut out = stdout();
-    if std::io::stdout().is_terminal() { writeln!(out, "{value:#}") } else { writeln!(out, "{value}") }
+    // Not by way of `stdout`: that takes out bytes which JSON leaves as they are, as U+007F.
+    let mut out = std::io::stdout();
+    if out.is_terminal() { writeln!(out, "{value:#}") } else { writeln!(out, "{value}") }
 }
 
 /// Whether a person can be asked: both ends are a terminal.

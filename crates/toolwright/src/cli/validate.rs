@@ -9,7 +9,7 @@ use toolwright::core::json::repair;
 use toolwright::core::names::Resolution;
 use toolwright::core::schema::CompiledSchema;
 
-use super::args::{Global, Validate};
+use super::args::{DraftName, Global, Validate};
 use super::exit::{Done, Exit, Failure};
 use super::screen::print_json;
 use super::{call::LIST_WAIT, config, input, open, tools};
@@ -19,15 +19,19 @@ pub(crate) fn against_schema(file: &Path, validate: &Validate) -> Done {
     let name = file.display();
     let schema: Value = serde_json::from_str(&input::read(file)?)
         .map_err(|error| Failure::usage(format!("{name} is not JSON: {error}")))?;
-    let schema = CompiledSchema::compile(&schema).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    let schema = match validate.draft {
+        Some(DraftName(draft)) => CompiledSchema::compile_as(&schema, draft),
+        None => CompiledSchema::compile(&schema),
+    }
+    .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     let text = written(validate)?;
     let fitted = repair(&text).map_err(|error| error.to_string()).map(|read| {
         let provenance = Provenance { repaired: read.repaired, ..Provenance::default() };
-        if validate.no_coerce {
-            let violations = schema.violations(&read.value);
-            Fitted { arguments: read.value, provenance, violations }
-        } else {
+        if validate.coerce {
             fit(&schema, read.value, provenance)
+        } else {
+            let violations = schema.violations(&read.value);
+            Fitted { arguments: read.value, provenance, pending: Vec::new(), violations }
         }
     });
     answer(&text, fitted)
@@ -43,8 +47,8 @@ pub(crate) async fn against_tool(global: &Global, tool: &str, validate: &Validat
     match snapshot.resolve(tool) {
         Resolution::Found(index, _) => {
             let entry = &snapshot.list()[index];
-            let fitted = Fitted::to(entry, RawArguments::Text(text.clone()));
-            answer(&text, fitted.map_err(|message| format!("the arguments {message}")))
+            let fitted = Fitted::to(entry, RawArguments::Text(text.clone()), None);
+            answer(&text, fitted.map_err(|unusable| format!("the arguments {}", unusable.message)))
         }
         Resolution::Unknown(near) => Err(tools::unknown(&snapshot, tool, &near)),
     }
@@ -59,9 +63,10 @@ fn written(validate: &Validate) -> Result<String, Failure> {
     }
 }
 
+/// Prints `{valid, arguments, coerced, repaired, errors}`.
 fn answer(text: &str, fitted: Result<Fitted, String>) -> Done {
     let (valid, document) = match fitted {
-        Ok(Fitted { arguments, provenance, violations }) => (
+        Ok(Fitted { arguments, provenance, violations, .. }) => (
             violations.is_empty(),
             json!({
                 "valid": violations.is_empty(),

@@ -61,6 +61,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         servers: Vec::new(),
         rest_tools: Vec::new(),
         model_endpoints: Vec::new(),
+        model_habits: Vec::new(),
         queues: BTreeMap::new(),
         policy: Default::default(),
         secrets: Vec::new(),
@@ -156,6 +157,12 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         let Some(endpoint) = typed::<ModelEndpoint>("models.endpoints", &member, scope.problems) else { continue };
         config.model_endpoints.extend(models::resolve(&member, &endpoint, &mut scope));
         written.models.endpoints.insert(member.key, endpoint);
+    }
+    for (name, habits) in &written.models.by_name {
+        let at = place(&merged, "models", name);
+        config
+            .model_habits
+            .extend(models::habits(name, habits, at, scope.problems).map(|habits| (name.clone(), habits)));
     }
     config.policy = written.policy.clone();
     config.written = written;

@@ -1,10 +1,11 @@
 //! From a written model endpoint to one that can be asked.
 
-use toolwright_models::{Api, Endpoint, Secret};
+use toolwright_models::{Api, Endpoint, ModelHabits, Secret, ToolFormat, text};
 
 use super::node::Member;
+use super::problem::{At, Problem, Severity};
 use super::servers::{Holds, Scope};
-use super::typed::{ModelApi, ModelEndpoint, Written};
+use super::typed::{ModelApi, ModelEndpoint, ModelHabits as WrittenHabits, Written};
 
 /// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
 pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scope<'_>) -> Option<Endpoint> {
@@ -34,7 +35,9 @@ pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scop
     }
     let api = match filled.api {
         ModelApi::OpenaiChat => Api::OpenAiChat,
+        ModelApi::OpenaiResponses => Api::OpenAiResponses,
         ModelApi::Anthropic => Api::Anthropic,
+        ModelApi::Gemini => Api::Gemini,
         ModelApi::Ollama => Api::Ollama,
     };
     let headers = filled.headers.into_iter().map(|(name, value)| (name, value.0)).collect();
@@ -45,4 +48,28 @@ pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scop
         key: filled.api_key.map(Secret::new),
         headers,
     })
+}
+
+/// Resolves how requests to a model are made; `None`, with the reason among the problems, when its format
+/// is unknown.
+pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mut Vec<Problem>) -> Option<ModelHabits> {
+    let tool_format = match written.tool_format.as_deref() {
+        None => None,
+        Some("auto") => Some(ToolFormat::Auto),
+        Some(format) => match text::by_name(format) {
+            Some(format) => Some(ToolFormat::Named(format)),
+            None => {
+                let known: Vec<_> = text::formats().iter().map(text::Format::name).collect();
+                problems.push(Problem::new(
+                    Severity::Error,
+                    at,
+                    format!("models.{name}.tool_format"),
+                    format!("there is no text format `{format}`"),
+                    format!("write auto or one of {}", known.join(", ")),
+                ));
+                return None;
+            }
+        },
+    };
+    Some(ModelHabits { tool_format, strict_tools: written.strict_tools.unwrap_or(false) })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
-use toolwright_models::Endpoint;
+use toolwright_models::{Endpoint, ModelHabits};
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
 
@@ -33,6 +33,8 @@ pub struct Config {
     pub rest_tools: Vec<NamedRestTool>,
     /// Places that answer model requests, besides those that the environment names.
     pub model_endpoints: Vec<Endpoint>,
+    /// How requests to models are made, by model id or provider.
+    pub model_habits: Vec<(String, ModelHabits)>,
     /// Queues.
     pub queues: BTreeMap<String, QueueSpec>,
     /// Rules; the profile is the configured one, if any.

@@ -14,6 +14,7 @@ use toolwright_providers::mcp::{McpServerSpec, McpTransport};
 use toolwright_providers::net::AddressPolicy;
 use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
+use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
 };
@@ -164,6 +165,9 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
     for endpoint in &config.model_endpoints {
         endpoints.insert(endpoint.clone());
     }
+    for (name, habits) in &config.model_habits {
+        endpoints.set_habits(name, *habits);
+    }
     endpoints
 }
 
@@ -193,6 +197,7 @@ pub(super) fn executor(
     options.timeout = defaults.tool_timeout.0;
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
+    options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
     options.queues = Queues::new(config.queues.clone());
     Executor::new(options)
 }

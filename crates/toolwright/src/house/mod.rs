@@ -213,6 +213,8 @@ impl House {
             partials: None,
             timeout,
             traceparent: None,
+            variables: None,
+            started_before: 0,
             journal: None,
         };
         let snapshot = self.catalogue.snapshot();

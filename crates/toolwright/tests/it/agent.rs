@@ -12,7 +12,7 @@ use crate::support::{Place, signal, until};
 const KEY: &str = "sk-test-0123456789";
 
 /// A model that counts the TODOs of a repository and writes a report.
-fn todo_script() -> Script {
+pub(crate) fn todo_script() -> Script {
     vec![
         Turn::text_and_calls(
             "Looking.",
@@ -28,7 +28,7 @@ fn todo_script() -> Script {
     .into()
 }
 
-async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static str, String); 3]) {
+pub(crate) async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static str, String); 3]) {
     let server = ScriptedModel::start(script).await.expect("the scripted model");
     let url = server.base_url(api);
     let variables = match api {
@@ -38,33 +38,38 @@ async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, [(&'static 
         WireApi::Anthropic => {
             [("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_MODEL", "m".to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())]
         }
+        WireApi::Gemini => {
+            [("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_MODEL", "m".to_owned()), ("GEMINI_API_KEY", KEY.to_owned())]
+        }
+        // No variable of its own: `models.endpoints` names it.
+        WireApi::Responses => [("RESPONSES_URL", url), ("UNUSED", String::new()), ("RESPONSES_KEY", KEY.to_owned())],
         WireApi::Ollama => [("OLLAMA_HOST", url), ("OLLAMA_MODEL", "m".to_owned()), ("UNUSED", KEY.to_owned())],
     };
     (server, variables)
 }
 
-fn start(place: &Place, variables: &[(&str, String)], arguments: &[&str]) -> Child {
+pub(crate) fn start(place: &Place, variables: &[(&str, String)], arguments: &[&str]) -> Child {
     let mut command = program(place);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
     command.spawn().expect("the program runs")
 }
 
-async fn ended(child: Child) -> Output {
+pub(crate) async fn ended(child: Child) -> Output {
     tokio::task::spawn_blocking(|| child.wait_with_output()).await.expect("joins").expect("ends")
 }
 
 /// The id that `run` printed when it began.
-fn run_id(said: &str) -> String {
+pub(crate) fn run_id(said: &str) -> String {
     let rest = said.split("--resume ").nth(1).unwrap_or_else(|| panic!("no id in {said:?}"));
     rest.split_whitespace().next().expect("the id").to_owned()
 }
 
-fn report(output: &Output) -> Value {
+pub(crate) fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
-fn repository() -> Place {
+pub(crate) fn repository() -> Place {
     let place = Place::new();
     place.write("project/a.rs", "// TODO one\n// TODO two\n");
     place.write("project/b.rs", "// TODO three\n");
@@ -72,15 +77,21 @@ fn repository() -> Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_task_ends_well_in_all_three_apis() {
+async fn a_real_task_ends_well_in_every_api() {
     for api in WireApi::ALL {
         let place = repository();
         let (server, variables) = with_model(api, todo_script()).await;
-        let child = start(
-            &place,
-            &variables,
-            &["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"],
-        );
+        let mut arguments =
+            vec!["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"];
+        if api == WireApi::Responses {
+            place.write(
+                "project/toolwright.yaml",
+                "models:\n  endpoints:\n    mine: {api: openai_responses, base_url: '${RESPONSES_URL}', \
+                 api_key: '${RESPONSES_KEY}'}\n",
+            );
+            arguments.extend(["--model", "mine/m"]);
+        }
+        let child = start(&place, &variables, &arguments);
         let output = ended(child).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         let report: Value = serde_json::from_slice(&output.stdout).expect("json");
@@ -299,6 +310,7 @@ fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
         ("--model", "openai/m"),
         ("--system", "be rude"),
         ("--tools", "*"),
+        ("--dispatch", "streaming"),
         ("--window", "1000"),
         ("--max-turns", "3"),
         ("--max-calls", "3"),

@@ -1,4 +1,4 @@
-//! `validate` and `decode` as programs use them: JSON on standard output, whatever happens.
+//! `validate` and `decode --format arguments` as programs use them: JSON on standard output, whatever happens.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use crate::cli::program;
 use crate::support::Place;
 
 /// Runs with `input` on standard input; the lines of the answer and the exit code.
-fn answers(place: &Place, arguments: &[&str], input: &str) -> (Vec<Value>, i32) {
+pub(crate) fn answers(place: &Place, arguments: &[&str], input: &str) -> (Vec<Value>, i32) {
     let mut command = program(place);
     let piped = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("the program runs");
@@ -30,7 +30,7 @@ fn decode_reads_broken_arguments_without_any_configuration() {
     let decode = ["decode", "--format", "arguments"];
     check(&place, &decode, "{'a': [1, 2", 0, &[json!({"value": {"a": [1, 2]}, "repaired": true})]);
     check(&place, &decode, " [1] ", 0, &[json!({"value": [1], "repaired": false})]);
-    let nothing = json!({"value": null, "repaired": false, "error": "there is no value in the text"});
+    let nothing = json!({"value": null, "repaired": false, "error": {"kind": "unreadable", "message": "there is no value in the text"}});
     check(&place, &decode, "", 1, std::slice::from_ref(&nothing));
     let file = place.write("project/args.txt", "{a: 1}");
     let file = file.to_str().expect("a path");
@@ -40,16 +40,12 @@ fn decode_reads_broken_arguments_without_any_configuration() {
         answers(&place, &[&decode[..], &["--jsonl", "-"]].concat(), "\"{a: 1}\"\n\"\"\nnot a string\n\"2\"\n");
     assert_eq!(code, 1);
     assert_eq!(lines[..2], [json!({"value": {"a": 1}, "repaired": true}), nothing]);
-    assert!(lines[2]["error"].as_str().is_some_and(|error| error.contains("not one JSON string")), "{}", lines[2]);
+    assert!(
+        lines[2]["error"]["message"].as_str().is_some_and(|error| error.contains("not one JSON string")),
+        "{}",
+        lines[2]
+    );
     assert_eq!(lines[3..], [json!({"value": 2, "repaired": false})]);
-}
-
-#[test]
-fn decode_says_which_formats_it_lacks() {
-    let (lines, code) = answers(&Place::new(), &["decode", "--format", "hermes"], "");
-    assert_eq!(code, 2);
-    let message = lines[0]["error"]["message"].as_str().expect("a message");
-    assert!(message.contains("`hermes` is not supported by this version"), "{message}");
 }
 
 #[test]
@@ -65,15 +61,43 @@ fn validate_against_a_schema_needs_no_configuration_and_takes_any_value() {
     };
     let valid = |arguments: Value, coerced: Value, repaired: bool| json!({"valid": true, "arguments": arguments, "coerced": coerced, "repaired": repaired, "errors": []});
     check(&["{\"n\": 1}"], "", 0, valid(json!({"n": 1}), json!([]), false));
-    check(&["-"], "{n: '1',}", 0, valid(json!({"n": 1}), json!(["/n"]), true));
+    check(&["--coerce", "-"], "{n: '1',}", 0, valid(json!({"n": 1}), json!(["/n"]), true));
     check(&["-3"], "", 0, valid(json!(-3), json!([]), false));
     let error = json!({"path": "/n", "keyword": "type", "message": "expected integer, got string \"1\""});
     let invalid = json!({"valid": false, "arguments": {"n": "1"}, "coerced": [], "repaired": false, "errors": [error]});
+    check(&["{\"n\": \"1\"}"], "", 1, invalid.clone());
     check(&["--no-coerce", "{\"n\": \"1\"}"], "", 1, invalid);
     let missing = json!({"path": "", "keyword": "required", "message": "the required property \"n\" is missing"});
     check(&[], "", 1, json!({"valid": false, "arguments": {}, "coerced": [], "repaired": false, "errors": [missing]}));
     let empty = json!({"path": "", "keyword": "parse", "message": "there is no value in the text"});
     check(&["-"], "", 1, json!({"valid": false, "arguments": "", "coerced": [], "repaired": false, "errors": [empty]}));
+}
+
+#[test]
+fn validate_takes_json_as_it_is_whatever_its_type() {
+    let place = Place::new();
+    place.write("project/any.json", "{}");
+    let plain = |text: &str| {
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        let expect = json!({"valid": true, "arguments": value, "coerced": [], "repaired": false, "errors": []});
+        check(&place, &["validate", "--json", "--schema", "any.json", "-"], text, 0, &[expect]);
+    };
+    for text in ["null", "true", "-1.5e3", "\"\"", "\"null\"", r#""{\"a\": 1}""#, "\"a\u{7f}b\"", "[]", " [\"1\"] "] {
+        plain(text);
+    }
+}
+
+#[test]
+fn validate_reads_a_schema_in_the_draft_that_is_named() {
+    let place = Place::new();
+    place.write("project/pair.json", r#"{"items": [{"type": "string"}]}"#);
+    let code = |more: &[&str]| answers(&place, &[&["validate", "--schema", "pair.json"], more].concat(), "").1;
+    for draft in ["4", "6", "7", "2019-09"] {
+        assert_eq!(code(&["--draft", draft, "[1]"]), 1, "{draft}");
+    }
+    assert_eq!((code(&["[1]"]), code(&["[\"a\"]"])), (1, 0));
+    assert_eq!(code(&["--draft", "2020-12", "[1]"]), 2);
+    assert_eq!(code(&["--draft", "5", "[1]"]), 2);
 }
 
 #[test]

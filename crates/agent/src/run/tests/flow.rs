@@ -35,8 +35,9 @@ fn what_is_replayed_is_legal_and_what_is_run_is_as_written() {
             ("", "{}"),
             ("null", "{}"),
             (r#""""#, "{}"),
-            (r#""{\"a\": 1}""#, r#"{"a": 1}"#),
-            (r#"{"a": "#, r#"{"unparsed":"{\"a\": "}"#),
+            (r#""{\"a\": 1}""#, r#"{"a":1}"#),
+            (r#"{'a': 1, "b": [2"#, r#"{"a":1,"b":[2]}"#),
+            ("a is 1", r#"{"unparsed":"a is 1"}"#),
             ("[1]", r#"{"unparsed":"[1]"}"#),
         ] {
             let mut state = begin(Limits::default());

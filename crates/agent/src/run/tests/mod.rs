@@ -1,5 +1,6 @@
 //! The state machine without a driver: every test saves and reloads it between every two steps.
 
+mod dispatch;
 mod flow;
 mod legality;
 
@@ -18,6 +19,7 @@ fn spec(limits: Limits) -> RunSpec {
         max_tokens: Some(100),
         temperature: None,
         limits,
+        dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),
         window: None,
     }

@@ -46,6 +46,7 @@ impl Tool for Write {
             &["path", "content"],
         );
         definition.concurrency = Concurrency::Exclusive;
+        definition.body_argument = Some("content".into());
         definition.examples = vec![json!({"path": "notes/todo.md", "content": "# To do\n"})];
         definition
     }

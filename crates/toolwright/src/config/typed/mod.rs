@@ -13,8 +13,8 @@ use serde_json::Value;
 
 pub use scalar::{TimeSpan, Written};
 pub use sections::{
-    Defaults, EffectFlags, ModelApi, ModelEndpoint, Models, OutputsSection, PathGuardSetting, PolicyEffect,
-    PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
+    Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models, OutputsSection,
+    PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
 };
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
 

@@ -19,6 +19,13 @@ pub struct Defaults {
     /// Calls that may run in one turn of a model.
     #[schemars(range(min = 1))]
     pub calls_per_turn: usize,
+    /// When the calls of a model's answer start, in `run` and `chat`.
+    pub dispatch: DispatchSetting,
+    /// The model, `provider/model`, that is asked once to mend the arguments of a call that are not valid.
+    /// Each attempt is a request to it; without one, whoever made the call is told what is wrong. Changing
+    /// it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair_model: Option<String>,
     /// How many MCP servers start at once.
     #[schemars(range(min = 1, max = 256))]
     pub mcp_init_concurrency: usize,
@@ -36,6 +43,19 @@ pub struct Defaults {
     /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides
     /// Toolwright's own and the keys of model APIs. A server's `env` gives it what it is to have.
     pub withheld_env: Vec<String>,
+}
+
+/// When calls start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DispatchSetting {
+    /// When they are let: `run` stops and prints them, `run --resume` lets them run.
+    Manual,
+    /// When the answer is over.
+    #[default]
+    TurnEnd,
+    /// As soon as each is written, if it is valid and needs no approval; the others when the answer is over.
+    Streaming,
 }
 
 /// What happens to a path outside the workspace root.
@@ -57,6 +77,8 @@ impl Default for Defaults {
             tool_timeout: TimeSpan::seconds(300),
             tool_response_max_bytes: toolwright_core::output::DEFAULT_MAX_BYTES,
             calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
+            dispatch: DispatchSetting::TurnEnd,
+            repair_model: None,
             mcp_init_concurrency: 8,
             trace_mcp: false,
             builtins: true,
@@ -171,7 +193,7 @@ pub struct EffectFlags {
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Models {
     /// The model of `run` and `chat` where `--model` names none: `provider/model`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,6 +203,24 @@ pub struct Models {
     #[schemars(extend("x-entries" = true))]
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub endpoints: IndexMap<String, ModelEndpoint>,
+    /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
+    /// all of its models. The nearer name counts.
+    #[serde(flatten)]
+    pub by_name: IndexMap<String, ModelHabits>,
+}
+
+/// How requests to a model are made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelHabits {
+    /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
+    /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_format: Option<String>,
+    /// Whether to ask for strict decoding of tools whose author left it open. It is granted where the API has
+    /// it and the strict form of a schema says the same as the schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict_tools: Option<bool>,
 }
 
 /// One place that answers model requests.
@@ -205,8 +245,12 @@ pub struct ModelEndpoint {
 pub enum ModelApi {
     /// `OpenAI` Chat Completions, and whatever is compatible with it.
     OpenaiChat,
+    /// `OpenAI` Responses.
+    OpenaiResponses,
     /// Anthropic Messages.
     Anthropic,
+    /// Gemini `generateContent`.
+    Gemini,
     /// Ollama.
     Ollama,
 }

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::scalar::{TimeSpan, Written};
 use super::sections::EffectFlags;
@@ -164,6 +164,28 @@ pub struct RestTool {
     /// Roles that may use it; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_roles: Vec<String>,
+    /// Example arguments, for the model that fills them in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Map<String, Value>>,
+    /// Whether it may be offered where unsafe tools are not allowed. Default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub safe: Option<bool>,
+    /// Whether to ask a model API for strict arguments. Default: where the API and the schema allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+    /// Whether calls may overlap. Default `safe`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<ToolConcurrency>,
+    /// Cap on the text of a result, in bytes. Default: `defaults.tool_response_max_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 256))]
+    pub max_output: Option<usize>,
+    /// A hint paragraph for the system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contribution: Option<String>,
+    /// The argument that takes the body of a call in a text format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_argument: Option<String>,
     /// Queue its calls wait in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -177,6 +199,16 @@ pub struct RestTool {
     /// Hosts that are open all the same. Default: `web.allowed_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_hosts: Option<Vec<String>>,
+}
+
+/// Whether calls of a tool may overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolConcurrency {
+    /// Any number at once.
+    Safe,
+    /// One at a time per workspace root, across all exclusive tools.
+    Exclusive,
 }
 
 /// An HTTP method.

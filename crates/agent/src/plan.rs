@@ -1,0 +1,114 @@
+//! Asking a model which calls it would make, and getting them as values: nothing runs (SPEC section 6).
+
+use serde::Serialize;
+use serde_json::Value;
+use toolwright_core::ToolId;
+use toolwright_core::arguments::Provenance;
+use toolwright_core::call::{Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::definition::NoSchemaMode;
+use toolwright_core::model::{
+    IgnoreModelEvents, ModelClient, ModelError, ModelRequest, ModelResponse, StopReason, Usage,
+};
+use toolwright_core::session::{CallId, Principal};
+use toolwright_core::variables::Hole;
+
+use crate::driver::view;
+
+/// A call that may run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlannedCall {
+    /// Unique among the calls of the answer.
+    pub id: CallId,
+    /// The tool.
+    pub tool: ToolId,
+    /// Its wire name.
+    pub wire_name: String,
+    /// Its arguments: an object, valid under the tool's schema unless `pending` or `unvalidated` say
+    /// otherwise.
+    pub arguments: Value,
+    /// What was done to name and arguments.
+    pub provenance: Provenance,
+    /// References whose value is not there yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<Hole>,
+    /// Set when no schema validated the arguments: how such a call may run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unvalidated: Option<NoSchemaMode>,
+}
+
+impl PlannedCall {
+    /// The call as the executor takes it, which checks it again before it runs.
+    #[must_use]
+    pub fn to_call(&self) -> ToolCall {
+        let arguments = RawArguments::Value(self.arguments.clone());
+        ToolCall { id: self.id.clone(), name: self.tool.to_string(), arguments }
+    }
+
+    fn of(call: ValidCall) -> Self {
+        Self {
+            id: call.id,
+            tool: call.entry.id().clone(),
+            wire_name: call.entry.wire_name.clone(),
+            arguments: call.arguments,
+            provenance: call.provenance,
+            pending: call.pending,
+            unvalidated: call.unvalidated,
+        }
+    }
+}
+
+/// What a model answered, in no API's form.
+#[derive(Debug, Clone)]
+pub struct PlannedCalls {
+    /// Text beside the calls.
+    pub text: String,
+    /// The calls in the order in which they were written, each valid or with the reason why it is not.
+    pub calls: Vec<Result<PlannedCall, Box<Rejection>>>,
+    /// Why the model stopped.
+    pub stop: StopReason,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// Asks `model` (`provider/model`) once, showing it the tools of `tools` that are open to the caller, and
+/// returns the calls that it wrote, checked and as values. Whatever tools `request` shows are replaced.
+///
+/// # Errors
+/// [`ModelError`] if the model did not answer. A call that is not valid is no error: it is in its place.
+pub async fn plan_calls(
+    client: &dyn ModelClient,
+    model: &str,
+    request: ModelRequest,
+    tools: &Snapshot,
+    caller: Caller<'_>,
+    cancel: &Cancel,
+) -> Result<PlannedCalls, ModelError> {
+    let request = show(request, tools, caller.principal);
+    let response = client.complete(model, &request, &IgnoreModelEvents, cancel).await?;
+    Ok(hydrate(response, tools, caller))
+}
+
+/// The request with the tools that `principal` may use.
+fn show(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> ModelRequest {
+    ModelRequest { tools: view::shown(tools, principal).map(|entry| view::shown_tool(entry)).collect(), ..request }
+}
+
+/// Checks the calls of an answer. Ids are made unique, as an answer's may be empty or alike.
+fn hydrate(response: ModelResponse, tools: &Snapshot, caller: Caller<'_>) -> PlannedCalls {
+    let mut ids: Vec<String> = Vec::with_capacity(response.calls.len());
+    let mut calls = Vec::with_capacity(response.calls.len());
+    for (index, call) in response.calls.into_iter().enumerate() {
+        let mut id = call.id;
+        let mut attempt = index;
+        while id.trim().is_empty() || ids.contains(&id) {
+            id = format!("call_{attempt}");
+            attempt += 1;
+        }
+        ids.push(id.clone());
+        let written = ToolCall { id: CallId::new(id), name: call.name, arguments: RawArguments::Text(call.arguments) };
+        calls.push(check(written, tools, caller).map(PlannedCall::of));
+    }
+    PlannedCalls { text: response.text, calls, stop: response.stop, usage: response.usage }
+}

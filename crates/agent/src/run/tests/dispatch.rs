@@ -1,0 +1,114 @@
+//! Calls that start while the model writes, and calls that wait for leave.
+
+use super::*;
+
+fn under(dispatch: Dispatch, limits: Limits) -> RunState {
+    RunState::new(RunSpec { dispatch, ..spec(limits) }, vec![Message::user("task")])
+}
+
+fn written(id: &str, arguments: &str) -> WrittenCall {
+    WrittenCall { id: id.into(), name: "read".into(), arguments: arguments.into() }
+}
+
+/// Streams the calls and starts those of the given indices.
+fn stream(state: &mut RunState, calls: &[(&str, &str)], start: &[usize]) -> Vec<CallId> {
+    let mut ids = Vec::new();
+    for (index, (id, arguments)) in calls.iter().enumerate() {
+        let call = state.on_call(written(id, arguments), &resolve).expect("waits for the model").expect("may start");
+        if start.contains(&index) {
+            state.start(&call.id).expect("is known");
+            reload(state);
+        }
+        ids.push(call.id);
+    }
+    ids
+}
+
+fn batch(state: &RunState) -> (Vec<String>, Vec<String>) {
+    let Step::CallTools(batch) = state.step() else { panic!("{:?}", state.step()) };
+    let text = |id: &CallId| id.to_string();
+    (batch.calls.iter().map(|call| text(&call.id)).collect(), batch.started.iter().map(text).collect())
+}
+
+#[test]
+fn what_was_started_is_not_run_again_and_keeps_its_place() {
+    let mut state = under(Dispatch::Streaming, Limits::default());
+    let ids = stream(&mut state, &[("a", "{}"), ("a", "{\"n\":1}"), ("", "{}")], &[1]);
+    assert_eq!(ids.iter().map(CallId::as_str).collect::<Vec<_>>(), ["a", "call_1_2", "call_1_3"]);
+    model(&mut state, response("", &[("a", "read", "{}"), ("a", "read", "{\"n\":1}"), ("", "read", "{}")]));
+    assert_eq!(batch(&state), (vec!["a".into(), "call_1_3".into()], vec!["call_1_2".into()]));
+    let outcomes = ["call_1_3", "call_1_2", "a"].map(|id| done(&CallId::new(id), id));
+    state.on_tools(outcomes.into()).expect("all three");
+    let messages = request(&state).messages;
+    let Message::Tool { results } = &messages[2] else { panic!("{messages:?}") };
+    assert_eq!(results.iter().map(|result| result.call_id.as_str()).collect::<Vec<_>>(), ["a", "call_1_2", "call_1_3"]);
+}
+
+#[test]
+fn a_broken_answer_keeps_what_was_started_and_nothing_else() {
+    let mut state = under(Dispatch::Streaming, Limits::default());
+    stream(&mut state, &[("a", "{}"), ("b", "{}")], &[0]);
+    let mut error = ModelError::new(ModelErrorKind::BadResponse, "cut");
+    error.partial = Some(Box::new(response("looking", &[("a", "read", "{}"), ("b", "read", "{}")])));
+    state.on_model_error(&error).expect("waits for the model");
+    reload(&mut state);
+    assert_eq!(batch(&state), (Vec::new(), vec!["a".to_owned()]));
+    state.on_tools(vec![done(&CallId::new("a"), "found")]).expect("it ran");
+    let messages = request(&state).messages;
+    assert!(
+        matches!(&messages[1], Message::Assistant { text, calls, opaque } if text == "looking" && calls.len() == 1 && opaque.len() == 1)
+    );
+    let Message::Tool { results } = &messages[2] else { panic!("{messages:?}") };
+    let told = toolwright_core::content::joined_text(&results[0].content);
+    assert!(results.len() == 1 && told.contains("found") && told.contains("was lost"), "{told}");
+    assert_eq!((state.turns(), state.report().usage.input_tokens), (1, 10));
+}
+
+#[test]
+fn without_a_started_call_a_broken_answer_fails_the_run_as_ever() {
+    let mut state = under(Dispatch::Streaming, Limits::default());
+    stream(&mut state, &[("a", "{}")], &[]);
+    state.on_model_error(&ModelError::new(ModelErrorKind::BadResponse, "cut")).expect("waits for the model");
+    assert_eq!(state.report().status, Status::Failure);
+    assert!(state.reopen());
+    assert_eq!(request(&state).messages.len(), 1);
+}
+
+#[test]
+fn a_cancel_answers_what_was_started() {
+    let mut state = under(Dispatch::Streaming, Limits::default());
+    stream(&mut state, &[("a", "{}"), ("b", "{}")], &[0]);
+    state.cancel(CancelCause::User);
+    assert_eq!((state.report().status, state.report().calls.len()), (Status::Cancelled, 1));
+    assert_eq!(state.messages().len(), 3);
+}
+
+#[test]
+fn limits_and_last_turns_start_nothing() {
+    let mut state = under(Dispatch::Streaming, Limits { calls: Some(1), ..Limits::default() });
+    assert!(state.on_call(written("a", "{}"), &resolve).expect("model").is_some());
+    assert!(state.on_call(written("b", "{}"), &resolve).expect("model").is_none());
+    let mut last = under(Dispatch::Streaming, turns(1));
+    assert!(last.on_call(written("a", "{}"), &resolve).expect("model").is_none());
+    assert!(last.start(&CallId::new("zzz")).is_err());
+    let mut plain = begin(Limits::default());
+    assert!(plain.on_call(written("a", "{}"), &resolve).expect("model").is_none());
+}
+
+#[test]
+fn by_hand_calls_are_values_until_they_are_let_or_answered() {
+    let mut state = under(Dispatch::Manual, Limits::default());
+    model(&mut state, response("", &[("a", "read", "{\"n\":1}"), ("b", "read", "{}")]));
+    reload(&mut state);
+    let Step::AwaitDispatch(held) = state.step() else { panic!("{:?}", state.step()) };
+    assert_eq!(held.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let report = state.report();
+    assert_eq!((report.status, report.held[0].tool.as_str()), (Status::Suspended, "fs__read"));
+    assert_eq!(report.to_json()["held"][0]["arguments"], json!({"n": 1}));
+    state.on_tools(vec![done(&CallId::new("a"), "from elsewhere")]).expect("the caller ran it");
+    assert!(state.dispatch());
+    assert_eq!(batch(&state), (vec!["b".to_owned()], Vec::new()));
+    assert!(!state.dispatch());
+    state.on_tools(vec![done(&CallId::new("b"), "x")]).expect("ran");
+    assert_eq!(request(&state).messages.len(), 3);
+}

@@ -1,0 +1,363 @@
+//! References in arguments (SPEC section 7): a text that is wholly `†kind.path` stands for a value that the
+//! caller keeps, and is replaced before validation.
+//!
+//! References exist only where the caller supplies [`Variables`], as an agent's run with state does, and
+//! there for tools of our own unless it says otherwise. Everywhere else (clients of the MCP server,
+//! `toolwright call`, tools of foreign servers) such a text is what it is and goes on as it was written.
+//!
+//! A reference is `†kind.path` with the kinds `state`, `input` and `scratch`; other such terms or JSON
+//! literals may follow. `a || b` is `b` where there is no `a`, or only null or false; `a && b` is `b` where
+//! there is an `a` that is neither, and else its place is left out; `&&` binds closer. Anything else that
+//! begins with `†` is plain text, and so is what follows the first mark of `††`. Values are put in once and
+//! never looked through for references.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::catalogue::Origin;
+use crate::pointer;
+
+/// What a reference begins with.
+pub const MARK: char = '†';
+/// Terms of one reference; more make it plain text.
+const MAX_TERMS: usize = 16;
+
+/// Where a value is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The log that calls write their output to. What is not there yet may still come.
+    State,
+    /// What the run was given. It never changes.
+    Input,
+    /// The session's notes. What is not there yet may still come.
+    Scratch,
+}
+
+impl Kind {
+    /// The kind as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Input => "input",
+            Self::Scratch => "scratch",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::State, Self::Input, Self::Scratch].into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// Whether a value that is not there may come while other calls run.
+    fn may_come(self) -> bool {
+        self != Self::Input
+    }
+}
+
+/// The values that references stand for. Must not block.
+pub trait Variables: Send + Sync {
+    /// The value at `path`, which has at least one step; `None` if there is none now.
+    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value>;
+
+    /// Whether references are replaced in arguments of tools of this origin. The default leaves those of
+    /// foreign tools alone: their servers get what the model wrote.
+    fn serve(&self, origin: Origin) -> bool {
+        origin == Origin::Own
+    }
+}
+
+/// Fixed values: an object with a member for each kind that has any.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Values(pub Value);
+
+impl Variables for Values {
+    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
+        path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| step_into(value, step)).cloned()
+    }
+}
+
+/// The member of an object, or the item of an array by its number.
+#[must_use]
+pub fn step_into<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
+    match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        other => other.get(step),
+    }
+}
+
+/// A place whose value is not there yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hole {
+    /// JSON Pointer to the place; the reference stands there until it is replaced.
+    pub path: String,
+    /// The reference as it was written.
+    pub reference: String,
+}
+
+/// Whether values that are not there may still come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outlook {
+    /// Other calls may still write them.
+    Open,
+    /// Nothing will write any more: what is not there counts as absent, so that `||` falls back.
+    Closed,
+}
+
+/// Arguments after their references were replaced.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Resolved {
+    /// JSON Pointers to the values that were put in, or left out behind a closed gate.
+    pub replaced: Vec<String>,
+    /// References that wait for a value.
+    pub pending: Vec<Hole>,
+    /// References that no value will ever come for.
+    pub missing: Vec<Hole>,
+}
+
+/// Replaces the references in `value`, each text looked at once.
+pub fn resolve(value: &mut Value, variables: &dyn Variables) -> Resolved {
+    let mut walk = Walk { variables, path: String::new(), found: Resolved::default() };
+    walk.visit(value);
+    walk.found
+}
+
+/// Replaces the references at `holes`, and nothing else.
+pub fn resolve_at(value: &mut Value, holes: &[Hole], variables: &dyn Variables, outlook: Outlook) -> Resolved {
+    let mut found = Resolved::default();
+    for hole in holes {
+        let Some(reference) = parse(&hole.reference) else { continue };
+        match (evaluate(&reference, variables, outlook), value.pointer_mut(&hole.path)) {
+            (_, None) => {}
+            (Worth::Value(put), Some(place)) => {
+                *place = put;
+                found.replaced.push(hole.path.clone());
+            }
+            (Worth::Closed, Some(_)) => {
+                leave_out(value, &hole.path);
+                found.replaced.push(hole.path.clone());
+            }
+            (Worth::Pending, Some(_)) => found.pending.push(hole.clone()),
+            (Worth::Absent, Some(_)) => found.missing.push(hole.clone()),
+        }
+    }
+    found
+}
+
+enum Term<'a> {
+    Variable(Kind, Vec<&'a str>),
+    Literal(Value),
+}
+
+/// Alternatives, each a chain of gates that ends with its value.
+type Reference<'a> = Vec<Vec<Term<'a>>>;
+
+fn parse(text: &str) -> Option<Reference<'_>> {
+    let text = text.trim();
+    if !text.starts_with(MARK) || text.matches("||").count() + text.matches("&&").count() >= MAX_TERMS {
+        return None;
+    }
+    text.split("||").map(|alternative| alternative.split("&&").map(|term| parse_term(term.trim())).collect()).collect()
+}
+
+fn parse_term(term: &str) -> Option<Term<'_>> {
+    let Some(variable) = term.strip_prefix(MARK) else {
+        return serde_json::from_str(term).ok().map(Term::Literal);
+    };
+    let (kind, path) = variable.split_once('.')?;
+    let legal = |step: &&str| !step.is_empty() && !step.contains(char::is_whitespace);
+    let path: Vec<&str> = path.split('.').collect();
+    path.iter().all(legal).then_some(Term::Variable(Kind::parse(kind)?, path))
+}
+
+enum Worth {
+    Value(Value),
+    /// There is a value, and a gate before it is closed.
+    Closed,
+    Pending,
+    Absent,
+}
+
+fn evaluate(reference: &Reference<'_>, variables: &dyn Variables, outlook: Outlook) -> Worth {
+    let mut last = Worth::Absent;
+    for alternative in reference {
+        last = chain(alternative, variables, outlook);
+        match &last {
+            // An alternative that may yet have a value comes before those after it.
+            Worth::Pending => return last,
+            Worth::Value(value) if stands(value) => return last,
+            _ => {}
+        }
+    }
+    last
+}
+
+fn chain(terms: &[Term<'_>], variables: &dyn Variables, outlook: Outlook) -> Worth {
+    let Some((last, gates)) = terms.split_last() else { return Worth::Absent };
+    for gate in gates {
+        match worth(gate, variables, outlook) {
+            Worth::Value(value) if stands(&value) => {}
+            Worth::Pending => return Worth::Pending,
+            _ => return Worth::Closed,
+        }
+    }
+    worth(last, variables, outlook)
+}
+
+fn worth(term: &Term<'_>, variables: &dyn Variables, outlook: Outlook) -> Worth {
+    match term {
+        Term::Literal(value) => Worth::Value(value.clone()),
+        Term::Variable(kind, path) => match variables.get(*kind, path) {
+            Some(value) => Worth::Value(value),
+            None if kind.may_come() && outlook == Outlook::Open => Worth::Pending,
+            None => Worth::Absent,
+        },
+    }
+}
+
+fn stands(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
+/// Takes the value at `path` out of its object; in an array null takes its place, so that the others keep
+/// theirs.
+fn leave_out(value: &mut Value, path: &str) {
+    if !pointer::remove_member(value, path)
+        && let Some(place) = value.pointer_mut(path)
+    {
+        *place = Value::Null;
+    }
+}
+
+struct Walk<'a> {
+    variables: &'a dyn Variables,
+    path: String,
+    found: Resolved,
+}
+
+/// What becomes of a place.
+#[derive(PartialEq)]
+enum Place {
+    Stays,
+    LeftOut,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, value: &mut Value) -> Place {
+        let length = self.path.len();
+        match value {
+            Value::String(text) if text.starts_with(MARK) => return self.text(value),
+            Value::Array(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    pointer::push(&mut self.path, &index.to_string());
+                    if self.visit(item) == Place::LeftOut {
+                        *item = Value::Null;
+                    }
+                    self.path.truncate(length);
+                }
+            }
+            Value::Object(members) => members.retain(|name, member| {
+                pointer::push(&mut self.path, name);
+                let place = self.visit(member);
+                self.path.truncate(length);
+                place == Place::Stays
+            }),
+            _ => {}
+        }
+        Place::Stays
+    }
+
+    fn text(&mut self, value: &mut Value) -> Place {
+        let Value::String(text) = value else { return Place::Stays };
+        if text[MARK.len_utf8()..].starts_with(MARK) {
+            text.drain(..MARK.len_utf8());
+            return Place::Stays;
+        }
+        let Some(reference) = parse(text) else { return Place::Stays };
+        let hole = |path: &str| Hole { path: path.to_owned(), reference: text.clone() };
+        match evaluate(&reference, self.variables, Outlook::Open) {
+            Worth::Value(put) => {
+                *value = put;
+                self.found.replaced.push(self.path.clone());
+            }
+            Worth::Closed => {
+                self.found.replaced.push(self.path.clone());
+                return Place::LeftOut;
+            }
+            Worth::Pending => self.found.pending.push(hole(&self.path)),
+            Worth::Absent => self.found.missing.push(hole(&self.path)),
+        }
+        Place::Stays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn values() -> Values {
+        Values(json!({
+            "state": {"user": {"name": "Ada", "tags": ["x", "y"], "off": false, "none": null}, "text": "†input.city"},
+            "input": {"city": "Turin", "n": 3},
+        }))
+    }
+
+    fn check(written: Value, expect: Value) -> Resolved {
+        let mut value = written.clone();
+        let resolved = resolve(&mut value, &values());
+        assert_eq!(value, expect, "{written}");
+        resolved
+    }
+
+    #[test]
+    fn a_whole_text_is_replaced_and_any_other_text_stays() {
+        check(json!({"a": "†state.user.name", "b": ["†input.n"]}), json!({"a": "Ada", "b": [3]}));
+        check(json!(" †state.user.tags.1 "), json!(" †state.user.tags.1 "));
+        check(json!("†state.user.tags.1"), json!("y"));
+        for text in ["Dear †state.user.name", "† footnote", "†", "†other.x", "†state", "†state..x", "†state.a b"]
+        {
+            assert_eq!(check(json!({"a": text}), json!({"a": text})), Resolved::default());
+        }
+    }
+
+    #[test]
+    fn a_doubled_mark_is_a_plain_one_and_values_are_not_looked_through() {
+        check(json!("††state.user.name"), json!("†state.user.name"));
+        check(json!("†††x"), json!("††x"));
+        check(json!("†state.text"), json!("†input.city"));
+    }
+
+    #[test]
+    fn alternatives_fall_back_and_gates_close() {
+        check(json!("†input.none || †input.city"), json!("Turin"));
+        check(json!("†state.user.off || \"Rome\""), json!("Rome"));
+        check(json!("†state.user.none||†state.user.off"), json!(false));
+        check(json!("†input.n && †state.user.name"), json!("Ada"));
+        check(json!("†state.user.off && †input.n || 7"), json!(7));
+        let closed = check(json!({"a": "†state.user.off && †input.n", "b": ["†input.x && 1"]}), json!({"b": [null]}));
+        assert_eq!(closed.replaced, ["/a", "/b/0"]);
+    }
+
+    #[test]
+    fn what_is_not_there_waits_or_is_missing() {
+        let resolved = check(
+            json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
+            json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
+        );
+        let paths = |holes: &[Hole]| holes.iter().map(|hole| hole.path.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            (paths(&resolved.pending), paths(&resolved.missing)),
+            (vec!["/a~1b".into(), "/d".into()], vec!["/c".into()])
+        );
+
+        let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1", "e": "†state.user.name"});
+        let later = Values(json!({"state": {"later": "†input.city"}}));
+        let landed = resolve_at(&mut value, &resolved.pending, &later, Outlook::Open);
+        assert_eq!(value, json!({"a/b": "†input.city", "d": "†input.city", "e": "†state.user.name"}));
+        assert_eq!(landed.replaced.len(), 2);
+
+        let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1"});
+        let closed = resolve_at(&mut value, &resolved.pending, &values(), Outlook::Closed);
+        assert_eq!((value["d"].clone(), paths(&closed.missing)), (json!(1), vec!["/a~1b".to_owned()]));
+    }
+}

@@ -1,0 +1,263 @@
+//! The function under the attribute: what its signature says about the tool.
+
+use quote::ToTokens;
+use syn::ext::IdentExt as _;
+use syn::punctuated::Punctuated;
+use syn::{
+    Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemFn, Lit, Meta, Pat, PatType, PathArguments, ReturnType,
+    Safety, Token, Type,
+};
+
+use crate::text::description;
+
+/// What the macro needs to know of a function.
+pub(crate) struct Function {
+    /// The function without what only the macro understands.
+    pub(crate) item: ItemFn,
+    /// Its doc comment as a description; empty without one.
+    pub(crate) description: String,
+    /// What each parameter is given, in order.
+    pub(crate) slots: Vec<Slot>,
+    /// Where the arguments come from.
+    pub(crate) arguments: Arguments,
+    /// The type of a success; `None` for nothing.
+    pub(crate) success: Option<Type>,
+    /// Where the type of a failure stands, if there is one.
+    pub(crate) failure: Option<Type>,
+}
+
+/// What one parameter is given.
+pub(crate) enum Slot {
+    /// The context, by reference.
+    Context,
+    /// A context of its own.
+    OwnContext,
+    /// The argument of this name.
+    Argument(Ident),
+    /// All arguments.
+    All,
+}
+
+/// Where the arguments come from.
+pub(crate) enum Arguments {
+    /// One struct.
+    Struct(Box<Type>),
+    /// A parameter each.
+    Each(Vec<Argument>),
+}
+
+/// One parameter that is an argument.
+pub(crate) struct Argument {
+    pub(crate) ident: Ident,
+    pub(crate) ty: Type,
+    /// Doc comment, `#[serde(…)]` and `#[schemars(…)]`.
+    pub(crate) attributes: Vec<Attribute>,
+    /// The name a model writes; `None` where the attributes make it something else than one named argument.
+    pub(crate) name: Option<String>,
+    /// Whether it must be given.
+    pub(crate) required: bool,
+}
+
+impl Function {
+    /// Reads a function. What is wrong goes to `errors`.
+    pub(crate) fn read(mut item: ItemFn, errors: &mut Vec<Error>) -> Self {
+        refuse(&item, errors);
+        let mut slots = Vec::new();
+        let mut parameters = Vec::new();
+        for input in &mut item.sig.inputs {
+            let FnArg::Typed(parameter) = input else { continue };
+            let (own, kept) = std::mem::take(&mut parameter.attrs).into_iter().partition(is_ours);
+            parameter.attrs = kept;
+            match context(&parameter.ty) {
+                Some(slot) => {
+                    if slots.iter().any(|slot| matches!(slot, Slot::Context | Slot::OwnContext)) {
+                        errors.push(Error::new_spanned(&parameter.ty, "one `ToolContext` is enough"));
+                    }
+                    slots.push(slot);
+                }
+                None => {
+                    slots.push(Slot::All);
+                    parameters.push((parameter.clone(), own));
+                }
+            }
+        }
+        let arguments = match parameters.as_slice() {
+            [(parameter, own)] if own.is_empty() && !is_plain(&parameter.ty) => Arguments::Struct(parameter.ty.clone()),
+            _ => Arguments::Each(
+                parameters.into_iter().filter_map(|(parameter, own)| argument(&parameter, own, errors)).collect(),
+            ),
+        };
+        if let Arguments::Each(each) = &arguments {
+            let all = slots.iter_mut().filter(|slot| matches!(slot, Slot::All));
+            all.zip(each).for_each(|(slot, argument)| *slot = Slot::Argument(argument.ident.clone()));
+        }
+        let (success, failure) = returned(&item.sig.output, errors);
+        let description = description(&doc_lines(&item.attrs));
+        Self { item, description, slots, arguments, success, failure }
+    }
+}
+
+/// What no tool can be made of.
+fn refuse(item: &ItemFn, errors: &mut Vec<Error>) {
+    let signature = &item.sig;
+    let mut refuse = |what: &dyn ToTokens, message: &str| errors.push(Error::new_spanned(what, message));
+    if signature.asyncness.is_none() {
+        refuse(&signature.fn_token, "a tool is an `async fn`: write `async` in front of `fn`");
+    }
+    if let Some(receiver) = signature.receiver() {
+        let message =
+            "a tool is a free function, without `self`; a tool with state implements `toolwright::core::Tool`";
+        refuse(receiver, message);
+    }
+    let generic = "a tool has one schema, so its function cannot be generic";
+    if !signature.generics.params.is_empty() {
+        refuse(&signature.generics, generic);
+    } else if let Some(clause) = &signature.generics.where_clause {
+        refuse(clause, generic);
+    }
+    if let Safety::Unsafe(word) = &signature.safety {
+        refuse(word, "a tool cannot be `unsafe`: a model calls it");
+    }
+    if let Some(abi) = &signature.abi {
+        refuse(abi, "a tool is a Rust function");
+    }
+    if let Some(word) = &signature.constness {
+        refuse(word, "a tool cannot be `const`");
+    }
+}
+
+/// Attributes of a parameter that belong on a field.
+fn is_ours(attribute: &Attribute) -> bool {
+    ["doc", "serde", "schemars"].iter().any(|name| attribute.path().is_ident(name))
+}
+
+/// `ToolContext`, `&ToolContext`, by whatever path.
+fn context(ty: &Type) -> Option<Slot> {
+    let named = |ty: &Type| last_segment(ty).is_some_and(|segment| segment.ident == "ToolContext");
+    match ty {
+        Type::Reference(reference) if reference.mutability.is_none() && named(&reference.elem) => Some(Slot::Context),
+        owned if named(owned) => Some(Slot::OwnContext),
+        _ => None,
+    }
+}
+
+fn last_segment(ty: &Type) -> Option<&syn::PathSegment> {
+    match ty {
+        Type::Path(path) => path.path.segments.last(),
+        _ => None,
+    }
+}
+
+/// Types of the language and its library, which are never the struct of all arguments.
+fn is_plain(ty: &Type) -> bool {
+    const NAMES: &[&str] = &[
+        "bool", "char", "String", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64",
+        "u128", "usize", "Option", "Vec", "VecDeque", "HashMap", "BTreeMap", "IndexMap", "HashSet", "BTreeSet",
+        "IndexSet", "PathBuf", "Duration", "Value", "Map",
+    ];
+    last_segment(ty).is_none_or(|segment| NAMES.iter().any(|name| segment.ident == name))
+}
+
+fn argument(parameter: &PatType, attributes: Vec<Attribute>, errors: &mut Vec<Error>) -> Option<Argument> {
+    let ident = match &*parameter.pat {
+        Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => pattern.ident.clone(),
+        pattern => {
+            errors.push(Error::new_spanned(
+                pattern,
+                "an argument needs a name: a pattern only stands for the struct of all",
+            ));
+            return None;
+        }
+    };
+    if let Type::Reference(reference) = &*parameter.ty {
+        let message = match last_segment(&reference.elem) {
+            Some(segment) if segment.ident == "ToolContext" => "the context is shared: take `&ToolContext`",
+            Some(segment) if segment.ident == "str" => "an argument owns its data: take a `String`",
+            _ => "an argument owns its data: take it by value",
+        };
+        errors.push(Error::new_spanned(reference, message));
+        return None;
+    }
+    if let Type::ImplTrait(ty) = &*parameter.ty {
+        errors.push(Error::new_spanned(ty, "a tool has one schema, so its function cannot be generic"));
+        return None;
+    }
+    let optional = last_segment(&parameter.ty).is_some_and(|segment| segment.ident == "Option");
+    let mut argument = Argument {
+        name: Some(ident.unraw().to_string()),
+        ident,
+        ty: (*parameter.ty).clone(),
+        attributes: Vec::new(),
+        required: !optional,
+    };
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
+        argument.heed(attribute, errors);
+    }
+    argument.attributes = attributes;
+    Some(argument)
+}
+
+impl Argument {
+    /// What `#[serde(…)]` changes about its name and whether it is required.
+    fn heed(&mut self, attribute: &Attribute, errors: &mut Vec<Error>) {
+        let list = match attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated) {
+            Ok(list) => list,
+            Err(error) => return errors.push(error),
+        };
+        for meta in list {
+            let word = meta.path().get_ident().map(ToString::to_string).unwrap_or_default();
+            match (word.as_str(), &meta) {
+                ("default", _) => self.required = false,
+                ("rename", Meta::NameValue(pair)) => self.name = text(&pair.value),
+                ("rename" | "flatten" | "skip" | "skip_deserializing", _) => (self.name, self.required) = (None, false),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn text(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(text) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The lines of the doc comment, without the space that follows the slashes.
+fn doc_lines(attributes: &[Attribute]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
+        if let Meta::NameValue(pair) = &attribute.meta
+            && let Some(text) = text(&pair.value)
+        {
+            lines.extend(text.split('\n').map(|line| line.strip_prefix(' ').unwrap_or(line).to_owned()));
+        }
+    }
+    lines
+}
+
+/// The type of a success, and that of a failure (the whole type where an alias hides it).
+fn returned(output: &ReturnType, errors: &mut Vec<Error>) -> (Option<Type>, Option<Type>) {
+    let ReturnType::Type(_, ty) = output else { return (None, None) };
+    if let Type::ImplTrait(ty) = &**ty {
+        errors.push(Error::new_spanned(ty, "a tool returns a named type: its schema is asked for"));
+        return (None, None);
+    }
+    let Some(segment) = last_segment(ty).filter(|segment| segment.ident == "Result") else {
+        return (Some((**ty).clone()), None);
+    };
+    let mut types = match &segment.arguments {
+        PathArguments::AngleBracketed(list) => list.args.iter().collect::<Vec<_>>(),
+        _ => Vec::new(),
+    }
+    .into_iter()
+    .filter_map(|argument| if let GenericArgument::Type(ty) = argument { Some(ty.clone()) } else { None });
+    let success = types.next();
+    if success.is_none() {
+        errors.push(Error::new_spanned(ty, "the type of a success must stand here: `Result<T, ToolError>`"));
+    }
+    (success, Some(types.next().unwrap_or_else(|| (**ty).clone())))
+}

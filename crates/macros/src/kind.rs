@@ -1,0 +1,217 @@
+//! What a setting takes, and the expression that it becomes.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::{Error, Expr, Path, Result};
+
+use crate::grammar::{Setting, Written, duplicates, take, unknown};
+use crate::json::{Json, Value};
+use crate::text::{camel_case, duration};
+
+/// What a field of `ToolDefinition` takes.
+pub(crate) enum Kind {
+    /// A text: a literal, a constant, `include_str!`.
+    Text,
+    /// As `Text`, optional in the definition.
+    OptionalText,
+    /// A list of texts.
+    Texts,
+    /// A list of JSON objects.
+    Objects,
+    /// A JSON object as a map.
+    Members,
+    /// A JSON object as a value.
+    Schema,
+    /// Any JSON.
+    Json,
+    /// The key alone, or true or false.
+    Flag,
+    /// As `Flag`, with a third state where it is absent.
+    OptionalFlag,
+    /// One word of an enum.
+    Word(&'static str, &'static [&'static str]),
+    /// A duration.
+    Duration,
+    /// A number of bytes.
+    Bytes,
+    /// A number up to 100.
+    Percent,
+    /// `Effects`.
+    Effects,
+    /// `ModelPreference`.
+    Models,
+}
+
+impl Kind {
+    /// The value as an expression of the field's type. `sample` shows how it is written.
+    ///
+    /// # Errors
+    /// At the value, when it is of another kind.
+    pub(crate) fn read(&self, setting: &Setting, sample: &str, support: &Path) -> Result<TokenStream> {
+        let mismatch = || setting.error(format!("`{}` is written like this: `{sample}`", setting.key));
+        let json = match &setting.value {
+            Written::Json(json) => Some(&json.value),
+            _ => None,
+        };
+        Ok(match self {
+            Self::Text | Self::OptionalText => {
+                let text = match &setting.value {
+                    Written::Json(Json { value: Value::Text(text), .. }) => quote!(#text),
+                    Written::Rust(expression) => quote!(#expression),
+                    _ => return Err(mismatch()),
+                };
+                let text = quote!(::std::string::String::from(#text));
+                if matches!(self, Self::Text) { text } else { some(&text) }
+            }
+            Self::Texts => {
+                let texts = texts(json).ok_or_else(mismatch)?;
+                quote!(::std::vec![#(::std::string::String::from(#texts)),*])
+            }
+            Self::Objects => {
+                let Some(Value::List(items)) = json else { return Err(mismatch()) };
+                if let Some(item) = items.iter().find(|item| !matches!(item.value, Value::Object(_))) {
+                    let message = format!("an example is an object with the arguments, not {}", item.kind());
+                    return Err(Error::new(item.span, message));
+                }
+                let items = items.iter().map(Json::tokens);
+                quote!(::std::vec![#(#support::json!(#items)),*])
+            }
+            Self::Members | Self::Schema | Self::Json => {
+                let Written::Json(value) = &setting.value else { return Err(mismatch()) };
+                if !matches!((self, &value.value), (Self::Json, _) | (_, Value::Object(_))) {
+                    return Err(mismatch());
+                }
+                let value = value.tokens();
+                let value = quote!(#support::json!(#value));
+                if matches!(self, Self::Members) { quote!(#support::members(#value)) } else { some(&value) }
+            }
+            Self::Flag | Self::OptionalFlag => {
+                let flag = setting.flag().ok_or_else(mismatch)?;
+                if matches!(self, Self::Flag) { quote!(#flag) } else { some(&quote!(#flag)) }
+            }
+            Self::Word(enumeration, words) => {
+                let Written::Rust(expression) = &setting.value else { return Err(mismatch()) };
+                let word = match &**expression {
+                    Expr::Path(path) => path.path.get_ident(),
+                    _ => None,
+                };
+                let word = word
+                    .filter(|word| words.iter().any(|known| word == known))
+                    .ok_or_else(|| setting.error(format!("`{}` is one of {}", setting.key, words.join(", "))))?;
+                let (enumeration, variant) =
+                    (format_ident!("{enumeration}"), format_ident!("{}", camel_case(&word.to_string())));
+                quote!(#support::#enumeration::#variant)
+            }
+            Self::Duration => {
+                let Some(Value::Text(text)) = json else { return Err(mismatch()) };
+                let duration = duration(text).map_err(|reason| setting.error(reason))?;
+                let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+                some(&quote!(#support::Duration::new(#seconds, #nanos)))
+            }
+            Self::Bytes => {
+                let Some(Value::Integer(number)) = json else { return Err(mismatch()) };
+                let bytes: u32 = integer(number).ok_or_else(|| setting.error("a number of bytes under 4 GiB"))?;
+                some(&quote!(#bytes as usize))
+            }
+            Self::Percent => {
+                let Some(Value::Integer(number)) = json else { return Err(mismatch()) };
+                let percent = integer::<u8>(number).filter(|percent| *percent <= 100);
+                let percent = percent.ok_or_else(|| setting.error("a number from 0 to 100"))?;
+                quote!(#percent)
+            }
+            Self::Effects => effects(setting, mismatch, support)?,
+            Self::Models => models(setting, mismatch, support)?,
+        })
+    }
+}
+
+fn some(value: &TokenStream) -> TokenStream {
+    quote!(::std::option::Option::Some(#value))
+}
+
+fn texts(json: Option<&Value>) -> Option<Vec<&str>> {
+    let Some(Value::List(items)) = json else { return None };
+    items.iter().map(|item| if let Value::Text(text) = &item.value { Some(text.as_str()) } else { None }).collect()
+}
+
+/// A whole number that fits.
+fn integer<T: std::str::FromStr<Err: std::fmt::Display>>(number: &TokenStream) -> Option<T> {
+    syn::parse2::<syn::LitInt>(number.clone()).ok()?.base10_parse().ok()
+}
+
+/// Hints that are not named are as bad as they can be; a tool that only reads destroys nothing and does not
+/// add up.
+fn effects(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Result<TokenStream> {
+    const HINTS: &[&str] = &["read_only", "destructive", "idempotent", "open_world"];
+    let Written::Group(hints) = &setting.value else { return Err(mismatch()) };
+    if let Some(twice) = duplicates(hints).next() {
+        return Err(twice);
+    }
+    if let Some(hint) = hints.iter().find(|hint| !HINTS.iter().any(|known| hint.key == known)) {
+        return Err(unknown(&hint.key, HINTS));
+    }
+    let given = |name: &str| match hints.iter().find(|hint| hint.key == name) {
+        Some(hint) => hint.flag().map(Some).ok_or_else(|| hint.error(format!("`{name}` or `{name} = false`"))),
+        None => Ok(None),
+    };
+    let read_only = given("read_only")?.unwrap_or(false);
+    let destructive = given("destructive")?.unwrap_or(!read_only);
+    if read_only && destructive {
+        return Err(Error::new(setting.key.span(), "a tool cannot be both `read_only` and `destructive`"));
+    }
+    let idempotent = given("idempotent")?.unwrap_or(read_only);
+    let open_world = given("open_world")?.unwrap_or(true);
+    Ok(quote!(#support::Effects {
+        read_only: #read_only,
+        destructive: #destructive,
+        idempotent: #idempotent,
+        open_world: #open_world,
+    }))
+}
+
+fn models(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Result<TokenStream> {
+    const KEYS: &[&str] = &["preferred_model", "fallback_models", "max_tokens", "temperature"];
+    let Written::Group(group) = &setting.value else { return Err(mismatch()) };
+    if let Some(twice) = duplicates(group).next() {
+        return Err(twice);
+    }
+    if let Some(inner) = group.iter().find(|inner| !KEYS.iter().any(|known| inner.key == known)) {
+        return Err(unknown(&inner.key, KEYS));
+    }
+    let given = |name: &str, none: TokenStream, read: &dyn Fn(&Setting) -> Result<TokenStream>| {
+        take(group, name).map_or(Ok(none), read)
+    };
+    let number = |inner: &Setting, kind: &str, value: Option<TokenStream>| {
+        value.map(|value| some(&value)).ok_or_else(|| inner.error(format!("`{}` is {kind}", inner.key)))
+    };
+    let none = || quote!(::std::option::Option::None);
+    let preferred = given("preferred_model", none(), &|inner| {
+        Kind::OptionalText.read(inner, "preferred_model = \"openai/gpt-5\"", support)
+    })?;
+    let fallbacks = given("fallback_models", quote!(::std::vec::Vec::new()), &|inner| {
+        Kind::Texts.read(inner, "fallback_models = [\"ollama/qwen3\"]", support)
+    })?;
+    let tokens = given("max_tokens", none(), &|inner| {
+        let value = match &inner.value {
+            Written::Json(Json { value: Value::Integer(value), .. }) => {
+                integer::<u32>(value).map(|value| quote!(#value))
+            }
+            _ => None,
+        };
+        number(inner, "a number of tokens", value)
+    })?;
+    let temperature = given("temperature", none(), &|inner| {
+        let value = match &inner.value {
+            Written::Json(Json { value: Value::Float(value), .. }) => Some(value.clone()),
+            Written::Json(Json { value: Value::Integer(value), .. }) => Some(quote!(#value as f64)),
+            _ => None,
+        };
+        number(inner, "a number", value)
+    })?;
+    Ok(some(&quote!(#support::ModelPreference {
+        preferred_model: #preferred,
+        fallback_models: #fallbacks,
+        max_tokens: #tokens,
+        temperature: #temperature,
+    })))
+}

@@ -1,0 +1,234 @@
+//! Which keys there are and what each takes. A key is a row of [`FIELDS`]; only identity and the keys that
+//! steer the generated code are read by themselves.
+
+use proc_macro2::TokenStream;
+use quote::format_ident;
+use syn::{Error, Expr, Ident, LitStr, Path, Result, parse_quote};
+
+use crate::grammar::{Setting, Written, duplicates, take, unknown};
+use crate::json::{Json, Value};
+use crate::kind::Kind;
+use crate::text::{camel_case, id, id_part, version};
+
+/// The fields of a definition, what they take, and how that is written.
+pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
+    ("description", Kind::Text, "description = \"Adds two numbers.\""),
+    ("title", Kind::OptionalText, "title = \"Add\""),
+    ("output_schema", Kind::Schema, "output_schema = {\"type\": \"object\"}"),
+    ("tags", Kind::Texts, "tags = [\"math\"]"),
+    ("aliases", Kind::Texts, "aliases = [\"plus\"]"),
+    ("examples", Kind::Objects, "examples = [{\"a\": 1, \"b\": 2}]"),
+    ("strict", Kind::OptionalFlag, "strict or strict = false"),
+    ("safe", Kind::Flag, "safe = false"),
+    ("effects", Kind::Effects, "effects(read_only, open_world = false)"),
+    ("capabilities", Kind::Members, "capabilities = {\"streaming\": true}"),
+    ("allowed_roles", Kind::Texts, "allowed_roles = [\"admin\"]"),
+    ("mode", Kind::Word("Mode", &["direct", "background", "stateful"]), "mode = background"),
+    ("concurrency", Kind::Word("Concurrency", &["safe", "exclusive"]), "concurrency = exclusive"),
+    ("timeout", Kind::Duration, "timeout = \"30s\""),
+    ("max_output", Kind::Bytes, "max_output = 4096"),
+    ("queue", Kind::OptionalText, "queue = \"slow\""),
+    ("cache_ttl", Kind::Duration, "cache_ttl = \"5m\""),
+    ("model_preference", Kind::Models, "model_preference(preferred_model = \"openai/gpt-5\", max_tokens = 500)"),
+    ("recommended_threshold", Kind::Percent, "recommended_threshold = 95"),
+    ("contribution", Kind::OptionalText, "contribution = \"Do sums with math__add.\""),
+    ("documentation", Kind::OptionalText, "documentation = include_str!(\"manual.md\")"),
+    ("manual_required", Kind::Flag, "manual_required"),
+    ("provider_schema", Kind::Schema, "provider_schema = {\"type\": \"object\"}"),
+    ("body_argument", Kind::OptionalText, "body_argument = \"text\""),
+    ("sandbox_profile", Kind::OptionalText, "sandbox_profile = \"read-only\""),
+    ("approval", Kind::OptionalText, "approval = \"always\""),
+    ("threat_level", Kind::OptionalText, "threat_level = \"low\""),
+    ("cost_hint", Kind::Json, "cost_hint = \"two cents\""),
+    ("on_output_mismatch", Kind::Word("OnOutputMismatch", &["warn", "error"]), "on_output_mismatch = error"),
+    ("meta", Kind::Members, "meta = {\"owner\": \"core\"}"),
+];
+
+/// Keys that are not fields.
+const OWN: &[&str] = &["id", "namespace", "name", "version", "type_name", "scope", "crate"];
+
+/// Fields that a tool with a Rust function cannot have, and why.
+pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
+    ("parameters", "the schema comes from the function's parameters; `provider_schema` is a compact view for models"),
+    ("allow_no_schema", "the function's parameters are always a schema"),
+    ("no_schema_mode", "the function's parameters are always a schema"),
+    ("activity", "the function itself runs the tool"),
+    ("delegate", "the function itself runs the tool"),
+    ("declaration", "it is the executable part of a tool without Rust"),
+    ("provider_native", "a model provider's own tool has no function here"),
+    ("signature", "definitions are signed after they are made"),
+    ("signed_by", "definitions are signed after they are made"),
+];
+
+/// The attribute as read.
+pub(crate) struct Settings {
+    /// Where the support code is.
+    pub(crate) support: Path,
+    /// Canonical id.
+    pub(crate) id: String,
+    /// Name of the struct.
+    pub(crate) type_name: Ident,
+    /// Function behind `Tool::scope`.
+    pub(crate) scope: Option<Expr>,
+    /// Field of the definition, and its value.
+    pub(crate) fields: Vec<(Ident, TokenStream)>,
+    /// Example arguments, for a check against the parameters.
+    pub(crate) examples: Vec<Json>,
+    /// The argument that takes a body, where it is written as a literal.
+    pub(crate) body_argument: Option<LitStr>,
+}
+
+impl Settings {
+    /// Whether the attribute sets this field.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.iter().any(|(key, _)| key == field)
+    }
+
+    /// Reads the settings of the tool made of `function`. What is wrong goes to `errors`; the rest is kept,
+    /// so that everything wrong is said at once.
+    pub(crate) fn read(settings: Vec<Setting>, function: &Ident, errors: &mut Vec<Error>) -> Self {
+        errors.extend(duplicates(&settings));
+        let root = take(&settings, "crate").map(path).transpose().unwrap_or_else(|error| {
+            errors.push(error);
+            None
+        });
+        let root = root.unwrap_or_else(|| parse_quote!(::toolwright));
+        let support: Path = parse_quote!(#root::__private);
+        let mut read = Self {
+            id: identity(&settings, function, errors),
+            type_name: type_name(&settings, function, errors),
+            scope: None,
+            fields: Vec::new(),
+            examples: Vec::new(),
+            body_argument: None,
+            support,
+        };
+        for setting in settings {
+            if let Err(error) = read.field(setting) {
+                errors.push(error);
+            }
+        }
+        if read.has("manual_required") && !read.has("documentation") {
+            errors.push(Error::new(
+                function.span(),
+                "`manual_required` without a manual: set `documentation = include_str!(\"…\")`",
+            ));
+        }
+        read
+    }
+
+    fn field(&mut self, setting: Setting) -> Result<()> {
+        let name = setting.key.to_string();
+        if let Some((_, kind, sample)) = FIELDS.iter().find(|(key, ..)| *key == name) {
+            let value = kind.read(&setting, sample, &self.support)?;
+            self.fields.push((setting.key, value));
+            match (name.as_str(), setting.value) {
+                ("examples", Written::Json(Json { value: Value::List(items), .. })) => self.examples = items,
+                ("body_argument", Written::Json(Json { value: Value::Text(text), span })) => {
+                    self.body_argument = Some(LitStr::new(&text, span));
+                }
+                _ => {}
+            }
+            return Ok(());
+        }
+        if let Some((_, why)) = ELSEWHERE.iter().find(|(key, _)| *key == name) {
+            return Err(Error::new(setting.key.span(), format!("`{name}` has no place on a function: {why}")));
+        }
+        match (name.as_str(), setting.value) {
+            ("scope", Written::Rust(function)) => self.scope = Some(*function),
+            ("scope", _) => {
+                let message = "`scope` takes the path of a `fn(&Value, &Session) -> CallScope`: `scope = in_workspace`";
+                return Err(Error::new(setting.key.span(), message));
+            }
+            (own, _) if OWN.contains(&own) => {}
+            _ => {
+                let known: Vec<&str> = FIELDS.iter().map(|(key, ..)| *key).chain(OWN.iter().copied()).collect();
+                return Err(unknown(&setting.key, &known));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text that the macro has to know.
+fn literal<'a>(settings: &'a [Setting], key: &str, errors: &mut Vec<Error>) -> Option<(&'a Setting, &'a str)> {
+    let setting = take(settings, key)?;
+    if let Written::Json(Json { value: Value::Text(text), .. }) = &setting.value {
+        return Some((setting, text));
+    }
+    errors.push(setting.error(format!("`{key}` is a text in quotes")));
+    None
+}
+
+fn identity(settings: &[Setting], function: &Ident, errors: &mut Vec<Error>) -> String {
+    let parts = ["namespace", "name", "version"];
+    if let Some((setting, text)) = literal(settings, "id", errors) {
+        if let Err(reason) = id(text) {
+            errors.push(setting.error(reason));
+        }
+        for part in parts.iter().filter_map(|part| take(settings, part)) {
+            errors.push(Error::new(part.key.span(), format!("`id` says the `{}` already", part.key)));
+        }
+        return text.to_owned();
+    }
+    if take(settings, "id").is_none() && take(settings, "namespace").is_none() {
+        let message =
+            "the tool has no id: write `#[tool(namespace = \"…\")]`, or `#[tool(id = \"namespace:name@1.0.0\")]`";
+        errors.push(Error::new(function.span(), message));
+    }
+    let mut part = |key: &str, default: String| match literal(settings, key, errors) {
+        Some((setting, text)) => {
+            let checked = if key == "version" { version(text) } else { id_part(key, text) };
+            if let Err(reason) = checked {
+                errors.push(setting.error(reason));
+            }
+            text.to_owned()
+        }
+        None => default,
+    };
+    let (namespace, numbers) = (part("namespace", "tool".to_owned()), part("version", "1.0.0".to_owned()));
+    let own_name = syn::ext::IdentExt::unraw(function).to_string();
+    let name = part("name", own_name.clone());
+    if take(settings, "name").is_none() && id_part("name", &own_name).is_err() {
+        let message = format!("`{own_name}` is not a legal tool name (a-z, 0-9, `_`, `-`): set `name = \"…\"`");
+        errors.push(Error::new(function.span(), message));
+    }
+    format!("{namespace}:{name}@{numbers}")
+}
+
+fn type_name(settings: &[Setting], function: &Ident, errors: &mut Vec<Error>) -> Ident {
+    match take(settings, "type_name") {
+        Some(setting) => match &setting.value {
+            Written::Rust(expression) => {
+                if let Expr::Path(path) = &**expression
+                    && let Some(ident) = path.path.get_ident()
+                {
+                    return ident.clone();
+                }
+                errors.push(setting.error("`type_name` is a name: `type_name = AddTool`"));
+            }
+            _ => errors.push(setting.error("`type_name` is a name, without quotes: `type_name = AddTool`")),
+        },
+        None => {
+            let name = syn::ext::IdentExt::unraw(function).to_string();
+            let camel = camel_case(&name);
+            if camel != name && camel != "Self" && camel.starts_with(|c: char| c.is_alphabetic()) {
+                return Ident::new(&camel, function.span());
+            }
+            let message = format!("the struct of the tool would be called `{camel}`: set `type_name = …`");
+            errors.push(Error::new(function.span(), message));
+        }
+    }
+    format_ident!("Tool")
+}
+
+fn path(setting: &Setting) -> Result<Path> {
+    match &setting.value {
+        Written::Rust(expression) => match &**expression {
+            Expr::Path(path) => Ok(path.path.clone()),
+            _ => Err(setting.error("`crate` is a path: `crate = toolwright_core`")),
+        },
+        Written::Json(Json { value: Value::Text(text), span }) => LitStr::new(text, *span).parse(),
+        _ => Err(setting.error("`crate` is a path: `crate = toolwright_core`")),
+    }
+}

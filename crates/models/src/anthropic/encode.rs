@@ -1,0 +1,153 @@
+//! Requests.
+
+use serde_json::{Map, Value, json};
+use toolwright_core::model::{ModelRequest, ToolChoice};
+
+use super::API;
+use crate::api::EncodedRequest;
+use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::encoder::{output_instruction, output_schema, set, tools_place};
+use crate::history::{Alternating, Image, LegalCall, NOTHING, Part, Turn, legal_turns, parts};
+use crate::shown::ShownTools;
+use crate::turn::{Piece, pieces};
+
+/// The API demands a limit.
+const DEFAULT_MAX_TOKENS: u32 = 8192;
+
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    let messages = messages(request, shown.set());
+    let mut body = Map::new();
+    let mut system = request.system.trim().to_owned();
+    let mut format = None;
+    if let Some(output) = &request.output {
+        // The API refuses a schema that it cannot enforce; then the model is asked in words.
+        let form = output_schema(Dialect::Anthropic, output);
+        if form.strict {
+            format = Some(json!({"format": {"type": "json_schema", "schema": form.schema}}));
+        } else {
+            system = format!("{system}\n\n{}", output_instruction(output)).trim_start().to_owned();
+        }
+    }
+    body.insert("model".into(), json!(model));
+    body.insert("max_tokens".into(), json!(request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)));
+    set(&mut body, "system", Some(system).filter(|system| !system.is_empty()));
+    let tools = shown.json();
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
+        set(&mut body, "tool_choice", tool_choice(shown.choice(request), request.parallel_calls));
+    } else {
+        // Past calls are refused where no tools are declared.
+        let called = called_names(&messages);
+        if !called.is_empty() {
+            body.insert("tools".into(), called.iter().map(|name| retired(name)).collect());
+            body.insert("tool_choice".into(), json!({"type": "none"}));
+        }
+    }
+    set(&mut body, "output_config", format);
+    body.insert("messages".into(), Value::Array(messages));
+    set(&mut body, "temperature", request.temperature);
+    body.insert("stream".into(), json!(true));
+    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools);
+    encoded.headers = &[("anthropic-version", "2023-06-01")];
+    encoded
+}
+
+/// One call at a time is a property of the choice; no choice at all means `auto`.
+fn tool_choice(choice: &ToolChoice, parallel: Option<bool>) -> Option<Value> {
+    let mut written = match choice {
+        ToolChoice::Auto => json!({"type": "auto"}),
+        ToolChoice::Required => json!({"type": "any"}),
+        ToolChoice::None => return Some(json!({"type": "none"})),
+        ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
+    };
+    match parallel {
+        Some(parallel) => written["disable_parallel_tool_use"] = json!(!parallel),
+        None if *choice == ToolChoice::Auto => return None,
+        None => {}
+    }
+    Some(written)
+}
+
+pub(crate) fn tools(toolset: &Toolset) -> Value {
+    let show = |tool: &ToolView| {
+        let mut shown = json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters});
+        if tool.strict {
+            shown["strict"] = json!(true);
+        }
+        shown
+    };
+    toolset.tools.iter().map(show).collect()
+}
+
+fn retired(name: &str) -> Value {
+    let schema = json!({"type": "object", "properties": {}});
+    json!({"name": name, "description": "Not available any more.", "input_schema": schema})
+}
+
+fn called_names(messages: &[Value]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for block in messages.iter().filter_map(|message| message["content"].as_array()).flatten() {
+        if block["type"] == "tool_use"
+            && let Some(name) = block["name"].as_str()
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
+    let nothing = || json!({"type": "text", "text": NOTHING});
+    let mut out = Alternating { model: "assistant", key: "content", nothing, messages: Vec::new() };
+    for turn in legal_turns(&request.messages, API, tools) {
+        match turn {
+            Turn::User(content) => out.push("user", blocks(parts(content))),
+            Turn::Assistant { text, calls, opaque } => out.push("assistant", answer(text, &calls, &opaque)),
+            Turn::Results(results) => {
+                let results = results.iter().map(|result| {
+                    let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
+                    let content = blocks(result.parts());
+                    if !content.is_empty() {
+                        block["content"] = Value::Array(content);
+                    }
+                    if result.is_error() {
+                        block["is_error"] = json!(true);
+                    }
+                    block
+                });
+                out.push("user", results.collect());
+            }
+        }
+    }
+    out.messages
+}
+
+/// An answer as it was given. Thinking at its end would be refused: it thinks about what is not there.
+fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Vec<Value> {
+    let mut content: Vec<Value> = Vec::new();
+    for piece in pieces(text, calls, opaque) {
+        match piece {
+            Piece::Text(text) => content.extend(blocks(vec![Part::Text(text.to_owned())])),
+            Piece::Call(_, call) => content
+                .push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments_object()})),
+            Piece::Item(block) => content.push(block.clone()),
+        }
+    }
+    while content.last().is_some_and(|block| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))) {
+        content.pop();
+    }
+    content
+}
+
+/// Content blocks; blank text is left out, the API refuses it.
+fn blocks(parts: Vec<Part<'_>>) -> Vec<Value> {
+    let block = |part| match part {
+        Part::Text(text) if text.trim().is_empty() => None,
+        Part::Text(text) => Some(json!({"type": "text", "text": text})),
+        Part::Image(Image { mime_type, data }) => {
+            Some(json!({"type": "image", "source": {"type": "base64", "media_type": mime_type, "data": data}}))
+        }
+    };
+    parts.into_iter().filter_map(block).collect()
+}

@@ -1,0 +1,196 @@
+//! Answers in the composed form: out of text, and into it.
+
+use serde_json::{Map, Value, json};
+use toolwright_core::json::repair;
+use toolwright_core::model::WrittenCall;
+
+use super::scan::{Part, Scan};
+use super::{Transport, member};
+use crate::decoder::MAX_ANSWER;
+
+/// One call of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComposedCall {
+    /// The call: `call_0`, `call_1`, … in the order they were written. An item that is no call has no name
+    /// and its text as arguments, so that whoever checks it can say so.
+    pub call: WrittenCall,
+    /// Why the model makes it.
+    pub reasoning: Option<String>,
+    /// The result that the model wrote, of a latent tool. It is to be checked like any other.
+    pub output: Option<Value>,
+}
+
+/// An answer: calls, an output, or both. With both, the calls are run and the output ends the task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Composed {
+    /// The final result; null counts as none.
+    pub output: Option<Value>,
+    /// The calls, in order. Each was closed.
+    pub calls: Vec<ComposedCall>,
+    /// Whether the answer came to its end. One that did not has lost whatever was not closed.
+    pub complete: bool,
+}
+
+/// Why nothing can be done with an answer. [`Unusable::correction`] is what to tell the model, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// There is no object with `output` or `calls` in it.
+    #[error("the answer has no object with `output` and `calls`")]
+    NoObject,
+    /// It has neither an output nor a call.
+    #[error("the answer has neither an output nor a call")]
+    Neither,
+    /// It broke off before the first of them was whole.
+    #[error("the answer broke off before its output or its first call was whole")]
+    Cut,
+    /// It is longer than [`MAX_ANSWER`] bytes.
+    #[error("the answer is longer than {} MiB", MAX_ANSWER >> 20)]
+    TooLong,
+}
+
+impl Unusable {
+    /// The message for the model's one corrective turn.
+    #[must_use]
+    pub fn correction(self) -> String {
+        let (problem, hint) = match self {
+            Self::NoObject => ("was not the JSON object that was asked for", ""),
+            Self::Neither => ("had no output and called no tool", ""),
+            Self::Cut => ("broke off before anything in it was whole", " Keep it shorter."),
+            Self::TooLong => ("was far too long", " Keep it shorter."),
+        };
+        format!(
+            "Your answer {problem}. Answer once more, with one JSON object and nothing around it: \
+             the final result in \"output\", or the tools to call in \"calls\".{hint}"
+        )
+    }
+}
+
+/// Reads one answer as it comes, cut anywhere. A call is handed on as its item closes; one that is never
+/// closed is lost. Prose and fences around the object are passed over, and broken JSON in it is mended.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    transport: &'a Transport,
+    text: String,
+    scan: Scan,
+    output: Option<Value>,
+    calls: Vec<ComposedCall>,
+    too_long: bool,
+}
+
+impl<'a> Decoder<'a> {
+    pub(super) fn new(transport: &'a Transport) -> Self {
+        Self { transport, text: String::new(), scan: Scan::default(), output: None, calls: Vec::new(), too_long: false }
+    }
+
+    /// Takes the next piece of text and hands the calls that it completes to `sink`.
+    pub fn feed(&mut self, piece: &str, sink: &mut impl FnMut(&ComposedCall)) {
+        self.too_long |= self.text.len() + piece.len() > MAX_ANSWER;
+        if self.too_long || self.scan.is_closed() {
+            return;
+        }
+        self.text.push_str(piece);
+        let (text, transport, calls, output) = (&self.text, self.transport, &mut self.calls, &mut self.output);
+        self.scan.read(text, &mut |part| match part {
+            Part::Output(range) => *output = value(&text[range]).filter(|value| !value.is_null()),
+            Part::Call(range) => {
+                for item in items(&text[range]) {
+                    let call = call(transport, item, calls.len());
+                    sink(&call);
+                    calls.push(call);
+                }
+            }
+        });
+    }
+
+    /// The answer, when no more comes.
+    ///
+    /// # Errors
+    /// [`Unusable`] where there is neither an output nor a call.
+    pub fn finish(self) -> Result<Composed, Unusable> {
+        let complete = self.scan.is_closed();
+        if self.too_long {
+            Err(Unusable::TooLong)
+        } else if self.output.is_some() || !self.calls.is_empty() {
+            Ok(Composed { output: self.output, calls: self.calls, complete })
+        } else if complete {
+            Err(Unusable::Neither)
+        } else if self.scan.has_begun() {
+            Err(Unusable::Cut)
+        } else {
+            Err(Unusable::NoObject)
+        }
+    }
+}
+
+/// The value in a part of the answer; its text where it is not even broken JSON.
+fn value(text: &str) -> Option<Value> {
+    match repair(text) {
+        Ok(read) => Some(read.value),
+        Err(_) if text.trim().is_empty() => None,
+        Err(_) => Some(text.trim().into()),
+    }
+}
+
+/// What may be calls in the text of one item, or of `calls` where that was no array.
+fn items(text: &str) -> Vec<Value> {
+    match value(text) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(Value::String(text)) if text.is_empty() => Vec::new(),
+        Some(item) => vec![item],
+    }
+}
+
+fn call(transport: &Transport, item: Value, number: usize) -> ComposedCall {
+    let id = format!("call_{number}");
+    let Value::Object(members) = item else {
+        let arguments = item.as_str().map_or_else(|| item.to_string(), Into::into);
+        return ComposedCall {
+            call: WrittenCall { id, name: String::new(), arguments },
+            reasoning: None,
+            output: None,
+        };
+    };
+    let (mut name, mut reasoning, mut output, mut whole) = (String::new(), None, None, None);
+    let mut parameters = Map::new();
+    for (member, value) in members {
+        match (member.as_str(), value) {
+            (member::TOOL, Value::String(tool)) => name = tool,
+            (member::REASONING, Value::String(why)) => reasoning = Some(why).filter(|why| !why.is_empty()),
+            (member::TOOL | member::REASONING, _) => {}
+            (member::OUTPUT, result) => output = Some(result),
+            (member::ARGUMENTS, arguments) => whole = Some(arguments),
+            (parameter, value) => {
+                parameters.insert(member::to_parameter(parameter).into(), value);
+            }
+        }
+    }
+    let arguments = match whole {
+        Some(Value::String(text)) => text,
+        Some(arguments) => arguments.to_string(),
+        None => Value::Object(parameters).to_string(),
+    };
+    let output = output.filter(|_| transport.form(&name).latent);
+    ComposedCall { call: WrittenCall { id, name, arguments }, reasoning, output }
+}
+
+pub(super) fn encode(transport: &Transport, answer: &Composed) -> Value {
+    let item = |composed: &ComposedCall| {
+        let form = transport.form(&composed.call.name);
+        let mut item = Map::new();
+        item.insert(member::TOOL.into(), composed.call.name.as_str().into());
+        item.insert(member::REASONING.into(), composed.reasoning.as_deref().unwrap_or_default().into());
+        let arguments: Map<String, Value> = serde_json::from_str(&composed.call.arguments).unwrap_or_default();
+        if form.wrapped {
+            item.insert(member::ARGUMENTS.into(), arguments.into());
+        } else {
+            let written = |(name, value): (String, _)| (member::from_parameter(&name).into_owned(), value);
+            item.extend(arguments.into_iter().map(written));
+        }
+        if form.latent {
+            item.insert(member::OUTPUT.into(), composed.output.clone().unwrap_or_default());
+        }
+        Value::from(item)
+    };
+    json!({"output": answer.output, "calls": answer.calls.iter().map(item).collect::<Vec<_>>()})
+}

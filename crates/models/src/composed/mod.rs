@@ -1,0 +1,97 @@
+//! The composed transport: one JSON Schema in which a model writes its final output, its calls, or both
+//! (SPEC section 5). For models that have structured output and no calls of their own.
+//!
+//! An answer is `{"output": … | null, "calls": […]}`. A call is one closed object:
+//! `{"_tool": name, "_reasoningForCall": why, …parameters, "_output"?: result}`. Three rules keep every tool
+//! expressible:
+//!
+//! - A tool whose root schema is more than a list of properties has its arguments under `_arguments`, whole.
+//! - A parameter that is itself called `_tool`, `_reasoningForCall`, `_arguments` or `_output`, with any number
+//!   of underscores in front, is written with one underscore more.
+//! - `_output` is there for latent tools alone, whose result the model writes itself; on any other it is
+//!   dropped, so that no result can be invented.
+
+mod answer;
+mod member;
+mod reroot;
+mod scan;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use answer::{Composed, ComposedCall, Decoder, Unusable};
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use toolwright_core::model::ShownTool;
+
+/// A tool as the transport offers it.
+#[derive(Debug, Clone, Copy)]
+pub struct ComposedTool<'a> {
+    /// Name, description and schema of the arguments. Every property is a parameter, whatever its name.
+    pub tool: &'a ShownTool,
+    /// The schema of the result, for a latent tool: the model writes the result along with the call.
+    pub latent: Option<&'a Value>,
+}
+
+/// How the calls of one tool are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Form {
+    /// The arguments are under `_arguments`.
+    wrapped: bool,
+    /// The model writes the result.
+    latent: bool,
+}
+
+/// The schema for one request, and what reads the answers to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transport {
+    schema: Value,
+    forms: BTreeMap<String, Form>,
+}
+
+impl Transport {
+    /// The transport for `tools` and the `output` that is asked for, text where no schema says otherwise.
+    ///
+    /// The order of the tools is kept, and equal input gives equal bytes. References inside the given schemas
+    /// are led to copies under `$defs`; those to other documents stay as they are.
+    #[must_use]
+    pub fn new(output: Option<&Value>, tools: &[ComposedTool<'_>]) -> Self {
+        let (schema, forms) = schema::compose(output, tools);
+        Self { schema, forms }
+    }
+
+    /// The JSON Schema that the answer has to fit.
+    #[must_use]
+    pub fn schema(&self) -> &Value {
+        &self.schema
+    }
+
+    /// A decoder for one answer, as it comes.
+    #[must_use]
+    pub fn decoder(&self) -> Decoder<'_> {
+        Decoder::new(self)
+    }
+
+    /// Decodes a whole answer.
+    ///
+    /// # Errors
+    /// [`Unusable`] where there is neither an output nor a call.
+    pub fn decode(&self, text: &str) -> Result<Composed, Unusable> {
+        let mut decoder = self.decoder();
+        decoder.feed(text, &mut |_| {});
+        decoder.finish()
+    }
+
+    /// An answer as text, for a conversation that is sent again. Arguments that are no JSON object, which
+    /// no answer in this form can have, become `{}`.
+    #[must_use]
+    pub fn encode(&self, answer: &Composed) -> String {
+        answer::encode(self, answer).to_string()
+    }
+
+    fn form(&self, tool: &str) -> Form {
+        self.forms.get(tool).copied().unwrap_or(Form { wrapped: false, latent: false })
+    }
+}

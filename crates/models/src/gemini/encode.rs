@@ -1,0 +1,150 @@
+//! Requests.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
+use toolwright_core::model::{ModelRequest, ToolChoice};
+
+use super::API;
+use crate::api::EncodedRequest;
+use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::encoder::{output_schema, set, tools_place};
+use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
+use crate::shown::ShownTools;
+use crate::turn::{Piece, pieces};
+
+/// What a model's name may hold in a path as it is.
+const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+/// Takes the place of the signature of a call that another model wrote, which Gemini 3 would otherwise
+/// refuse (ai.google.dev/gemini-api/docs/thought-signatures).
+const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
+
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    let mut body = Map::new();
+    if !request.system.is_empty() {
+        body.insert("systemInstruction".into(), json!({"parts": [{"text": request.system}]}));
+    }
+    body.insert("contents".into(), Value::Array(contents(request, shown.set())));
+    let tools = shown.json();
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
+        let calling = match shown.choice(request) {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some(json!({"mode": "ANY"})),
+            ToolChoice::None => Some(json!({"mode": "NONE"})),
+            ToolChoice::Tool(name) => Some(json!({"mode": "ANY", "allowedFunctionNames": [name]})),
+        };
+        set(&mut body, "toolConfig", calling.map(|calling| json!({"functionCallingConfig": calling})));
+    }
+    let mut config = Map::new();
+    set(&mut config, "maxOutputTokens", request.max_tokens);
+    set(&mut config, "temperature", request.temperature);
+    if let Some(output) = &request.output {
+        config.insert("responseMimeType".into(), json!("application/json"));
+        config.insert("responseJsonSchema".into(), output_schema(Dialect::GeminiJsonSchema, output).schema);
+    }
+    set(&mut body, "generationConfig", Some(config).filter(|config| !config.is_empty()));
+    EncodedRequest::new(path(model), body).with_tools(tools)
+}
+
+/// A bare name is one of `models/`; a tuned model comes with its own folder.
+fn path(model: &str) -> String {
+    let folder = if model.contains('/') { "" } else { "models/" };
+    format!("/v1beta/{folder}{}:streamGenerateContent?alt=sse", utf8_percent_encode(model, NAME))
+}
+
+pub(crate) fn tools(toolset: &Toolset) -> Value {
+    let key = if toolset.dialect == Dialect::GeminiDeclaration { "parameters" } else { "parametersJsonSchema" };
+    let declare = |tool: &ToolView| {
+        let mut declaration = json!({"name": tool.name, "description": tool.description});
+        // A function without parameters has none: the API refuses an object without properties.
+        if !tool.parameters.is_null() {
+            declaration[key] = tool.parameters.clone();
+        }
+        declaration
+    };
+    if toolset.tools.is_empty() {
+        return json!([]);
+    }
+    json!([{"functionDeclarations": toolset.tools.iter().map(declare).collect::<Value>()}])
+}
+
+fn contents(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
+    let nothing = || json!({"text": NOTHING});
+    let mut out = Alternating { model: "model", key: "parts", nothing, messages: Vec::new() };
+    let mut ids: Vec<Option<String>> = Vec::new();
+    for turn in legal_turns(&request.messages, API, tools) {
+        match turn {
+            Turn::User(content) => out.push("user", wire_parts(parts(content))),
+            Turn::Assistant { text, calls, opaque } => {
+                let parts = answer(text, &calls, &opaque, &mut ids);
+                out.push("model", parts);
+            }
+            Turn::Results(results) => {
+                let mut images = Vec::new();
+                let responses = results
+                    .iter()
+                    .enumerate()
+                    .map(|(number, result)| response(result, ids.get(number).and_then(Option::as_deref), &mut images));
+                let mut parts: Vec<Value> = responses.collect();
+                parts.extend(images);
+                out.push("user", parts);
+            }
+        }
+    }
+    out.messages
+}
+
+/// An answer part by part. `ids` gets the ids that the API itself gave to the calls: it is shown no others.
+fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<Option<String>>) -> Vec<Value> {
+    *ids = vec![None; calls.len()];
+    let mut out = Vec::new();
+    let mut head: Option<&Value> = None;
+    for piece in pieces(text, calls, opaque) {
+        match piece {
+            Piece::Text(text) => out.push(json!({"text": text})),
+            Piece::Call(number, call) => {
+                let mut function = json!({"name": call.name, "args": call.arguments_object()});
+                let head = head.take();
+                if let Some(id) = head.and_then(|head| head["functionCall"]["id"].as_str()) {
+                    function["id"] = json!(id);
+                    ids[number] = Some(id.to_owned());
+                }
+                let mut part = json!({"functionCall": function});
+                if let Some(signature) = head.and_then(|head| head.get("thoughtSignature")) {
+                    part["thoughtSignature"] = signature.clone();
+                } else if opaque.is_empty() && number == 0 {
+                    part["thoughtSignature"] = json!(FOREIGN_SIGNATURE);
+                }
+                out.push(part);
+            }
+            // What is known of the next call beside its name and arguments.
+            Piece::Item(item) if item.get("functionCall").is_some() => head = Some(item),
+            // A step of an interaction is no part of a content.
+            Piece::Item(item) if item.get("type").is_some() => {}
+            Piece::Item(item) => out.push(item.clone()),
+        }
+    }
+    out
+}
+
+fn response(result: &LegalResult<'_>, id: Option<&str>, images: &mut Vec<Value>) -> Value {
+    let (text, found) = result.text_and_images();
+    if !found.is_empty() {
+        images.push(json!({"text": result.images_caption()}));
+        images.extend(wire_parts(found.into_iter().map(Part::Image).collect()));
+    }
+    let key = if result.is_error() { "error" } else { "output" };
+    let mut function = json!({"name": result.name, "response": {key: text}});
+    if let Some(id) = id {
+        function["id"] = json!(id);
+    }
+    json!({"functionResponse": function})
+}
+
+fn wire_parts(parts: Vec<Part<'_>>) -> Vec<Value> {
+    let part = |part| match part {
+        Part::Text(text) => json!({"text": text}),
+        Part::Image(Image { mime_type, data }) => json!({"inlineData": {"mimeType": mime_type, "data": data}}),
+    };
+    parts.into_iter().map(part).collect()
+}

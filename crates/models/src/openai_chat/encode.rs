@@ -1,0 +1,107 @@
+//! Requests.
+
+use serde_json::{Map, Value, json};
+use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
+
+use super::API;
+use crate::api::EncodedRequest;
+use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::encoder::{output_schema, set, tools_place};
+use crate::history::{Image, Part, Turn, legal_name, legal_turns, parts};
+use crate::shown::ShownTools;
+
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    let mut body = Map::new();
+    body.insert("model".into(), json!(model));
+    body.insert("messages".into(), messages(request, shown.set()));
+    let tools = shown.json();
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
+        let choice = match shown.choice(request) {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some(json!("required")),
+            ToolChoice::None => Some(json!("none")),
+            ToolChoice::Tool(name) => Some(json!({"type": "function", "function": {"name": name}})),
+        };
+        set(&mut body, "tool_choice", choice);
+        set(&mut body, "parallel_tool_calls", request.parallel_calls);
+    }
+    set(&mut body, "response_format", request.output.as_ref().map(response_format));
+    set(&mut body, "max_completion_tokens", request.max_tokens);
+    set(&mut body, "temperature", request.temperature);
+    body.insert("stream".into(), json!(true));
+    body.insert("stream_options".into(), json!({"include_usage": true}));
+    EncodedRequest::new("/chat/completions", body).with_tools(tools)
+}
+
+fn response_format(output: &OutputFormat) -> Value {
+    let form = output_schema(Dialect::OpenAi, output);
+    let schema = json!({"name": legal_name(&output.name), "schema": form.schema, "strict": form.strict});
+    json!({"type": "json_schema", "json_schema": schema})
+}
+
+/// The tools as Chat Completions and Ollama wrap them.
+pub(crate) fn tools(toolset: &Toolset) -> Value {
+    let wrap = |tool: &ToolView| {
+        let mut function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
+        if tool.strict {
+            function["strict"] = json!(true);
+        }
+        json!({"type": "function", "function": function})
+    };
+    toolset.tools.iter().map(wrap).collect()
+}
+
+fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
+    let mut out = Vec::new();
+    if !request.system.is_empty() {
+        out.push(json!({"role": "system", "content": request.system}));
+    }
+    for turn in legal_turns(&request.messages, API, tools) {
+        match turn {
+            Turn::User(content) => out.push(json!({"role": "user", "content": user_content(parts(content))})),
+            Turn::Assistant { text, calls, .. } => {
+                let mut message = json!({"role": "assistant", "content": text});
+                if !calls.is_empty() {
+                    let calls = calls.iter().map(|call| {
+                        let function = json!({"name": call.name, "arguments": call.arguments_text()});
+                        json!({"id": call.id, "type": "function", "function": function})
+                    });
+                    message["tool_calls"] = calls.collect();
+                    if text.is_empty() {
+                        message["content"] = Value::Null;
+                    }
+                }
+                out.push(message);
+            }
+            Turn::Results(results) => {
+                let mut images = Vec::new();
+                for result in &results {
+                    let (text, found) = result.text_and_images();
+                    out.push(json!({"role": "tool", "tool_call_id": result.id, "content": text}));
+                    if !found.is_empty() {
+                        images.push(Part::Text(result.images_caption()));
+                        images.extend(found.into_iter().map(Part::Image));
+                    }
+                }
+                if !images.is_empty() {
+                    out.push(json!({"role": "user", "content": user_content(images)}));
+                }
+            }
+        }
+    }
+    Value::Array(out)
+}
+
+fn user_content(mut parts: Vec<Part<'_>>) -> Value {
+    if let [Part::Text(text)] = parts.as_mut_slice() {
+        return Value::String(std::mem::take(text));
+    }
+    let part = |part: Part<'_>| match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Image(Image { mime_type, data }) => {
+            json!({"type": "image_url", "image_url": {"url": format!("data:{mime_type};base64,{data}")}})
+        }
+    };
+    if parts.is_empty() { json!("") } else { parts.into_iter().map(part).collect() }
+}

@@ -1,0 +1,131 @@
+//! Requests.
+
+use serde_json::{Map, Value, json};
+use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
+
+use super::API;
+use crate::api::EncodedRequest;
+use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::encoder::{output_schema, set, tools_place};
+use crate::history::{Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, parts};
+use crate::shown::ShownTools;
+use crate::turn::{Piece, pieces};
+
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    let mut body = Map::new();
+    body.insert("model".into(), json!(model));
+    set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
+    body.insert("input".into(), Value::Array(input(request, shown.set())));
+    let tools = shown.json();
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
+        let choice = match shown.choice(request) {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some(json!("required")),
+            ToolChoice::None => Some(json!("none")),
+            ToolChoice::Tool(name) => Some(json!({"type": "function", "name": name})),
+        };
+        set(&mut body, "tool_choice", choice);
+        set(&mut body, "parallel_tool_calls", request.parallel_calls);
+    }
+    set(&mut body, "text", request.output.as_ref().map(|output| json!({"format": format(output)})));
+    set(&mut body, "max_output_tokens", request.max_tokens);
+    set(&mut body, "temperature", request.temperature);
+    body.insert("store".into(), json!(false));
+    if reasons(model) {
+        body.insert("include".into(), json!(["reasoning.encrypted_content"]));
+    }
+    body.insert("stream".into(), json!(true));
+    EncodedRequest::new("/responses", body).with_tools(tools)
+}
+
+/// Whether `model` may reason. The API refuses to be asked for the reasoning of one that does not.
+fn reasons(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    !["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"].iter().any(|family| name.starts_with(family))
+}
+
+fn format(output: &OutputFormat) -> Value {
+    let form = output_schema(Dialect::OpenAi, output);
+    json!({"type": "json_schema", "name": legal_name(&output.name), "schema": form.schema, "strict": form.strict})
+}
+
+/// Absent means strict to this API, so the word is always said.
+pub(crate) fn tools(toolset: &Toolset) -> Value {
+    let show = |tool: &ToolView| {
+        json!({
+            "type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters,
+            "strict": tool.strict,
+        })
+    };
+    toolset.tools.iter().map(show).collect()
+}
+
+fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
+    let mut out = Vec::new();
+    for turn in legal_turns(&request.messages, API, tools) {
+        match turn {
+            Turn::User(content) => {
+                out.push(json!({"type": "message", "role": "user", "content": content_of(parts(content))}))
+            }
+            Turn::Assistant { text, calls, opaque } => answer(&mut out, text, &calls, &opaque),
+            Turn::Results(results) => out.extend(results.iter().map(output)),
+        }
+    }
+    out
+}
+
+/// An answer, item by item. Reasoning at its end would be refused: what it led to is not there.
+fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) {
+    let before = out.len();
+    let mut phase = None;
+    for piece in pieces(text, calls, opaque) {
+        match piece {
+            Piece::Text(text) => {
+                let content = json!([{"type": "output_text", "text": text}]);
+                let mut message = json!({"type": "message", "role": "assistant", "content": content});
+                if let Some(phase) = phase {
+                    message["phase"] = json!(phase);
+                }
+                out.push(message);
+            }
+            Piece::Call(_, call) => out.push(json!({
+                "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments_text(),
+            })),
+            // The head of a message: its text is the conversation's.
+            Piece::Item(item) if item["type"] == "message" => phase = item["phase"].as_str(),
+            // Without its content, reasoning is a reference to what the server did not keep.
+            Piece::Item(item) if is_reasoning(item) && !item["encrypted_content"].is_string() => {}
+            Piece::Item(item) => out.push(item.clone()),
+        }
+    }
+    while out.len() > before && out.last().is_some_and(is_reasoning) {
+        out.pop();
+    }
+}
+
+fn is_reasoning(item: &Value) -> bool {
+    item["type"] == "reasoning"
+}
+
+fn output(result: &LegalResult<'_>) -> Value {
+    json!({"type": "function_call_output", "call_id": result.id, "output": content_of(result.plain_parts())})
+}
+
+/// A text, or the list of parts that holds images.
+fn content_of(parts: Vec<Part<'_>>) -> Value {
+    if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+        let texts: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+            .collect();
+        return Value::String(texts.join("\n"));
+    }
+    let part = |part| match part {
+        Part::Text(text) => json!({"type": "input_text", "text": text}),
+        Part::Image(Image { mime_type, data }) => {
+            json!({"type": "input_image", "image_url": format!("data:{mime_type};base64,{data}")})
+        }
+    };
+    parts.into_iter().map(part).collect()
+}

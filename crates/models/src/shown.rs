@@ -1,0 +1,119 @@
+//! Tools as an API is shown them, made once for many requests.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use toolwright_core::model::{ModelRequest, ShownTool, ToolChoice};
+
+use crate::api::Api;
+use crate::dialect::{Toolset, translate};
+use crate::encoder::tools_json;
+
+/// Tools as one API is shown them: translated and serialised, so that many requests share the work.
+#[derive(Debug, Clone)]
+pub struct ShownTools {
+    api: Api,
+    set: Arc<Toolset>,
+    json: Option<Arc<str>>,
+}
+
+impl ShownTools {
+    /// The view that `api` gets of `tools`. Strict decoding is asked for where the tool's author did.
+    #[must_use]
+    pub fn new(api: Api, tools: &[ShownTool]) -> Self {
+        Self::of(api, Arc::new(translate(api.dialect(), tools, false)))
+    }
+
+    /// A view made by other means, as with strict decoding or another of the API's dialects.
+    #[must_use]
+    pub fn of(api: Api, set: Arc<Toolset>) -> Self {
+        let json = (!set.tools.is_empty()).then(|| tools_json(api, &set).to_string().into());
+        Self { api, set, json }
+    }
+
+    /// The translated tools.
+    #[must_use]
+    pub fn set(&self) -> &Arc<Toolset> {
+        &self.set
+    }
+
+    pub(crate) fn api(&self) -> Api {
+        self.api
+    }
+
+    pub(crate) fn json(&self) -> Option<Arc<str>> {
+        self.json.clone()
+    }
+
+    /// The wish of `request`, as far as it can be met: a tool that is not shown cannot be demanded.
+    pub(crate) fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
+        match &request.tool_choice {
+            ToolChoice::Tool(name) if self.set.get(name).is_none() => &ToolChoice::Auto,
+            choice => choice,
+        }
+    }
+}
+
+/// How many lists of tools are remembered: one for each agent at work, more or less.
+const MAX_LISTS: usize = 16;
+
+/// Remembers the views of the lists of tools that requests share.
+#[derive(Debug, Default)]
+pub struct ShownCache {
+    /// The latest first.
+    lists: Mutex<Vec<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// Known by its address, which is its own for as long as it is held here.
+    list: Arc<[ShownTool]>,
+    strict: bool,
+    shown: ShownTools,
+}
+
+impl ShownCache {
+    /// The view that `api` gets of `tools`; `strict` as in [`translate`].
+    #[must_use]
+    pub fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> ShownTools {
+        let held = |lists: &[Held]| {
+            lists
+                .iter()
+                .position(|held| Arc::ptr_eq(&held.list, tools) && held.shown.api == api && held.strict == strict)
+        };
+        {
+            let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = held(&lists) {
+                lists[..=at].rotate_right(1);
+                return lists[0].shown.clone();
+            }
+        }
+        let shown = ShownTools::of(api, Arc::new(translate(api.dialect(), tools, strict)));
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        if held(&lists).is_none() {
+            lists.truncate(MAX_LISTS - 1);
+            lists.insert(0, Held { list: Arc::clone(tools), strict, shown: shown.clone() });
+        }
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_list_is_translated_once_for_each_api_and_few_are_held() {
+        let cache = ShownCache::default();
+        let list = || Arc::from(vec![ShownTool { name: "a".into(), ..ShownTool::default() }]);
+        let tools: Arc<[ShownTool]> = list();
+        let first = cache.get(Api::Anthropic, &tools, false);
+        assert!(Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Gemini, &tools, false).set()));
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, true).set()));
+        for _ in 0..MAX_LISTS {
+            drop(cache.get(Api::Ollama, &list(), false));
+        }
+        assert_eq!(cache.lists.lock().expect("lock").len(), MAX_LISTS);
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));
+    }
+}

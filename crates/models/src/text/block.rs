@@ -1,0 +1,178 @@
+//! One call being read, from its marker to its end.
+
+use toolwright_core::model::{ShownTool, WrittenCall};
+
+use super::grammar::{At, Call, Form};
+use super::markers::{Begins, begins, blank};
+use super::{braces, json, markup, named, nested, pythonic, raw, tagged};
+
+/// What the next bytes of a block brought.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Its end is not there yet.
+    More,
+    /// It is no call.
+    Fail,
+    /// It is closed.
+    Done {
+        /// Its length from its marker on.
+        len: usize,
+        /// The calls in it.
+        calls: Vec<WrittenCall>,
+    },
+}
+
+/// Whose calls are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Those of any tool: the format is known.
+    Any,
+    /// Where nothing but the text's shape says that it is a call, those of tools that were shown.
+    Known,
+}
+
+/// What a form may look at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'a> {
+    /// The text from the block's marker on.
+    pub text: &'a str,
+    /// Whether no more text comes.
+    pub ended: bool,
+    /// The tools that were shown.
+    pub tools: &'a [ShownTool],
+    /// Whose calls are believed.
+    pub trust: Trust,
+}
+
+impl View<'_> {
+    /// What an incomplete block is.
+    pub(super) fn wait(&self) -> Step {
+        if self.ended { Step::Fail } else { Step::More }
+    }
+
+    /// Whether a tool of this name was shown.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.name == name)
+    }
+}
+
+/// A block and how far it has been read.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// Its form; none where the header of a message said it all.
+    call: Option<&'static Call>,
+    /// The length of its markers, once known.
+    head: Option<usize>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Json(json::Block),
+    Named(named::Block),
+    Tagged(tagged::Block),
+    Nested(nested::Block),
+    Pythonic(pythonic::Block),
+    Braces(braces::Block),
+    Markup(markup::Block),
+    Raw,
+    Body(named::Body),
+}
+
+impl Block {
+    /// A block that begins with a marker of `call`.
+    pub(super) fn new(call: &'static Call) -> Self {
+        let state = match &call.form {
+            Form::Json(_) => State::Json(json::Block::default()),
+            Form::Named(_) => State::Named(named::Block::default()),
+            Form::Tagged(_) => State::Tagged(tagged::Block::default()),
+            Form::Nested(_) => State::Nested(nested::Block::default()),
+            Form::Pythonic(_) => State::Pythonic(pythonic::Block::default()),
+            Form::Braces(_) => State::Braces(braces::Block::default()),
+            Form::Markup(_) => State::Markup(markup::Block::default()),
+            Form::Raw(_) => State::Raw,
+        };
+        Self { call: Some(call), head: None, state }
+    }
+
+    /// A message to the tool called `name`, whose header has `head` bytes.
+    pub(super) fn body(name: &str, head: usize) -> Self {
+        Self { call: None, head: None, state: State::Body(named::Body::new(name, head)) }
+    }
+
+    /// How far into its text it has been read.
+    pub(super) fn reach(&self) -> usize {
+        match &self.state {
+            State::Json(block) => block.reach(),
+            State::Named(block) => block.reach(),
+            State::Tagged(block) => block.reach(),
+            State::Nested(block) => block.reach(),
+            State::Pythonic(block) => block.reach(),
+            State::Braces(block) => block.reach(),
+            State::Markup(block) => block.reach(),
+            State::Body(block) => block.reach(),
+            State::Raw => 0,
+        }
+    }
+
+    /// Reads on. `view.text` begins where it began before, and has grown or is all there is.
+    pub(super) fn step(&mut self, view: View<'_>) -> Step {
+        let Some(call) = self.call else {
+            let State::Body(body) = &mut self.state else { return Step::Fail };
+            return body.step(view);
+        };
+        let head = match self.head {
+            Some(head) => head,
+            None => match head(call, view) {
+                Ok(head) => *self.head.insert(head),
+                Err(step) => return step,
+            },
+        };
+        match (&call.form, &mut self.state) {
+            (Form::Json(form), State::Json(block)) => block.step(form, head, view),
+            (Form::Named(form), State::Named(block)) => block.step(form, call.section, head, view),
+            (Form::Tagged(form), State::Tagged(block)) => block.step(form, head, view),
+            (Form::Nested(form), State::Nested(block)) => block.step(form, head, view),
+            (Form::Pythonic(form), State::Pythonic(block)) => block.step(form, head, view),
+            (Form::Braces(form), State::Braces(block)) => block.step(form, head, view),
+            (Form::Markup(form), State::Markup(block)) => block.step(*form, head, view),
+            (Form::Raw(form), _) => raw::step(form, head, view),
+            _ => Step::Fail,
+        }
+    }
+}
+
+/// The length of the markers before the form's own text.
+fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
+    if call.at() == At::Start {
+        return Ok(0);
+    }
+    let mut at = 0;
+    if let Some((section, _)) = call.section
+        && begins(view.text, section) == Begins::Yes
+    {
+        at = section.len() + blank(&view.text[section.len()..]);
+    }
+    let rest = &view.text[at..];
+    let opens = call.opens();
+    if let Some(open) = opens.iter().filter(|open| rest.starts_with(**open)).max_by_key(|open| open.len()) {
+        // A tag around the call is read by the form, which must see its end.
+        let outer = matches!(&call.form, Form::Tagged(form) if form.outer.is_some_and(|outer| outer.0 == *open));
+        return Ok(if outer { at } else { at + open.len() });
+    }
+    let perhaps = opens.iter().any(|open| begins(rest, open) == Begins::Perhaps);
+    Err(if perhaps { view.wait() } else { Step::Fail })
+}
+
+/// Whether `character` may stand in a tool's name.
+pub(super) fn is_name(character: char) -> bool {
+    character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | ':' | '/')
+}
+
+/// The longest name, in bytes.
+pub(super) const MAX_NAME: usize = 256;
+
+/// A call without an id.
+pub(super) fn call(name: &str, arguments: String) -> WrittenCall {
+    WrittenCall { id: String::new(), name: name.to_owned(), arguments }
+}

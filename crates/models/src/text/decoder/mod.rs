@@ -1,0 +1,446 @@
+//! The one machine that reads all formats.
+
+mod blocks;
+mod reasoning;
+
+use std::sync::Arc;
+
+use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
+
+use super::block::{Block, Trust};
+use super::grammar::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
+use super::markers::{Begins, Hit, Markers, Roles, begins, blank};
+use super::output::{Output, Sink};
+use super::utf8::Utf8;
+use super::{Choice, Options, Reasoning, formats};
+
+/// The longest call, in bytes; what is longer is text.
+const MAX_BLOCK: usize = 4 << 20;
+/// The most text that is held back until it is clear whether it was reasoning.
+const MAX_LEAD: usize = 64 << 20;
+/// The longest header of a message.
+const MAX_HEADER: usize = 1 << 10;
+/// The longest fence of a block of code.
+const MAX_FENCE: usize = 64;
+/// How much text may be read again because what began like a call was none.
+const MAX_WASTE: usize = 32 << 20;
+
+/// Reads an answer as it comes.
+///
+/// Bytes may be cut anywhere, inside of characters too; what is no UTF-8 becomes U+FFFD. How they are cut
+/// makes no difference to what comes out in all. Text and reasoning go out as soon as nothing that may
+/// follow can change what they are, a call when its block closes.
+#[derive(Debug)]
+pub struct TextDecoder {
+    forms: Vec<(&'static Format, &'static Call)>,
+    thinking: Vec<&'static Thinking>,
+    channels: Vec<&'static Channels>,
+    /// Outside of reasoning.
+    outside: Markers,
+    /// In reasoning.
+    inside: Markers,
+    prefaces: Vec<&'static str>,
+    trust: Trust,
+    keep: bool,
+    tools: Arc<[ShownTool]>,
+    utf8: Utf8,
+    /// Text that is not read, from `at` on.
+    text: String,
+    at: usize,
+    state: State,
+    out: Output,
+}
+
+/// Where the machine is.
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    /// Text that was reasoning if a marker says so.
+    lead: String,
+    /// How much of it goes out with its white space.
+    verbatim: usize,
+    /// Whether nothing has been read.
+    begins: bool,
+    /// Whether no text has been read since the beginning, reasoning or a call.
+    fresh: bool,
+    /// Whether a form without a marker may still come.
+    bare: bool,
+    /// Whether only white space stands on this line.
+    line_blank: bool,
+    /// Whether the last character was a backtick.
+    ticked: bool,
+    /// The length of the fence of the open block of code.
+    fence: usize,
+    /// The open call.
+    block: Option<Open>,
+    /// Whether calls have been read and the end of their section has not.
+    section: bool,
+    /// Calls at the end of reasoning that are thoughts if it goes on.
+    doubt: Option<Doubt>,
+    /// Whether markers of calls are text.
+    calls_off: bool,
+    waste: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Text or reasoning, which is not known.
+    Lead,
+    Text,
+    /// In reasoning, by its place in the list; none where a header opened it.
+    Thinking(Option<usize>),
+    /// In the header of a message.
+    Header(usize),
+}
+
+#[derive(Debug)]
+struct Open {
+    /// What is text if it is no call.
+    marker: usize,
+    /// The forms that it may have.
+    forms: Vec<usize>,
+    /// The one that is tried.
+    form: usize,
+    block: Block,
+}
+
+#[derive(Debug, Default)]
+struct Doubt {
+    raw: String,
+    calls: Vec<(WrittenCall, Spacing)>,
+}
+
+impl TextDecoder {
+    /// A decoder for one answer.
+    #[must_use]
+    pub fn new(choice: Choice, options: Options) -> Self {
+        let (rows, trust) = match choice {
+            Choice::Format(format) => (std::slice::from_ref(format), Trust::Any),
+            Choice::Auto => (formats(), Trust::Known),
+        };
+        let keep = options.reasoning == Reasoning::Keep;
+        let answers = match choice {
+            Choice::Format(format) => format.answers,
+            Choice::Auto => Answers::Bare,
+        };
+        let mut decoder = Self {
+            forms: Vec::new(),
+            thinking: rows.iter().filter_map(|row| row.reasoning).collect(),
+            channels: rows.iter().filter_map(|row| row.channels).collect(),
+            outside: Markers::default(),
+            inside: Markers::default(),
+            prefaces: Vec::new(),
+            trust,
+            keep,
+            tools: options.tools,
+            utf8: Utf8::default(),
+            text: String::new(),
+            at: 0,
+            state: State::new(),
+            out: Output::new(answers),
+        };
+        rows.iter().for_each(|row| decoder.add(row));
+        let hidden = decoder.thinking.iter().any(|thinking| thinking.prompted != Prompted::Never);
+        if options.prefix.is_none() && hidden && !keep {
+            decoder.state.mode = Mode::Lead;
+        }
+        decoder.text = options.prefix.unwrap_or_default();
+        decoder
+    }
+
+    /// The markers and forms of a row.
+    fn add(&mut self, row: &'static Format) {
+        let (outside, inside) = (&mut self.outside, &mut self.inside);
+        outside.add("```", Roles::FENCE, None);
+        if let Some(thinking) = row.reasoning {
+            thinking.open.iter().for_each(|open| outside.add(open, Roles::OPEN, None));
+            for (markers, role) in [(thinking.close, Roles::CLOSE), (thinking.before, Roles::BEFORE)] {
+                for marker in markers {
+                    outside.add(marker, role, None);
+                    inside.add(marker, role, None);
+                }
+            }
+        }
+        if let Some(channels) = row.channels {
+            for (markers, role) in [(channels.opens, Roles::HEADER), (channels.ends, Roles::END)] {
+                for marker in markers {
+                    outside.add(marker, role, None);
+                    inside.add(marker, role, None);
+                }
+            }
+        }
+        row.noise.iter().for_each(|noise| outside.add(noise, Roles::NOISE, None));
+        row.stops.iter().for_each(|stop| outside.add(stop, Roles::STOP, None));
+        let yields = row.reasoning.is_some_and(|thinking| thinking.yields == Yields::ToCalls) && !self.keep;
+        for call in row.calls {
+            self.forms.push((row, call));
+            let form = Some(self.forms.len() - 1);
+            for open in call.section.map(|section| section.0).into_iter().chain(call.opens()) {
+                outside.add(open, Roles::default(), form);
+                if yields {
+                    inside.add(open, Roles::default(), form);
+                }
+            }
+            for trailer in call.trailers() {
+                outside.add(trailer, Roles::TRAILER, None);
+                if yields {
+                    inside.add(trailer, Roles::TRAILER, None);
+                }
+            }
+        }
+        if self.trust == Trust::Any {
+            self.prefaces.extend(row.preface);
+        }
+    }
+
+    /// Takes the next bytes and hands what they settle to `sink`.
+    pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(ModelEvent)) {
+        self.utf8.feed(bytes, &mut self.text);
+        self.run(false, sink);
+        self.text.drain(..self.at);
+        self.at = 0;
+    }
+
+    /// Says that no more bytes come. What has not become a call by now is text.
+    pub fn finish(mut self, sink: &mut dyn FnMut(ModelEvent)) {
+        self.utf8.finish(&mut self.text);
+        self.run(true, sink);
+        match self.state.mode {
+            Mode::Lead => self.settle_lead(Mode::Text, sink),
+            Mode::Thinking(_) => {
+                let doubt = self.state.doubt.take();
+                self.end_thinking(sink);
+                for (call, spacing) in doubt.into_iter().flat_map(|doubt| doubt.calls) {
+                    self.out.call(call, spacing, sink);
+                }
+            }
+            Mode::Text | Mode::Header(_) => {}
+        }
+        self.out.settle(true, sink);
+    }
+
+    fn run(&mut self, ended: bool, sink: Sink<'_>) {
+        while self.step(ended, sink) {}
+    }
+
+    /// Reads the next thing; whether there may be more.
+    fn step(&mut self, ended: bool, sink: Sink<'_>) -> bool {
+        if self.state.block.is_some() {
+            return self.read_block(ended, sink);
+        }
+        if let Mode::Header(channels) = self.state.mode {
+            return self.read_header(self.channels[channels], ended, sink);
+        }
+        if self.state.begins {
+            match self.begin(ended) {
+                Some(done) => return done,
+                None => self.state.begins = false,
+            }
+        }
+        if self.state.bare
+            && !self.state.calls_off
+            && let Some(more) = self.try_bare(ended, sink)
+        {
+            return more;
+        }
+        let markers = if matches!(self.state.mode, Mode::Thinking(_)) { &self.inside } else { &self.outside };
+        match markers.find(&self.text[self.at..], ended) {
+            Hit::None => {
+                self.plain(self.text.len() - self.at, sink);
+                false
+            }
+            Hit::Beginning { at } => {
+                self.plain(at, sink);
+                false
+            }
+            Hit::Marker { at, index } => {
+                self.plain(at, sink);
+                self.act(index, ended, sink)
+            }
+        }
+    }
+
+    /// What an answer may begin with. None when it begins with nothing of the kind.
+    fn begin(&mut self, ended: bool) -> Option<bool> {
+        let rest = &self.text[self.at..];
+        let starts = self.channels.iter().enumerate().filter(|_| self.trust == Trust::Any);
+        for (index, channels) in starts {
+            for start in channels.starts {
+                match begins(rest, start) {
+                    Begins::Yes => {
+                        self.state.begins = false;
+                        self.state.mode = Mode::Header(index);
+                        return Some(true);
+                    }
+                    Begins::Perhaps if !ended => return Some(false),
+                    _ => {}
+                }
+            }
+        }
+        for preface in &self.prefaces {
+            match begins(rest, preface) {
+                Begins::Yes => {
+                    self.at += preface.len();
+                    self.state.begins = false;
+                    return Some(true);
+                }
+                Begins::Perhaps if !ended => return Some(false),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Takes `len` bytes as what they stand in.
+    fn plain(&mut self, len: usize, sink: Sink<'_>) {
+        if len == 0 {
+            return;
+        }
+        let piece = &self.text[self.at..self.at + len];
+        let state = &mut self.state;
+        let bytes = piece.as_bytes();
+        let line = memchr::memrchr(b'\n', bytes).map(|end| &bytes[end + 1..]);
+        let is_blank = line.unwrap_or(bytes).iter().all(|byte| *byte == b' ');
+        state.line_blank = is_blank && (line.is_some() || state.line_blank);
+        state.ticked = bytes.last() == Some(&b'`');
+        if !piece.trim_ascii().is_empty() {
+            state.fresh = false;
+            state.bare = false;
+        }
+        match state.mode {
+            Mode::Lead => {
+                if state.verbatim == state.lead.len() && state.verbatim > 0 {
+                    state.verbatim += blank(piece);
+                }
+                state.lead.push_str(piece);
+                self.at += len;
+                if self.state.lead.len() > MAX_LEAD {
+                    self.settle_lead(Mode::Text, sink);
+                }
+                return;
+            }
+            Mode::Thinking(thinking) if !self.keep => {
+                let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
+                match &mut state.doubt {
+                    Some(doubt) if piece.trim_ascii().is_empty() => doubt.raw.push_str(piece),
+                    _ => {
+                        if let Some(doubt) = state.doubt.take() {
+                            self.out.reasoning(&doubt.raw, spacing, sink);
+                        }
+                        self.out.reasoning(piece, spacing, sink);
+                    }
+                }
+            }
+            Mode::Text | Mode::Thinking(_) | Mode::Header(_) => self.out.text(piece, sink),
+        }
+        self.at += len;
+    }
+
+    /// A marker stands at the place that is read next.
+    fn act(&mut self, index: usize, ended: bool, sink: Sink<'_>) -> bool {
+        let mode = self.state.mode;
+        let marker = if matches!(mode, Mode::Thinking(_)) { self.inside.get(index) } else { self.outside.get(index) };
+        let (text, roles) = (marker.text, marker.roles);
+        let len = text.len();
+        if roles.has(Roles::FENCE) {
+            return self.fence(ended, sink);
+        }
+        if roles.has(Roles::HEADER) {
+            return self.open_header(text, sink);
+        }
+        if roles.has(Roles::END) {
+            if self.keep && matches!(mode, Mode::Thinking(_)) {
+                self.plain(len, sink);
+            } else {
+                self.at += len;
+            }
+            self.end_thinking(sink);
+            return true;
+        }
+        if roles.has(Roles::CLOSE) && self.closes(text) {
+            return self.close(len, sink);
+        }
+        if roles.has(Roles::BEFORE) && mode != Mode::Text {
+            match mode {
+                Mode::Lead => self.settle_lead(Mode::Thinking(None), sink),
+                _ => self.end_thinking(sink),
+            }
+            return true;
+        }
+        if roles.has(Roles::OPEN) && self.opens(text, len, sink) {
+            return true;
+        }
+        let is_call = !marker_calls(self, index, mode).is_empty();
+        let quoted = !self.state.section && (self.state.fence > 0 || self.state.ticked);
+        if is_call && !self.state.calls_off && !quoted {
+            let forms = marker_calls(self, index, mode).to_vec();
+            self.open_block(forms, len);
+            return true;
+        }
+        if roles.has(Roles::TRAILER) && self.state.section {
+            match &mut self.state.doubt {
+                Some(doubt) => doubt.raw.push_str(text),
+                None => self.state.section = false,
+            }
+            self.at += len;
+            return true;
+        }
+        let drops = (roles.has(Roles::NOISE) || roles.has(Roles::STOP)) && !matches!(mode, Mode::Thinking(_));
+        if drops && roles.has(Roles::NOISE) {
+            self.at += len;
+        } else if drops && mode == Mode::Text {
+            self.out.stop(text, sink);
+            self.at += len;
+        } else {
+            self.plain(len, sink);
+        }
+        true
+    }
+
+    /// A fence of a block of code.
+    fn fence(&mut self, ended: bool, sink: Sink<'_>) -> bool {
+        let rest = &self.text[self.at..];
+        let run = rest.bytes().take(MAX_FENCE).take_while(|byte| *byte == b'`').count();
+        let after = rest[run..].chars().next();
+        if after.is_none() && !ended {
+            return false;
+        }
+        if self.state.line_blank {
+            let fence = self.state.fence;
+            if fence == 0 {
+                self.state.fence = run;
+            } else if run >= fence && after.is_none_or(char::is_whitespace) {
+                self.state.fence = 0;
+            }
+        }
+        self.plain(run, sink);
+        true
+    }
+}
+
+/// The forms that a marker may begin.
+fn marker_calls(decoder: &TextDecoder, index: usize, mode: Mode) -> &[usize] {
+    let markers = if matches!(mode, Mode::Thinking(_)) { &decoder.inside } else { &decoder.outside };
+    &markers.get(index).calls
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            mode: Mode::Text,
+            lead: String::new(),
+            verbatim: 0,
+            begins: true,
+            fresh: true,
+            bare: true,
+            line_blank: true,
+            ticked: false,
+            fence: 0,
+            block: None,
+            section: false,
+            doubt: None,
+            calls_off: false,
+            waste: 0,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Where reasoning begins and ends.
+
+use super::super::grammar::{Place, Prompted, Reasoning as Thinking, Spacing};
+use super::super::output::Sink;
+use super::{Mode, TextDecoder};
+
+impl TextDecoder {
+    /// Whether `marker` closes reasoning here.
+    pub(super) fn closes(&self, marker: &str) -> bool {
+        match self.state.mode {
+            Mode::Lead => {
+                let hidden = |thinking: &&&Thinking| thinking.prompted != Prompted::Never;
+                self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker))
+            }
+            Mode::Thinking(Some(index)) => self.thinking[index].close.contains(&marker),
+            _ => false,
+        }
+    }
+
+    pub(super) fn close(&mut self, len: usize, sink: Sink<'_>) -> bool {
+        if self.keep {
+            self.plain(len, sink);
+            self.end_thinking(sink);
+            return true;
+        }
+        self.at += len;
+        match self.state.mode {
+            Mode::Lead => self.settle_lead(Mode::Thinking(None), sink),
+            _ => {
+                if let (Some(doubt), Mode::Thinking(thinking)) = (self.state.doubt.take(), self.state.mode) {
+                    let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
+                    self.out.reasoning(&doubt.raw, spacing, sink);
+                }
+                self.end_thinking(sink);
+            }
+        }
+        true
+    }
+
+    /// Opens reasoning, if `marker` does here.
+    pub(super) fn opens(&mut self, marker: &str, len: usize, sink: Sink<'_>) -> bool {
+        let Some(index) = self.thinking.iter().position(|thinking| thinking.open.contains(&marker)) else {
+            return false;
+        };
+        let thinking = self.thinking[index];
+        let state = &mut self.state;
+        let here = thinking.place == Place::Anywhere || (state.fresh && state.lead.trim_ascii().is_empty());
+        if matches!(state.mode, Mode::Thinking(_)) || !here || state.fence > 0 {
+            return false;
+        }
+        if state.mode == Mode::Lead && thinking.prompted == Prompted::Always {
+            // The prompt has opened it: the model said it again.
+            state.lead.push_str(marker);
+            state.verbatim = state.lead.len();
+            state.fresh = false;
+            self.at += len;
+            return true;
+        }
+        if self.keep {
+            self.plain(len, sink);
+        } else {
+            self.at += len;
+            if self.state.mode == Mode::Lead {
+                self.settle_lead(Mode::Text, sink);
+            }
+        }
+        self.state.mode = Mode::Thinking(Some(index));
+        true
+    }
+
+    /// What was held back is text, or was reasoning.
+    pub(super) fn settle_lead(&mut self, was: Mode, sink: Sink<'_>) {
+        let lead = std::mem::take(&mut self.state.lead);
+        self.state.mode = Mode::Text;
+        if was == Mode::Text {
+            let (text, stops) = self.split_stops(&lead);
+            self.out.text(text, sink);
+            if !stops.is_empty() {
+                self.out.stop(stops, sink);
+            }
+            return;
+        }
+        let hidden = self.thinking.iter().find(|thinking| thinking.prompted != Prompted::Never);
+        let spacing = hidden.map_or(Spacing::Trim, |thinking| thinking.spacing);
+        let (verbatim, rest) = lead.split_at(self.state.verbatim);
+        self.out.verbatim(verbatim, sink);
+        self.out.reasoning(rest, spacing, sink);
+        self.state.mode = Mode::Thinking(None);
+        self.out.end_reasoning(spacing, sink);
+        self.after_thinking();
+    }
+
+    /// The tokens at the end of `text` that end the answer, with the white space around them.
+    pub(super) fn split_stops<'a>(&self, text: &'a str) -> (&'a str, &'a str) {
+        let mut end = text.len();
+        loop {
+            let rest = text[..end].trim_ascii_end();
+            let stops = self.forms.iter().flat_map(|(row, _)| row.stops);
+            match stops.copied().find(|stop| rest.ends_with(stop)) {
+                Some(stop) => end = rest.len() - stop.len(),
+                None => return text.split_at(end),
+            }
+        }
+    }
+
+    pub(super) fn end_thinking(&mut self, sink: Sink<'_>) {
+        if let Mode::Thinking(thinking) = self.state.mode {
+            let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
+            if !self.keep {
+                self.out.end_reasoning(spacing, sink);
+            }
+            self.after_thinking();
+        }
+    }
+
+    pub(super) fn after_thinking(&mut self) {
+        self.state.mode = Mode::Text;
+        self.state.fresh = true;
+        self.state.bare = true;
+        self.state.fence = 0;
+        self.state.line_blank = true;
+        self.state.ticked = false;
+    }
+}

@@ -1,0 +1,399 @@
+//! What a row of the table can say.
+
+/// One text format: how a family of models writes reasoning and tool calls into its text, and how these
+/// are shown to it. Rows live in the table of this module and nowhere else.
+#[derive(Debug)]
+pub struct Format {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
+    /// Patterns of model names, see [`super::for_model`].
+    pub(super) models: &'static [&'static str],
+    /// How it thinks.
+    pub(super) reasoning: Option<&'static Reasoning>,
+    /// Messages with headers, for models whose answer is made of several.
+    pub(super) channels: Option<&'static Channels>,
+    /// The forms of a call; the first one is written, all are read.
+    pub(super) calls: &'static [Call],
+    /// Words that an answer may begin with and that say nothing.
+    pub(super) preface: &'static [&'static str],
+    /// Control tokens around text. They say nothing and are dropped.
+    pub(super) noise: &'static [&'static str],
+    /// Tokens that end the answer, dropped there; anywhere else they are text.
+    pub(super) stops: &'static [&'static str],
+    /// White space between text and a call.
+    pub(super) spacing: Spacing,
+    /// How it answers when it is asked for JSON.
+    pub(super) answers: Answers,
+    /// How a result reads: `{name}`, `{id}` and `{content}` are filled in.
+    pub(super) result: &'static str,
+    /// What the prompt says beyond the form of a call.
+    pub(super) hint: &'static str,
+    /// Whether a text value survives whatever it holds.
+    pub(super) values: Values,
+}
+
+/// Whether arguments may hold the format's own markers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// Any value is written so that it is read back.
+    Any,
+    /// The format has no escape: a text that holds the tags that end a value is cut there.
+    NoMarkers,
+}
+
+/// How an answer of JSON is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answers {
+    /// As it is.
+    Bare,
+    /// In a block of code, which is taken off an answer that is nothing else.
+    FencedJson,
+}
+
+/// White space between text and a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spacing {
+    /// It belongs to the call.
+    Trim,
+    /// It belongs to the text.
+    Keep,
+}
+
+/// Reasoning between markers.
+#[derive(Debug)]
+pub(super) struct Reasoning {
+    /// What opens it.
+    pub open: &'static [&'static str],
+    /// What closes it.
+    pub close: &'static [&'static str],
+    /// Markers of what follows, which close it too and keep their own meaning.
+    pub before: &'static [&'static str],
+    /// Whether the prompt has opened it.
+    pub prompted: Prompted,
+    /// Where it may open.
+    pub place: Place,
+    /// Whether a call at its end closes it: some models forget to.
+    pub yields: Yields,
+    /// White space at its ends.
+    pub spacing: Spacing,
+}
+
+/// Whether the prompt template ends with the opening marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prompted {
+    /// No: only what the model opens is reasoning.
+    Never,
+    /// In some modes: text before a lone closing marker was reasoning.
+    Perhaps,
+    /// Yes, unless thinking is off: text before a call was reasoning too, and an opening marker is text.
+    Always,
+}
+
+/// Where reasoning may open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Before any text.
+    First,
+    /// Anywhere: the markers are control tokens.
+    Anywhere,
+}
+
+/// Whether reasoning ends with a call that ends the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Yields {
+    /// No: a call in reasoning is only a thought.
+    Never,
+    /// Yes.
+    ToCalls,
+}
+
+/// An answer made of messages: a header, a body, an end.
+#[derive(Debug)]
+pub(super) struct Channels {
+    /// Tokens that begin a header.
+    pub opens: &'static [&'static str],
+    /// What an answer may begin with where the prompt has begun the header.
+    pub starts: &'static [&'static str],
+    /// Ends the header.
+    pub message: &'static str,
+    /// End a body.
+    pub ends: &'static [&'static str],
+    /// The part of the header that is not shown when reasoning is kept in the text.
+    pub silent: &'static str,
+    /// What stands before the name of a tool; the body is the JSON of its arguments.
+    pub recipient: Option<&'static str>,
+    /// A word in the header of a body that is reasoning.
+    pub thought: &'static str,
+    /// How a message that is a call is written: `{name}` and `{call}` are filled in.
+    pub call: &'static str,
+}
+
+/// One form of a call.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// Markers around one or more calls, which may be missing.
+    pub section: Option<(&'static str, &'static str)>,
+    /// What one call looks like.
+    pub form: Form,
+}
+
+/// The kinds of calls.
+#[derive(Debug)]
+pub(super) enum Form {
+    /// JSON that holds the name.
+    Json(Json),
+    /// A name, then JSON.
+    Named(Named),
+    /// A tag with a tag for each argument, values plain.
+    Tagged(Tagged),
+    /// Tags inside tags.
+    Nested(Nested),
+    /// Function calls as in Python.
+    Pythonic(Pythonic),
+    /// A name and an object whose keys have no quotes.
+    Braces(Braces),
+    /// A tag named as the tool, with attributes and a body.
+    Markup(Markup),
+    /// The text after the marker is the one argument of a known tool.
+    Raw(Raw),
+}
+
+/// Where a form is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    /// After its marker, anywhere.
+    Marker,
+    /// It has no marker: where the text begins.
+    Start,
+}
+
+/// JSON: an object, an array of them, or several one after another.
+#[derive(Debug)]
+pub(super) struct Json {
+    /// Markers before it; empty for [`At::Start`].
+    pub open: &'static [&'static str],
+    /// Marker after it; none where the JSON itself is the end.
+    pub close: Option<&'static str>,
+    /// The keys as they are written. Reading knows the usual ones of all families.
+    pub keys: Keys,
+    /// Whether several calls share an array.
+    pub shape: Shape,
+}
+
+/// Keys of a call object.
+#[derive(Debug)]
+pub(super) enum Keys {
+    /// `{name: …, arguments: …, id: …}`.
+    Named {
+        /// Key of the name.
+        name: &'static str,
+        /// Key of the arguments.
+        arguments: &'static str,
+        /// Key of the id, where it has one.
+        id: Option<&'static str>,
+    },
+    /// `{"tool": {…}}`: the name is the key.
+    NameIsKey,
+}
+
+/// How calls stand in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// An object.
+    Object,
+    /// An array of objects.
+    Array,
+}
+
+/// A name, then JSON.
+#[derive(Debug)]
+pub(super) struct Named {
+    /// Marker before it; empty for [`At::Start`].
+    pub open: &'static str,
+    /// Words between the marker and the name, if there.
+    pub skip: &'static str,
+    /// What ends the name. The first is written.
+    pub name_end: &'static [&'static str],
+    /// How the id is written.
+    pub id: Id,
+    /// Around the JSON.
+    pub fence: Option<(&'static str, &'static str)>,
+    /// Marker after it; none where the JSON itself is the end.
+    pub close: Option<&'static str>,
+}
+
+/// Where an id stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Id {
+    /// Nowhere.
+    None,
+    /// The name is a part of it: `functions.name:0`.
+    AroundName,
+    /// After this marker, before the end of the name.
+    After(&'static str),
+}
+
+/// A tag with a tag for each argument.
+#[derive(Debug)]
+pub(super) struct Tagged {
+    /// Tags around one call that close with it, which a model may forget to open.
+    pub outer: Option<(&'static str, &'static str)>,
+    /// Begins the call, up to its name.
+    pub open: &'static str,
+    /// Ends the name; empty where white space or the next tag does.
+    pub name_end: &'static str,
+    /// Ends the tag, after attributes that say nothing; empty where the name's end does.
+    pub head_end: &'static str,
+    /// Ends the call.
+    pub close: &'static str,
+    /// Begins an argument, up to its name.
+    pub param: &'static str,
+    /// Ends the argument's name.
+    pub key_end: &'static str,
+    /// Begins the value; empty where the name's end does.
+    pub value_open: &'static str,
+    /// Ends the value.
+    pub value_close: &'static str,
+    /// What the tag says of the value's type.
+    pub typed: Typed,
+    /// What is written around a value and taken off it.
+    pub padding: Padding,
+    /// How names in quotes are written.
+    pub quoting: Quoting,
+    /// The attribute that numbers the calls of a turn.
+    pub number: Option<&'static str>,
+    /// Line breaks between tags when written.
+    pub layout: &'static str,
+}
+
+/// The type of a value, by its tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Typed {
+    /// Nothing is said: the tool's schema decides.
+    BySchema,
+    /// `string="true"` or `string="false"`, and then it is JSON.
+    StringFlag,
+    /// `type="string"`, or a JSON type.
+    TypeName,
+}
+
+/// What stands around a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Padding {
+    /// Nothing.
+    None,
+    /// A line break on either side.
+    Newlines,
+    /// `<![CDATA[` and `]]>`, where the value needs it.
+    Cdata,
+}
+
+/// How a name in quotes is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quoting {
+    /// As it is.
+    Plain,
+    /// `&`, `"` as entities.
+    Entities,
+}
+
+/// Tags inside tags, each behind a token of its own.
+#[derive(Debug)]
+pub(super) struct Nested {
+    /// The token before every tag.
+    pub mark: &'static str,
+    /// Begins the call, up to its name.
+    pub open: &'static str,
+    /// Ends its tag.
+    pub head_end: &'static str,
+    /// Ends the call.
+    pub close: &'static str,
+    /// The tag of an array's items.
+    pub item: &'static str,
+}
+
+/// Function calls as in Python, in a list.
+#[derive(Debug)]
+pub(super) struct Pythonic {
+    /// Marker before it; empty for [`At::Start`].
+    pub open: &'static str,
+    /// Marker after it.
+    pub close: Option<&'static str>,
+    /// Whether brackets stand around the calls.
+    pub list: bool,
+    /// What follows the name of a tool and says nothing.
+    pub suffix: &'static str,
+}
+
+/// A name and an object whose keys have no quotes.
+#[derive(Debug)]
+pub(super) struct Braces {
+    /// Marker before it.
+    pub open: &'static str,
+    /// Marker after it.
+    pub close: &'static str,
+    /// Stands for a quotation mark around texts.
+    pub quote: &'static str,
+}
+
+/// A tag named as the tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Markup {
+    /// `<name key="value">body</name>` and `<name key="value"/>`.
+    Xml,
+    /// `[/name]`, lines of `@@key=value`, a body, `[name/]`.
+    Bracket,
+}
+
+/// Text that is the one argument of a tool.
+#[derive(Debug)]
+pub(super) struct Raw {
+    /// Marker before it.
+    pub open: &'static str,
+    /// The tools that take it, the first known one of them.
+    pub tools: &'static [&'static str],
+}
+
+impl Call {
+    /// A call without a section around it.
+    pub(super) const fn plain(form: Form) -> Self {
+        Self { section: None, form }
+    }
+
+    /// Calls in a section.
+    pub(super) const fn within(open: &'static str, close: &'static str, form: Form) -> Self {
+        Self { section: Some((open, close)), form }
+    }
+
+    /// The markers that begin the form itself.
+    pub(super) fn opens(&self) -> Vec<&'static str> {
+        match &self.form {
+            Form::Json(json) => json.open.to_vec(),
+            Form::Named(named) => vec![named.open],
+            Form::Tagged(tagged) => tagged.outer.iter().map(|outer| outer.0).chain([tagged.open]).collect(),
+            Form::Nested(nested) => vec![nested.open],
+            Form::Pythonic(pythonic) => vec![pythonic.open],
+            Form::Braces(braces) => vec![braces.open],
+            Form::Markup(Markup::Xml) => vec!["<"],
+            Form::Markup(Markup::Bracket) => vec!["[/"],
+            Form::Raw(raw) => vec![raw.open],
+        }
+        .into_iter()
+        .filter(|open| !open.is_empty())
+        .collect()
+    }
+
+    /// Where it is looked for.
+    pub(super) fn at(&self) -> At {
+        if self.opens().is_empty() { At::Start } else { At::Marker }
+    }
+
+    /// What may follow its end and closes nothing that is open.
+    pub(super) fn trailers(&self) -> Vec<&'static str> {
+        let outer = match &self.form {
+            Form::Tagged(tagged) => tagged.outer.map(|outer| outer.1),
+            _ => None,
+        };
+        self.section.map(|section| section.1).into_iter().chain(outer).collect()
+    }
+}

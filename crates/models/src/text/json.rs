@@ -1,0 +1,256 @@
+//! Calls as JSON that holds the name.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use toolwright_core::json::repair;
+use toolwright_core::model::WrittenCall;
+
+use super::block::{Step, Trust, View};
+use super::grammar::{At, Json, Keys, Shape};
+use super::markers::{Begins, begins, blank};
+use super::scan::{Reach, Scan};
+use super::write::Past;
+
+/// Keys that models of all families use, in the order in which they are looked for.
+const NAMES: [&str; 3] = ["name", "tool_name", "function"];
+const ARGUMENTS: [&str; 3] = ["arguments", "parameters", "args"];
+const IDS: [&str; 3] = ["id", "tool_call_id", "call_id"];
+
+/// How far it has been read.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    at: usize,
+    scan: Option<Scan>,
+    values: Vec<Range<usize>>,
+}
+
+impl Block {
+    /// How far it has been read.
+    pub(super) fn reach(&self) -> usize {
+        self.scan.as_ref().map_or(self.at, Scan::at)
+    }
+
+    /// Reads value after value up to the marker, or one value where there is none.
+    pub(super) fn step(&mut self, form: &Json, head: usize, view: View<'_>) -> Step {
+        self.at = self.at.max(head);
+        let text = view.text;
+        if form.close.is_none() && !self.values.is_empty() {
+            return self.bare(form, view);
+        }
+        loop {
+            let Some(scan) = &mut self.scan else {
+                match self.between(form, view) {
+                    Some(step) => return step,
+                    None => continue,
+                }
+            };
+            match scan.run(text) {
+                Reach::More => return view.wait(),
+                Reach::End(end) => {
+                    self.values.push(self.at..end);
+                    self.at = end;
+                    self.scan = None;
+                    if form.close.is_none() {
+                        return self.bare(form, view);
+                    }
+                }
+                Reach::Watched(at) => {
+                    let rest = &text[at..];
+                    if form.close.is_some_and(|close| rest.starts_with(close)) {
+                        self.values.push(self.at..at);
+                        return self.closed(form, at, view);
+                    }
+                    if form.open.iter().any(|open| rest.starts_with(open)) {
+                        return Step::Fail;
+                    }
+                    let markers = form.close.iter().chain(form.open);
+                    if !view.ended && markers.clone().any(|marker| begins(rest, marker) == Begins::Perhaps) {
+                        return Step::More;
+                    }
+                    scan.skip();
+                }
+            }
+        }
+    }
+
+    /// Before, between and after values.
+    fn between(&mut self, form: &Json, view: View<'_>) -> Option<Step> {
+        self.at += blank(&view.text[self.at..]);
+        let rest = &view.text[self.at..];
+        if let Some(close) = form.close {
+            match begins(rest, close) {
+                Begins::Yes => return Some(self.closed(form, self.at, view)),
+                Begins::Perhaps => return Some(view.wait()),
+                Begins::No => {}
+            }
+        }
+        match rest.bytes().next() {
+            None => Some(view.wait()),
+            Some(b'{' | b'[') => {
+                self.scan = Some(Scan::json(self.at, [form.close, form.open.first().copied()]));
+                None
+            }
+            // A bracket too many, or what separates values.
+            Some(b',' | b';' | b'}' | b']') if !self.values.is_empty() => {
+                self.at += 1;
+                None
+            }
+            Some(_) => Some(Step::Fail),
+        }
+    }
+
+    /// The marker has come.
+    fn closed(&self, form: &Json, at: usize, view: View<'_>) -> Step {
+        let mut found = Vec::new();
+        for value in &self.values {
+            match calls(&view.text[value.clone()], &form.keys) {
+                Some(calls) => found.extend(calls),
+                None => return Step::Fail,
+            }
+        }
+        let len = at + form.close.map_or(0, str::len);
+        if found.is_empty() { Step::Fail } else { Step::Done { len, calls: found } }
+    }
+
+    /// Without a marker the value itself is the end. Where it has none before it either, it must be a
+    /// call beyond doubt; and if nothing says that calls are written so, it must be all there is.
+    fn bare(&self, form: &Json, view: View<'_>) -> Step {
+        let Some(value) = self.values.last() else { return Step::Fail };
+        let json = &view.text[value.clone()];
+        if !form.open.is_empty() {
+            return self.closed(form, self.at, view);
+        }
+        let Some(calls) = strict(json, &form.keys, At::Start).filter(|calls| !calls.is_empty()) else {
+            return Step::Fail;
+        };
+        if view.trust == Trust::Known {
+            let rest = &view.text[self.at..];
+            if !calls.iter().all(|call| view.knows(&call.name)) || blank(rest) < rest.len() {
+                return Step::Fail;
+            }
+            if !view.ended {
+                return Step::More;
+            }
+        }
+        Step::Done { len: self.at, calls }
+    }
+}
+
+/// The calls in `json`, mended if need be.
+fn calls(json: &str, keys: &Keys) -> Option<Vec<WrittenCall>> {
+    strict(json, keys, At::Marker).or_else(|| {
+        let mended = repair(json).ok()?.value.to_string();
+        strict(&mended, keys, At::Marker)
+    })
+}
+
+fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<WrittenCall>> {
+    let json = json.trim_ascii();
+    if json.starts_with('[') {
+        let items: Vec<&RawValue> = serde_json::from_str(json).ok()?;
+        return items.iter().map(|item| one(item.get(), keys, at)).collect();
+    }
+    Some(vec![one(json, keys, at)?])
+}
+
+/// One call object.
+fn one(json: &str, keys: &Keys, at: At) -> Option<WrittenCall> {
+    let members: Members<'_> = serde_json::from_str(json).ok()?;
+    let find = |known: &[&str]| known.iter().find_map(|key| members.get(key));
+    let name = NAMES.iter().find_map(|key| members.get(key).and_then(text_of));
+    let id = find(&IDS).map(|id| text_of(id).unwrap_or_else(|| id.get().to_owned())).filter(|id| id != "null");
+    match (name, find(&ARGUMENTS)) {
+        (Some(name), Some(arguments)) => {
+            Some(WrittenCall { id: id.unwrap_or_default(), name, arguments: arguments_of(arguments) })
+        }
+        (None, _) if members.get("function").is_some_and(|inner| inner.get().starts_with('{')) => {
+            let inner = one(members.get("function")?.get(), keys, at)?;
+            Some(WrittenCall { id: id.unwrap_or(inner.id), ..inner })
+        }
+        _ if matches!(keys, Keys::NameIsKey) => match members.0.as_slice() {
+            [(name, arguments)] if arguments.get().starts_with('{') => {
+                Some(WrittenCall { id: String::new(), name: name.clone(), arguments: arguments.get().to_owned() })
+            }
+            _ => None,
+        },
+        (Some(name), None) if at == At::Marker => {
+            Some(WrittenCall { id: id.unwrap_or_default(), name, arguments: "{}".to_owned() })
+        }
+        _ => None,
+    }
+}
+
+fn text_of(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// Arguments as they are written, or what is written in them if they are a text.
+fn arguments_of(value: &RawValue) -> String {
+    match value.get() {
+        "null" => "{}".to_owned(),
+        json => text_of(value).unwrap_or_else(|| json.to_owned()),
+    }
+}
+
+/// The members of an object, their values unread.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Members<'a> {
+    fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.0.iter().rev().find(|(name, _)| name == key).map(|(_, value)| *value)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(members)
+            }
+        }
+        deserializer.deserialize_map(Reader).map(Members)
+    }
+}
+
+/// Calls as they were trained.
+pub(super) fn write(form: &Json, calls: &[Past<'_>]) -> String {
+    let objects: Vec<String> = calls.iter().map(|call| object(form, call)).collect();
+    let open = form.open.first().copied().unwrap_or_default();
+    let close = form.close.unwrap_or_default();
+    match form.shape {
+        Shape::Array => format!("{open}[{}]{close}", objects.join(", ")),
+        Shape::Object if open.is_empty() => objects.join("; "),
+        Shape::Object if close.is_empty() => objects.iter().map(|object| format!("{open}{object}")).collect(),
+        Shape::Object => {
+            let blocks: Vec<String> = objects.iter().map(|object| format!("{open}\n{object}\n{close}")).collect();
+            blocks.join("\n")
+        }
+    }
+}
+
+fn object(form: &Json, call: &Past<'_>) -> String {
+    let text = |text: &str| Value::from(text).to_string();
+    match &form.keys {
+        Keys::NameIsKey => format!("{{{}: {}}}", text(call.name), call.json),
+        Keys::Named { name, arguments, id } => {
+            let id = id.filter(|_| !call.id.is_empty()).map(|key| format!("\"{key}\": {}, ", text(call.id)));
+            let (id, written) = (id.unwrap_or_default(), text(call.name));
+            format!("{{{id}\"{name}\": {written}, \"{arguments}\": {}}}", call.json)
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Values as Python and its like write them.
+
+use serde_json::{Map, Number, Value};
+
+/// Containers inside containers that are followed.
+const MAX_DEPTH: usize = 64;
+
+/// Reads literals off a text.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    rest: &'a str,
+    depth: usize,
+    /// What stands around a text besides the usual quotation marks.
+    quote: Option<&'a str>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `text`.
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { rest: text, depth: 0, quote: None }
+    }
+
+    /// Reads `text`, whose texts stand between `quote`s, and whose keys may stand alone.
+    pub(super) fn quoted(text: &'a str, quote: &'a str) -> Self {
+        Self { rest: text, depth: 0, quote: Some(quote) }
+    }
+
+    /// Skips white space.
+    pub(super) fn space(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    /// Whether all is read.
+    pub(super) fn is_done(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Whether `next` comes next.
+    pub(super) fn peeks(&self, next: char) -> bool {
+        self.rest.starts_with(next)
+    }
+
+    /// Takes `next`, if it comes next.
+    pub(super) fn take(&mut self, next: &str) -> bool {
+        self.rest.strip_prefix(next).map(|rest| self.rest = rest).is_some()
+    }
+
+    /// Takes as long a word as can be.
+    pub(super) fn word(&mut self, of: impl Fn(char) -> bool) -> &'a str {
+        let (word, rest) = self.rest.split_at(self.rest.find(|c| !of(c)).unwrap_or(self.rest.len()));
+        self.rest = rest;
+        word
+    }
+
+    /// A name and the `=` after it.
+    pub(super) fn keyword(&mut self) -> Option<&'a str> {
+        let before = self.rest;
+        let word = self.word(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+        self.space();
+        if !word.is_empty() && !self.rest.starts_with("==") && self.take("=") {
+            self.space();
+            return Some(word);
+        }
+        self.rest = before;
+        None
+    }
+
+    /// A value.
+    pub(super) fn value(&mut self) -> Option<Value> {
+        self.space();
+        if let Some(quote) = self.quote
+            && self.take(quote)
+        {
+            return self.until(quote).map(Value::from);
+        }
+        match self.rest.chars().next()? {
+            '{' => self.nested(Self::object),
+            '[' => self.nested(|reader| reader.array('[', ']')),
+            '(' => self.nested(|reader| reader.array('(', ')')),
+            '"' | '\'' => self.text().map(Value::from),
+            _ => self.bare(),
+        }
+    }
+
+    fn until(&mut self, end: &str) -> Option<&'a str> {
+        let (text, rest) = self.rest.split_once(end)?;
+        self.rest = rest;
+        Some(text)
+    }
+
+    fn nested(&mut self, read: impl FnOnce(&mut Self) -> Option<Value>) -> Option<Value> {
+        self.depth += 1;
+        let value = if self.depth > MAX_DEPTH { None } else { read(self) };
+        self.depth -= 1;
+        value
+    }
+
+    fn array(&mut self, open: char, close: char) -> Option<Value> {
+        self.rest = self.rest.strip_prefix(open)?;
+        let mut items = Vec::new();
+        loop {
+            self.space();
+            if let Some(rest) = self.rest.strip_prefix(close) {
+                self.rest = rest;
+                return Some(items.into());
+            }
+            items.push(self.value()?);
+            self.space();
+            if !self.take(",") && !self.rest.starts_with(close) {
+                return None;
+            }
+        }
+    }
+
+    /// An object; its keys are texts, or bare where texts have quotation marks of their own.
+    fn object(&mut self) -> Option<Value> {
+        self.rest = self.rest.strip_prefix('{')?;
+        let mut members = Map::new();
+        loop {
+            self.space();
+            if self.take("}") {
+                return Some(members.into());
+            }
+            let marked = self.quote.filter(|quote| self.rest.starts_with(quote));
+            let key = match self.quote {
+                Some(quote) if marked.is_some() => {
+                    self.take(quote);
+                    self.until(quote)?.to_owned()
+                }
+                _ if self.rest.starts_with(['"', '\'']) => self.text()?,
+                Some(_) => self.word(|c| !matches!(c, ':' | '}' | ',' | '{')).trim().to_owned(),
+                None => return None,
+            };
+            self.space();
+            if key.is_empty() || !self.take(":") {
+                return None;
+            }
+            members.insert(key, self.value()?);
+            self.space();
+            if !self.take(",") && !self.rest.starts_with('}') {
+                return None;
+            }
+        }
+    }
+
+    /// One text, or several that follow each other, which Python joins.
+    fn text(&mut self) -> Option<String> {
+        let mut text = String::new();
+        loop {
+            let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| self.rest.starts_with(quote))?;
+            self.rest = &self.rest[quote.len()..];
+            self.piece(quote, &mut text)?;
+            let after = self.rest.trim_start();
+            if !after.starts_with(['"', '\'']) {
+                return Some(text);
+            }
+            self.rest = after;
+        }
+    }
+
+    fn piece(&mut self, quote: &str, text: &mut String) -> Option<()> {
+        loop {
+            let at = self.rest.find([quote.chars().next()?, '\\'])?;
+            text.push_str(&self.rest[..at]);
+            self.rest = &self.rest[at..];
+            if self.take(quote) {
+                return Some(());
+            }
+            let first = self.rest.chars().next()?;
+            self.rest = &self.rest[first.len_utf8()..];
+            if first == '\\' { self.escape(text)? } else { text.push(first) }
+        }
+    }
+
+    /// What follows a backslash. One that escapes nothing is itself, as in Python.
+    fn escape(&mut self, text: &mut String) -> Option<()> {
+        let escape = self.rest.chars().next()?;
+        self.rest = &self.rest[escape.len_utf8()..];
+        let digits = match escape {
+            'x' => 2,
+            'u' => 4,
+            'U' => 8,
+            _ => 0,
+        };
+        match escape {
+            'n' => text.push('\n'),
+            't' => text.push('\t'),
+            'r' => text.push('\r'),
+            'b' => text.push('\u{8}'),
+            'f' => text.push('\u{c}'),
+            '0' => text.push('\0'),
+            '\n' => {}
+            '\\' | '\'' | '"' | '/' => text.push(escape),
+            'x' | 'u' | 'U' => {
+                let code = self.hex(digits)?;
+                text.push(match code {
+                    0xd800..0xdc00 if self.take("\\u") => {
+                        let low = self.hex(4).filter(|low| (0xdc00..0xe000).contains(low))?;
+                        char::from_u32(0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00))?
+                    }
+                    code => char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
+                });
+            }
+            other => text.extend(['\\', other]),
+        }
+        Some(())
+    }
+
+    fn hex(&mut self, digits: usize) -> Option<u32> {
+        let code = u32::from_str_radix(self.rest.get(..digits)?, 16).ok()?;
+        self.rest = &self.rest[digits..];
+        Some(code)
+    }
+
+    /// A number or a constant; where texts have quotation marks of their own, any other word is a text.
+    fn bare(&mut self) -> Option<Value> {
+        let word = self.word(|c| !matches!(c, ',' | ')' | ']' | '}' | '(' | '[' | '{' | '\n')).trim();
+        match word {
+            "" => None,
+            "true" | "True" => Some(true.into()),
+            "false" | "False" => Some(false.into()),
+            "null" | "None" => Some(Value::Null),
+            _ => number(word).map(Value::Number).or_else(|| self.quote.map(|_| word.into())),
+        }
+    }
+}
+
+/// A number of JSON, or of Python where it differs: `+1`, `1_000`, `.5`, `1.`, `0x1f`.
+fn number(word: &str) -> Option<Number> {
+    if let Ok(number) = serde_json::from_str(word) {
+        return Some(number);
+    }
+    let plain = word.replace('_', "");
+    let plain = plain.strip_prefix('+').unwrap_or(&plain);
+    if let Some(hex) = plain.strip_prefix("0x") {
+        return i64::from_str_radix(hex, 16).ok().map(Number::from);
+    }
+    if !plain.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    match plain.parse::<i64>() {
+        Ok(whole) => Some(whole.into()),
+        Err(_) => Number::from_f64(plain.parse().ok()?),
+    }
+}
+
+/// `value` as Python writes it.
+pub(super) fn write(value: &Value) -> String {
+    let join = |items: Vec<String>| items.join(", ");
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Array(items) => format!("[{}]", join(items.iter().map(write).collect())),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), write(value)));
+            format!("{{{}}}", join(members.collect()))
+        }
+        // JSON's escapes are Python's too.
+        plain => plain.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn literals_are_values() {
+        let check = |text: &str, expect: Option<Value>| assert_eq!(Reader::new(text).value(), expect, "{text}");
+        check("'it\\'s'", Some(json!("it's")));
+        check(r#""a\nb\x41é\q""#, Some(json!("a\nbAé\\q")));
+        check("'a' \"b\"", Some(json!("ab")));
+        check("\"\"\"say \"hi\" \"\"\"", Some(json!("say \"hi\" ")));
+        check("''", Some(json!("")));
+        check("{'a': [1, -2.5, None], \"b\": (True, false)}", Some(json!({"a": [1, -2.5, null], "b": [true, false]})));
+        check("1_000", Some(json!(1000)));
+        check(".5", Some(json!(0.5)));
+        check("word", None);
+        check("{a: 1}", None);
+        check("[1", None);
+    }
+
+    #[test]
+    fn texts_may_have_marks_of_their_own() {
+        let mut reader = Reader::quoted("{a:|q|x, \"y\"|q|,b:{c:[1,true]},d:|q||q|,e:bare word}", "|q|");
+        assert_eq!(reader.value(), Some(json!({"a": "x, \"y\"", "b": {"c": [1, true]}, "d": "", "e": "bare word"})));
+    }
+}

@@ -1,0 +1,241 @@
+//! Calls as a name, and then the JSON of the arguments.
+
+use serde::de::IgnoredAny;
+use toolwright_core::json::repair;
+use toolwright_core::model::WrittenCall;
+
+use super::block::{MAX_NAME, Step, Trust, View, is_name};
+use super::grammar::{Id, Named};
+use super::markers::{Begins, begins, blank};
+use super::scan::{Reach, Scan};
+use super::write::Past;
+
+/// How far it has been read.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    header: Option<Header>,
+    json: Option<(usize, Scan)>,
+    end: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Header {
+    name: String,
+    id: String,
+    len: usize,
+}
+
+impl Block {
+    /// How far it has been read.
+    pub(super) fn reach(&self) -> usize {
+        self.json.as_ref().map_or(0, |(_, scan)| scan.at())
+    }
+
+    /// Reads the name, the JSON and what closes them.
+    pub(super) fn step(
+        &mut self,
+        form: &Named,
+        section: Option<(&'static str, &'static str)>,
+        head: usize,
+        view: View<'_>,
+    ) -> Step {
+        let text = view.text;
+        let header = match &self.header {
+            Some(header) => header,
+            None => match header(form, head, view) {
+                Ok(header) => &*self.header.insert(header),
+                Err(step) => return step,
+            },
+        };
+        if self.json.is_none() {
+            let mut at = header.len + blank(&text[header.len..]);
+            if let Some((open, _)) = form.fence {
+                match begins(&text[at..], open) {
+                    Begins::Yes => at += open.len(),
+                    Begins::Perhaps => return view.wait(),
+                    Begins::No => {}
+                }
+                at += blank(&text[at..]);
+            }
+            match text[at..].bytes().next() {
+                None => return view.wait(),
+                Some(b'{') => self.json = Some((at, Scan::json(at, [form.close, None]))),
+                Some(_) => return Step::Fail,
+            }
+        }
+        let Some((start, scan)) = &mut self.json else { return Step::Fail };
+        let end = loop {
+            match self.end.map_or_else(|| scan.run(text), Reach::End) {
+                Reach::More => return view.wait(),
+                Reach::End(end) => break *self.end.insert(end),
+                Reach::Watched(at) => {
+                    let Some(close) = form.close else { return Step::Fail };
+                    match begins(&text[at..], close) {
+                        // Brackets are missing.
+                        Begins::Yes => break *self.end.insert(at),
+                        Begins::Perhaps if !view.ended => return Step::More,
+                        _ => scan.skip(),
+                    }
+                }
+            }
+        };
+        let mut at = end + blank(&text[end..]);
+        if let Some((_, close)) = form.fence {
+            match begins(&text[at..], close) {
+                Begins::Yes => at += close.len() + blank(&text[at + close.len()..]),
+                Begins::Perhaps if !view.ended => return Step::More,
+                _ => {}
+            }
+        }
+        let rest = &text[at..];
+        let len = match form.close {
+            None => end,
+            Some(close) if rest.starts_with(close) => at + close.len(),
+            Some(close) => {
+                // Another call, or the end of them all, closes it as well.
+                let next = [Some(form.open), section.map(|section| section.1)];
+                if next.iter().flatten().any(|next| rest.starts_with(next)) {
+                    end
+                } else if next.iter().flatten().chain([&close]).any(|next| begins(rest, next) == Begins::Perhaps) {
+                    return view.wait();
+                } else {
+                    return Step::Fail;
+                }
+            }
+        };
+        match arguments(text[*start..end].trim_ascii_end()) {
+            Some(arguments) => Step::Done {
+                len,
+                calls: vec![WrittenCall { id: header.id.clone(), name: header.name.clone(), arguments }],
+            },
+            None => Step::Fail,
+        }
+    }
+}
+
+/// An object as it is written, mended if need be.
+pub(super) fn arguments(json: &str) -> Option<String> {
+    if serde_json::from_str::<IgnoredAny>(json).is_ok() {
+        return Some(json.to_owned());
+    }
+    let mended = repair(json).ok()?.value;
+    mended.is_object().then(|| mended.to_string())
+}
+
+/// The name, and the id that stands with it.
+fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
+    let mut start = head;
+    if !form.skip.is_empty() {
+        match begins(&view.text[head..], form.skip) {
+            Begins::Yes => start += form.skip.len(),
+            Begins::Perhaps => return Err(view.wait()),
+            Begins::No => {}
+        }
+    }
+    let rest = &view.text[start..];
+    let word = |text: &str| text.find(|c| !is_name(c)).unwrap_or(text.len());
+    let name = word(rest);
+    if name > MAX_NAME {
+        return Err(Step::Fail);
+    }
+    let mut at = name;
+    let mut id = "";
+    if let Id::After(marker) = form.id {
+        match begins(&rest[at..], marker) {
+            Begins::Yes => {
+                let from = at + marker.len();
+                at = from + word(&rest[from..]);
+                id = &rest[from..at];
+            }
+            Begins::Perhaps => return Err(view.wait()),
+            Begins::No => {}
+        }
+    }
+    // Spaces before what ends the name say nothing.
+    let spaces = rest[at..].len() - rest[at..].trim_start_matches(' ').len();
+    let after = &rest[at + spaces..];
+    let Some(end) = form.name_end.iter().find(|end| after.starts_with(**end)) else {
+        let perhaps = form.name_end.iter().any(|end| begins(after, end) == Begins::Perhaps);
+        return Err(if perhaps { view.wait() } else { Step::Fail });
+    };
+    // The bracket of the JSON ends the name and is no part of the header.
+    let len = start + at + spaces + if *end == "{" { 0 } else { end.len() };
+    let (name, id) = match form.id {
+        Id::AroundName => (bare_name(&rest[..name]), &rest[..name]),
+        _ => (&rest[..name], id),
+    };
+    let doubtful = form.open.is_empty() && view.trust == Trust::Known && !view.knows(name);
+    if name.is_empty() || doubtful {
+        return Err(Step::Fail);
+    }
+    Ok(Header { name: name.to_owned(), id: id.to_owned(), len })
+}
+
+/// The name in `functions.name:0`.
+fn bare_name(id: &str) -> &str {
+    let name = id.strip_prefix("functions.").unwrap_or(id);
+    match name.rsplit_once(':') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
+    }
+}
+
+/// A call whose name the header of its message gave, see [`super::grammar::Channels`].
+#[derive(Debug)]
+pub(super) struct Body {
+    name: String,
+    /// The length of the header.
+    head: usize,
+    scan: Option<Scan>,
+}
+
+impl Body {
+    /// A message to `name`, whose body begins after `head` bytes.
+    pub(super) fn new(name: &str, head: usize) -> Self {
+        Self { name: name.to_owned(), head, scan: None }
+    }
+
+    /// How far it has been read.
+    pub(super) fn reach(&self) -> usize {
+        self.scan.as_ref().map_or(0, Scan::at)
+    }
+
+    /// Reads to the end of the JSON.
+    pub(super) fn step(&mut self, view: View<'_>) -> Step {
+        let start = self.head + blank(&view.text[self.head..]);
+        if self.scan.is_none() {
+            match view.text[start..].bytes().next() {
+                None => return view.wait(),
+                Some(b'{') => self.scan = Some(Scan::json(start, [None, None])),
+                Some(_) => return Step::Fail,
+            }
+        }
+        let Some(scan) = &mut self.scan else { return Step::Fail };
+        let Reach::End(end) = scan.run(view.text) else { return view.wait() };
+        match arguments(&view.text[start..end]) {
+            Some(arguments) => Step::Done {
+                len: end,
+                calls: vec![WrittenCall { id: String::new(), name: self.name.clone(), arguments }],
+            },
+            None => Step::Fail,
+        }
+    }
+}
+
+/// A call as it was trained.
+pub(super) fn write(form: &Named, call: &Past<'_>) -> String {
+    let legal = !call.id.is_empty() && call.id.chars().all(is_name);
+    let header = match form.id {
+        Id::AroundName if legal && bare_name(call.id) == call.name => call.id.to_owned(),
+        Id::AroundName => format!("functions.{}:{}", call.name, call.index),
+        Id::After(marker) if legal => format!("{}{marker}{}", call.name, call.id),
+        Id::After(_) | Id::None => call.name.to_owned(),
+    };
+    let end = form.name_end.first().copied().unwrap_or_default();
+    let (before, after) = match form.fence {
+        Some((open, close)) => (format!("{open}\n"), format!("\n{close}")),
+        None => Default::default(),
+    };
+    let close = form.close.unwrap_or_default();
+    format!("{}{}{header}{end}{before}{}{after}{close}", form.open, form.skip, call.json)
+}

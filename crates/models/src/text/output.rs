@@ -1,0 +1,150 @@
+//! What goes out: pieces of text and reasoning as early as they are certain, without the white space
+//! that belongs to markers.
+
+use toolwright_core::model::{ModelEvent, WrittenCall};
+
+use super::fenced::Fenced;
+use super::grammar::{Answers, Spacing};
+
+/// Takes the pieces as they come.
+pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
+
+/// White space that is held back; an answer with more of it in one place is a flood, and passed on.
+const MAX_PENDING: usize = 1 << 20;
+
+/// The pieces, and the white space between them that may yet turn out to be a marker's.
+#[derive(Debug)]
+pub(super) struct Output {
+    /// An answer that may be JSON in a block of code.
+    fenced: Fenced,
+    /// White space and end tokens after the text so far.
+    pending: String,
+    /// White space after the reasoning so far.
+    pondering: String,
+    /// Whether text has gone out.
+    has_text: bool,
+    /// Whether the open block of reasoning has said something.
+    has_thought: bool,
+    /// Whether reasoning or a call has gone out, so that white space may be theirs.
+    has_other: bool,
+    /// Whether nothing but white space came after the last call.
+    after_call: bool,
+    /// Whether white space is held back no longer.
+    flooded: bool,
+}
+
+impl Output {
+    /// Nothing yet.
+    pub(super) fn new(answers: Answers) -> Self {
+        Self {
+            fenced: if answers == Answers::FencedJson { Fenced::default() } else { Fenced::off() },
+            pending: String::new(),
+            pondering: String::new(),
+            has_text: false,
+            has_thought: false,
+            has_other: false,
+            after_call: false,
+            flooded: false,
+        }
+    }
+
+    /// Text.
+    pub(super) fn text(&mut self, piece: &str, sink: Sink<'_>) {
+        if self.fenced.is_over() {
+            self.plain(piece, sink);
+        } else if let Some(text) = self.fenced.take(piece) {
+            self.plain(&text, sink);
+        }
+    }
+
+    fn plain(&mut self, piece: &str, sink: Sink<'_>) {
+        self.flooded |= self.pending.len() > MAX_PENDING;
+        let body = if self.flooded { piece } else { piece.trim_ascii_end() };
+        if body.is_empty() {
+            self.pending.push_str(piece);
+            return;
+        }
+        let mut out = std::mem::take(&mut self.pending);
+        out.push_str(body);
+        self.pending.push_str(&piece[body.len()..]);
+        if !self.has_text {
+            // After reasoning or a call, all white space is theirs; before anything else, empty lines say nothing.
+            let text = out.trim_ascii_start();
+            let line = out[..out.len() - text.len()].rfind('\n').map_or(0, |end| end + 1);
+            out = if self.has_other { text.to_owned() } else { out.split_off(line) };
+        }
+        if !out.is_empty() {
+            self.has_text = true;
+            self.after_call = false;
+            sink(ModelEvent::Text(out));
+        }
+    }
+
+    /// A token that ends the answer, unless text follows.
+    pub(super) fn stop(&mut self, token: &str, sink: Sink<'_>) {
+        self.settle(true, sink);
+        self.pending.push_str(token);
+    }
+
+    /// No more text comes, or something else comes first.
+    pub(super) fn settle(&mut self, ended: bool, sink: Sink<'_>) {
+        let held = self.fenced.settle(ended);
+        self.plain(&held, sink);
+    }
+
+    /// A piece of reasoning.
+    pub(super) fn reasoning(&mut self, piece: &str, spacing: Spacing, sink: Sink<'_>) {
+        let body = piece.trim_ascii_end();
+        if body.is_empty() {
+            self.pondering.push_str(piece);
+            return;
+        }
+        let mut out = std::mem::take(&mut self.pondering);
+        out.push_str(body);
+        if !self.has_thought && spacing == Spacing::Trim {
+            out = out.trim_ascii_start().to_owned();
+        }
+        self.pondering.push_str(&piece[body.len()..]);
+        self.thought(out, sink);
+    }
+
+    /// A piece of reasoning with its white space.
+    pub(super) fn verbatim(&mut self, piece: &str, sink: Sink<'_>) {
+        let mut out = std::mem::take(&mut self.pondering);
+        out.push_str(piece);
+        if !out.is_empty() {
+            self.thought(out, sink);
+        }
+    }
+
+    fn thought(&mut self, out: String, sink: Sink<'_>) {
+        self.has_thought = true;
+        self.has_other = true;
+        sink(ModelEvent::Reasoning(out));
+    }
+
+    /// The reasoning is over.
+    pub(super) fn end_reasoning(&mut self, spacing: Spacing, sink: Sink<'_>) {
+        let rest = std::mem::take(&mut self.pondering);
+        if spacing == Spacing::Keep && self.has_thought && !rest.is_empty() {
+            self.thought(rest, sink);
+        }
+        self.has_thought = false;
+        self.has_other = true;
+        if !self.has_text {
+            self.pending.clear();
+        }
+    }
+
+    /// A call.
+    pub(super) fn call(&mut self, call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
+        self.settle(false, sink);
+        self.has_other = true;
+        let spaced = self.has_text && !self.after_call && !self.pending.is_empty();
+        if spacing == Spacing::Keep && spaced {
+            sink(ModelEvent::Text(std::mem::take(&mut self.pending)));
+        }
+        self.after_call = true;
+        sink(ModelEvent::Call(call));
+    }
+}

@@ -1,0 +1,128 @@
+//! Finding where JSON and the like ends, byte by byte and never twice.
+
+/// What a [`Scan`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The end of the text; the value goes on.
+    More,
+    /// The value ends before this place.
+    End(usize),
+    /// Outside of texts stands a byte that begins a marker.
+    Watched(usize),
+}
+
+/// Follows the brackets and texts of one value that begins with a bracket.
+#[derive(Debug, Clone)]
+pub(super) struct Scan {
+    at: usize,
+    depth: usize,
+    quote: Option<u8>,
+    /// Quotation marks.
+    quotes: &'static [u8],
+    /// Bytes that are reported outside of texts.
+    watched: [Option<u8>; 2],
+}
+
+impl Scan {
+    /// A scan of JSON from `at`; the first bytes of `watched` markers are reported.
+    pub(super) fn json(at: usize, watched: [Option<&str>; 2]) -> Self {
+        let first = |marker: Option<&str>| marker.and_then(|marker| marker.bytes().next());
+        Self { at, depth: 0, quote: None, quotes: b"\"", watched: watched.map(first) }
+    }
+
+    /// A scan of Python from `at`.
+    pub(super) fn python(at: usize) -> Self {
+        Self { at, depth: 0, quote: None, quotes: b"\"'", watched: [None, None] }
+    }
+
+    /// A scan of code, whose comments are reported.
+    pub(super) fn code() -> Self {
+        Self { watched: [Some(b'#'), None], ..Self::python(0) }
+    }
+
+    /// Whether a bracket or a text is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.depth > 0 || self.quote.is_some()
+    }
+
+    /// How far it came.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Goes on past a watched byte.
+    pub(super) fn skip(&mut self) {
+        self.at += 1;
+    }
+
+    /// Goes on to the end of the value.
+    pub(super) fn run(&mut self, text: &str) -> Reach {
+        let bytes = text.as_bytes();
+        while self.at < bytes.len() {
+            if let Some(quote) = self.quote {
+                let Some(next) = memchr::memchr2(quote, b'\\', &bytes[self.at..]) else {
+                    self.at = bytes.len();
+                    break;
+                };
+                let next = self.at + next;
+                if bytes[next] == b'\\' {
+                    if next + 1 >= bytes.len() {
+                        self.at = next;
+                        return Reach::More;
+                    }
+                    self.at = next + 2;
+                } else {
+                    self.quote = None;
+                    self.at = next + 1;
+                }
+                continue;
+            }
+            let byte = bytes[self.at];
+            match byte {
+                b'{' | b'[' | b'(' => self.depth += 1,
+                b'}' | b']' | b')' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        self.at += 1;
+                        return Reach::End(self.at);
+                    }
+                }
+                _ if self.quotes.contains(&byte) => self.quote = Some(byte),
+                _ if self.watched.contains(&Some(byte)) => return Reach::Watched(self.at),
+                _ => {}
+            }
+            self.at += 1;
+        }
+        Reach::More
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_ends_where_its_bracket_closes() {
+        let check = |text: &str, expect| {
+            let mut whole = Scan::json(0, [Some("</x>"), None]);
+            assert_eq!(whole.run(text), expect, "{text}");
+            let mut cut = Scan::json(0, [Some("</x>"), None]);
+            let mut last = Reach::More;
+            for (at, _) in text.char_indices().skip(1) {
+                last = cut.run(&text[..at]);
+                if last != Reach::More {
+                    break;
+                }
+            }
+            if last == Reach::More {
+                last = cut.run(text);
+            }
+            assert_eq!(last, expect, "{text}, byte by byte");
+        };
+        check(r#"{"a": [1, "}\"]</x>"]} rest"#, Reach::End(22));
+        check(r#"{"a": {"b": 1} </x>"#, Reach::Watched(15));
+        check(r#"{"a": "it's"}"#, Reach::End(13));
+        check(r#"{"a": "\\"}"#, Reach::End(11));
+        check(r#"{"a": "open"#, Reach::More);
+    }
+}

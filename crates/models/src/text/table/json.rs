@@ -1,0 +1,237 @@
+//! Formats whose calls are JSON that holds the name.
+
+use super::super::grammar::{
+    Call, Form, Format, Id, Json, Keys, Named, Prompted, Pythonic, Raw, Reasoning, Shape, Values,
+};
+use super::tagged::GIGACHAT_MARKUP;
+use super::{CHATML_END, LLAMA_END, ROW, THINK, TOOL_RESPONSE};
+
+const NAME_ARGUMENTS: Keys = Keys::Named { name: "name", arguments: "arguments", id: None };
+
+/// Nous Hermes 2 and 3, and who followed: Qwen 2.5 and 3, QwQ, Granite 4, Reka Edge.
+pub(super) const HERMES: Format = Format {
+    name: "hermes",
+    models: &[
+        "hermes",
+        "qwen2",
+        "qwen-2",
+        "qwen3",
+        "qwen-3",
+        "qwq",
+        "reka",
+        "granite-4",
+        "mimo",
+        "exaone",
+        "bielik",
+        "ling",
+        "ring",
+        "smollm3",
+    ],
+    reasoning: Some(&THINK),
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["<tool_call>"],
+        close: Some("</tool_call>"),
+        keys: NAME_ARGUMENTS,
+        shape: Shape::Object,
+    }))],
+    stops: CHATML_END,
+    result: TOOL_RESPONSE,
+    ..ROW
+};
+
+/// Llama 3, as its own template asks: JSON with `parameters`, bare or after a token; code after that
+/// token; built-in tools as in Python.
+pub(super) const LLAMA: Format = Format {
+    name: "llama",
+    models: &["llama-3", "llama3"],
+    calls: &[
+        Call::plain(Form::Json(Json {
+            open: &[],
+            close: None,
+            keys: Keys::Named { name: "name", arguments: "parameters", id: None },
+            shape: Shape::Object,
+        })),
+        Call::plain(Form::Json(Json {
+            open: &["<|python_tag|>"],
+            close: None,
+            keys: Keys::Named { name: "name", arguments: "parameters", id: None },
+            shape: Shape::Object,
+        })),
+        Call::plain(Form::Pythonic(Pythonic { open: "<|python_tag|>", close: None, list: false, suffix: ".call" })),
+        Call::plain(Form::Pythonic(Pythonic { open: "", close: None, list: true, suffix: "" })),
+        FUNCTION_TAG,
+        PYTHON,
+    ],
+    stops: LLAMA_END,
+    hint: "A call is the whole answer: write no other text with it, and several calls one after another.",
+    ..ROW
+};
+
+/// `<function=name>{…}</function>`, which Llama 3.1 and Functionary share.
+pub(super) const FUNCTION_TAG: Call = Call::plain(Form::Named(Named {
+    open: "<function=",
+    skip: "",
+    name_end: &[">"],
+    id: Id::None,
+    fence: None,
+    close: Some("</function>"),
+}));
+
+/// Code for an interpreter.
+pub(super) const PYTHON: Call =
+    Call::plain(Form::Raw(Raw { open: "<|python_tag|>", tools: &["python", "ipython", "code_interpreter"] }));
+
+/// Cohere Command R7B, Command A and Cohere2 MoE: everything stands between tokens.
+pub(super) const COMMAND_A: Format = Format {
+    name: "command-a",
+    models: &["command-r7b", "command-a", "cohere2", "north"],
+    reasoning: Some(&Reasoning {
+        open: &["<|START_THINKING|>"],
+        close: &["<|END_THINKING|>"],
+        before: &["<|START_RESPONSE|>", "<|START_TEXT|>", "<|START_ACTION|>"],
+        ..THINK
+    }),
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["<|START_ACTION|>"],
+        close: Some("<|END_ACTION|>"),
+        keys: Keys::Named { name: "tool_name", arguments: "parameters", id: Some("tool_call_id") },
+        shape: Shape::Array,
+    }))],
+    noise: &[
+        "<|START_RESPONSE|>",
+        "<|END_RESPONSE|>",
+        "<|START_TEXT|>",
+        "<|END_TEXT|>",
+        "<|END_OF_TURN_TOKEN|>",
+        "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+    ],
+    result: "<|START_TOOL_RESULT|>[{\"tool_call_id\": \"{id}\", \"results\": {\"0\": {json}}}]<|END_TOOL_RESULT|>",
+    ..ROW
+};
+
+/// Cohere Command R and R+: an action in a block of code.
+pub(super) const COMMAND_R: Format = Format {
+    name: "command-r",
+    models: &["command-r"],
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["Action: ```json", "Action:```json", "Action:\n```json"],
+        close: Some("```"),
+        keys: Keys::Named { name: "tool_name", arguments: "parameters", id: None },
+        shape: Shape::Array,
+    }))],
+    stops: &["<|END_OF_TURN_TOKEN|>"],
+    result: "<results>\n{content}\n</results>",
+    ..ROW
+};
+
+/// IBM Granite 3.
+pub(super) const GRANITE: Format = Format {
+    name: "granite",
+    models: &["granite", "granite-3", "phi-4"],
+    reasoning: Some(&Reasoning { close: &["</think>"], before: &["<response>"], prompted: Prompted::Never, ..THINK }),
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["<|tool_call|>"],
+        close: None,
+        keys: NAME_ARGUMENTS,
+        shape: Shape::Array,
+    }))],
+    noise: &["<response>", "</response>", "<|/tool_call|>"],
+    stops: &["<|end_of_text|>", "<|end|>"],
+    ..ROW
+};
+
+/// NVIDIA Nemotron Nano 2 and Super.
+pub(super) const NEMOTRON: Format = Format {
+    name: "nemotron",
+    models: &["nemotron", "llama-3*nemotron"],
+    reasoning: Some(&THINK),
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["<TOOLCALL>"],
+        close: Some("</TOOLCALL>"),
+        keys: NAME_ARGUMENTS,
+        shape: Shape::Array,
+    }))],
+    stops: &["<SPECIAL_12>", "<|eot_id|>"],
+    result: "<TOOL_RESPONSE>[{json}]</TOOL_RESPONSE>",
+    ..ROW
+};
+
+/// ServiceNow Apriel 1.5 and 1.6, and Jamba.
+pub(super) const APRIEL: Format = Format {
+    name: "apriel",
+    models: &["apriel", "jamba"],
+    reasoning: Some(&Reasoning {
+        open: &["Here are my reasoning steps:\n", "<thinking>"],
+        close: &["[BEGIN FINAL RESPONSE]", "</thinking>"],
+        ..THINK
+    }),
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["<tool_calls>"],
+        close: Some("</tool_calls>"),
+        keys: Keys::Named { name: "name", arguments: "arguments", id: Some("id") },
+        shape: Shape::Array,
+    }))],
+    noise: &["[END FINAL RESPONSE]"],
+    stops: &["<|end|>"],
+    ..ROW
+};
+
+/// Swiss AI Apertus: the name is the key.
+pub(super) const APERTUS: Format = Format {
+    name: "apertus",
+    models: &["apertus"],
+    reasoning: Some(&Reasoning {
+        open: &["<|inner_prefix|>"],
+        close: &["<|inner_suffix|>"],
+        prompted: Prompted::Never,
+        ..THINK
+    }),
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["<|tools_prefix|>"],
+        close: Some("<|tools_suffix|>"),
+        keys: Keys::NameIsKey,
+        shape: Shape::Array,
+    }))],
+    stops: &["<|assistant_end|>"],
+    result: "[{json}]",
+    ..ROW
+};
+
+/// Sber GigaChat 3, 3.1 (a token before the JSON) and 3.5 (tags).
+pub(super) const GIGACHAT: Format = Format {
+    name: "gigachat",
+    models: &["gigachat"],
+    reasoning: Some(&Reasoning { prompted: Prompted::Never, ..THINK }),
+    calls: &[
+        Call::plain(Form::Json(Json {
+            open: &[
+                "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+                "function call<|role_sep|>\n",
+                "<|function_call|>",
+            ],
+            close: None,
+            keys: NAME_ARGUMENTS,
+            shape: Shape::Object,
+        })),
+        GIGACHAT_MARKUP,
+    ],
+    preface: &["assistant<|role_sep|>\n"],
+    noise: &["<|message_sep|>"],
+    stops: &["</s>"],
+    ..ROW
+};
+
+/// Fireworks FireFunction 2.
+pub(super) const FIREFUNCTION: Format = Format {
+    name: "firefunction",
+    models: &["firefunction"],
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["functools"],
+        close: None,
+        keys: NAME_ARGUMENTS,
+        shape: Shape::Array,
+    }))],
+    stops: LLAMA_END,
+    values: Values::Any,
+    ..ROW
+};

@@ -1,0 +1,83 @@
+//! The table. A format is a row; its source is the chat template that its model was published with.
+//! Nothing outside this folder knows a family or its markers.
+
+mod json;
+mod named;
+mod other;
+mod tagged;
+
+use super::grammar::{Answers, Format, Place, Prompted, Reasoning, Spacing, Values, Yields};
+
+/// All rows. Where several know a marker and the format is not known, the first that makes sense of the
+/// text wins.
+pub(super) static FORMATS: [Format; 34] = [
+    json::HERMES,
+    tagged::QWEN3_CODER,
+    tagged::QWEN3_5,
+    tagged::GLM,
+    tagged::LING,
+    json::LLAMA,
+    other::PYTHONIC,
+    named::MISTRAL,
+    named::DEEPSEEK_R1,
+    named::DEEPSEEK_V3_1,
+    tagged::DEEPSEEK_V3_2,
+    tagged::DEEPSEEK_V4,
+    other::HARMONY,
+    named::KIMI_K2,
+    tagged::KIMI_K3,
+    tagged::MINIMAX_M2,
+    other::MINIMAX_M3,
+    tagged::SEED_OSS,
+    tagged::MINICPM,
+    tagged::MUSE,
+    json::COMMAND_A,
+    json::COMMAND_R,
+    json::GRANITE,
+    json::NEMOTRON,
+    json::APRIEL,
+    json::APERTUS,
+    json::GIGACHAT,
+    json::FIREFUNCTION,
+    named::FUNCTIONARY_V3_1,
+    named::FUNCTIONARY_V3_2,
+    other::LFM,
+    other::GEMMA,
+    other::BRACKET,
+    other::XML,
+];
+
+/// What most rows have in common.
+const ROW: Format = Format {
+    name: "",
+    models: &[],
+    reasoning: None,
+    channels: None,
+    calls: &[],
+    preface: &[],
+    noise: &[],
+    stops: &[],
+    spacing: Spacing::Trim,
+    answers: Answers::Bare,
+    result: "{content}",
+    hint: "",
+    values: Values::Any,
+};
+
+/// Reasoning in `<think>`, which some prompts open.
+const THINK: Reasoning = Reasoning {
+    open: &["<think>"],
+    close: &["</think>"],
+    before: &[],
+    prompted: Prompted::Perhaps,
+    place: Place::First,
+    yields: Yields::Never,
+    spacing: Spacing::Trim,
+};
+
+/// The end of a turn in ChatML.
+const CHATML_END: &[&str] = &["<|im_end|>", "<|endoftext|>"];
+/// The end of a turn of Llama 3.
+const LLAMA_END: &[&str] = &["<|eot_id|>", "<|eom_id|>"];
+/// How most families show a result.
+const TOOL_RESPONSE: &str = "<tool_response>\n{content}\n</tool_response>";

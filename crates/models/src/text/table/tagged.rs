@@ -1,0 +1,272 @@
+//! Formats whose calls are tags with plain values.
+
+use super::super::grammar::{
+    Answers, Call, Channels, Form, Format, Padding, Prompted, Quoting, Reasoning, Spacing, Tagged, Typed, Values,
+    Yields,
+};
+use super::{CHATML_END, ROW, THINK, TOOL_RESPONSE};
+
+/// `<function=name>`, `<parameter=key>`.
+const FUNCTION: Tagged = Tagged {
+    outer: Some(("<tool_call>", "</tool_call>")),
+    open: "<function=",
+    name_end: ">",
+    head_end: "",
+    close: "</function>",
+    param: "<parameter=",
+    key_end: ">",
+    value_open: "",
+    value_close: "</parameter>",
+    typed: Typed::BySchema,
+    padding: Padding::Newlines,
+    quoting: Quoting::Plain,
+    number: None,
+    layout: "\n",
+};
+
+/// `<invoke name="…">`, `<parameter name="…">`.
+const INVOKE: Tagged = Tagged {
+    outer: None,
+    open: "<invoke name=\"",
+    name_end: "\"",
+    head_end: ">",
+    close: "</invoke>",
+    param: "<parameter name=\"",
+    key_end: "\"",
+    value_open: ">",
+    value_close: "</parameter>",
+    padding: Padding::None,
+    ..FUNCTION
+};
+
+/// Qwen3-Coder, which does not think and at times forgets the outer tag.
+pub(super) const QWEN3_CODER: Format = Format {
+    name: "qwen3-coder",
+    models: &["qwen3-coder", "qwen-3-coder"],
+    calls: &[Call::plain(Form::Tagged(FUNCTION))],
+    stops: CHATML_END,
+    spacing: Spacing::Keep,
+    result: TOOL_RESPONSE,
+    values: Values::NoMarkers,
+    ..ROW
+};
+
+/// Qwen 3.5, Nemotron 3 and StepFun 3.5: the same, and they think.
+pub(super) const QWEN3_5: Format = Format {
+    name: "qwen3.5",
+    models: &["qwen3-5", "qwen-3-5", "qwen3-6", "nemotron-3", "stepfun", "stepfun3", "step-3", "step3"],
+    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: Yields::ToCalls, ..THINK }),
+    ..QWEN3_CODER
+};
+
+/// ByteDance Seed-OSS: its own names for the same tags, values without line breaks around them.
+pub(super) const SEED_OSS: Format = Format {
+    name: "seed-oss",
+    models: &["seed-oss", "seed"],
+    reasoning: Some(&Reasoning {
+        open: &["<seed:think>"],
+        close: &["</seed:think>"],
+        prompted: Prompted::Never,
+        ..THINK
+    }),
+    calls: &[Call::plain(Form::Tagged(Tagged {
+        outer: Some(("<seed:tool_call>", "</seed:tool_call>")),
+        padding: Padding::None,
+        ..FUNCTION
+    }))],
+    stops: &["<seed:eos>"],
+    values: Values::NoMarkers,
+    ..ROW
+};
+
+/// Zhipu GLM 4.5 to 4.7, Spark 2.5, Laguna.
+pub(super) const GLM: Format = Format {
+    name: "glm",
+    models: &["glm", "chatglm", "spark", "spark2", "laguna"],
+    reasoning: Some(&THINK),
+    calls: &[Call::plain(Form::Tagged(ARG_KEY))],
+    stops: &["<|user|>", "<|observation|>", "<|endoftext|>"],
+    result: TOOL_RESPONSE,
+    values: Values::NoMarkers,
+    ..ROW
+};
+
+/// `<arg_key>`, `<arg_value>` after a bare name.
+const ARG_KEY: Tagged = Tagged {
+    outer: None,
+    open: "<tool_call>",
+    name_end: "",
+    head_end: "",
+    close: "</tool_call>",
+    param: "<arg_key>",
+    key_end: "</arg_key>",
+    value_open: "<arg_value>",
+    value_close: "</arg_value>",
+    padding: Padding::None,
+    ..FUNCTION
+};
+
+/// Ling 3: GLM's calls; its prompt opens the reasoning, and it may call without closing it.
+pub(super) const LING: Format = Format {
+    name: "ling",
+    models: &["ling-3", "ring-3", "bailing"],
+    reasoning: Some(&Reasoning {
+        prompted: Prompted::Always,
+        yields: Yields::ToCalls,
+        spacing: Spacing::Keep,
+        ..THINK
+    }),
+    noise: &["<|role_end|>"],
+    ..GLM
+};
+
+/// MiniMax M2.
+pub(super) const MINIMAX_M2: Format = Format {
+    name: "minimax-m2",
+    models: &["minimax"],
+    reasoning: Some(&THINK),
+    calls: &[Call::within("<minimax:tool_call>", "</minimax:tool_call>", Form::Tagged(INVOKE))],
+    stops: &["[e~["],
+    result: "<response>{content}</response>",
+    values: Values::NoMarkers,
+    ..ROW
+};
+
+/// `<｜DSML｜invoke name="…">`, whose values say whether they are texts.
+const DSML: Tagged = Tagged {
+    open: "<｜DSML｜invoke name=\"",
+    close: "</｜DSML｜invoke>",
+    param: "<｜DSML｜parameter name=\"",
+    value_close: "</｜DSML｜parameter>",
+    typed: Typed::StringFlag,
+    ..INVOKE
+};
+
+/// DeepSeek V3.2. It may call without closing its reasoning.
+pub(super) const DEEPSEEK_V3_2: Format = Format {
+    name: "deepseek-v3.2",
+    models: &["deepseek-v3-2"],
+    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: Yields::ToCalls, ..THINK }),
+    calls: &[Call::within("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", Form::Tagged(DSML))],
+    stops: &["<｜end▁of▁sentence｜>"],
+    result: "<function_results>\n<result>{content}</result>\n</function_results>",
+    values: Values::NoMarkers,
+    answers: Answers::FencedJson,
+    ..ROW
+};
+
+/// DeepSeek V4: another name for the section.
+pub(super) const DEEPSEEK_V4: Format = Format {
+    name: "deepseek-v4",
+    models: &["deepseek-v4"],
+    calls: &[Call::within("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", Form::Tagged(DSML))],
+    result: "<tool_result>{content}</tool_result>",
+    ..DEEPSEEK_V3_2
+};
+
+/// The form of GigaChat 3.5.
+pub(super) const GIGACHAT_MARKUP: Call = Call::within(
+    "<｜GCML｜tool_calls>",
+    "</｜GCML｜tool_calls>",
+    Form::Tagged(Tagged {
+        open: "<｜GCML｜invoke name=\"",
+        close: "</｜GCML｜invoke>",
+        param: "<｜GCML｜parameter name=\"",
+        value_close: "</｜GCML｜parameter>",
+        typed: Typed::StringFlag,
+        ..INVOKE
+    }),
+);
+
+/// Moonshot Kimi K3: everything stands in tags of control tokens, values say their type.
+pub(super) const KIMI_K3: Format = Format {
+    name: "kimi-k3",
+    models: &["kimi-k3"],
+    reasoning: Some(&Reasoning {
+        open: &["<|open|>think<|sep|>"],
+        close: &["<|close|>think<|sep|>"],
+        before: &["<|open|>response<|sep|>"],
+        yields: Yields::ToCalls,
+        ..THINK
+    }),
+    calls: &[Call::within(
+        "<|open|>tools<|sep|>",
+        "<|close|>tools<|sep|>",
+        Form::Tagged(Tagged {
+            outer: None,
+            open: "<|open|>call tool=\"",
+            name_end: "\"",
+            head_end: "<|sep|>",
+            close: "<|close|>call<|sep|>",
+            param: "<|open|>argument key=\"",
+            key_end: "\"",
+            value_open: "<|sep|>",
+            value_close: "<|close|>argument<|sep|>",
+            typed: Typed::TypeName,
+            padding: Padding::None,
+            quoting: Quoting::Entities,
+            number: Some("index"),
+            layout: "",
+        }),
+    )],
+    noise: &[
+        "<|open|>message role=\"assistant\"<|sep|>",
+        "<|open|>response<|sep|>",
+        "<|close|>response<|sep|>",
+        "<|close|>message<|sep|>",
+        "<|end_of_msg|>",
+    ],
+    result: "<|open|>message role=\"tool\" tool=\"{name}\"<|sep|>{content}<|close|>message<|sep|><|end_of_msg|>",
+    values: Values::NoMarkers,
+    ..ROW
+};
+
+/// MiniCPM 5. A value that holds tags stands in CDATA.
+pub(super) const MINICPM: Format = Format {
+    name: "minicpm",
+    models: &["minicpm", "minicpm5"],
+    reasoning: Some(&THINK),
+    calls: &[Call::plain(Form::Tagged(Tagged {
+        outer: None,
+        open: "<function name=\"",
+        close: "</function>",
+        param: "<param name=\"",
+        value_close: "</param>",
+        padding: Padding::Cdata,
+        layout: "",
+        ..INVOKE
+    }))],
+    stops: CHATML_END,
+    result: TOOL_RESPONSE,
+    ..ROW
+};
+
+/// Muse: an answer of messages, and tags in those to a tool.
+pub(super) const MUSE: Format = Format {
+    name: "muse",
+    models: &["muse"],
+    channels: Some(&Channels {
+        opens: &["<|start|>"],
+        starts: &[" to=", "to=", "<|message|>"],
+        message: "<|message|>",
+        ends: &["<|eom|>", "<|eot|>"],
+        silent: "",
+        recipient: None,
+        thought: "to=self",
+        call: "<|start|>assistant to={name}<|message|>{call}<|eom|>",
+    }),
+    calls: &[Call::within(
+        "<atem:function_calls>",
+        "</atem:function_calls>",
+        Form::Tagged(Tagged {
+            open: "<atem:invoke name=\"",
+            close: "</atem:invoke>",
+            param: "<atem:parameter name=\"",
+            value_close: "</atem:parameter>",
+            ..INVOKE
+        }),
+    )],
+    values: Values::NoMarkers,
+    answers: Answers::FencedJson,
+    ..ROW
+};

@@ -1,0 +1,361 @@
+//! Calls as a tag with a tag for each argument, whose value is plain text.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+use toolwright_core::model::WrittenCall;
+
+use super::block::{MAX_NAME, Step, View, call, is_name};
+use super::grammar::{Padding, Quoting, Tagged, Typed};
+use super::markers::{Begins, begins, blank};
+use super::typing::{self, Schema};
+use super::write::Past;
+
+const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
+/// The end of CDATA in CDATA: its characters are shared out to two blocks.
+const CDATA_SPLIT: &str = "]]]]><![CDATA[>";
+
+/// How far it has been read.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    at: usize,
+    outer: bool,
+    stage: Stage,
+    calls: Vec<WrittenCall>,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    /// Before the tag around calls, if there is one.
+    #[default]
+    Begin,
+    /// Between calls.
+    Between,
+    /// In a name.
+    Name,
+    /// Between arguments.
+    Params(Pending),
+    /// In the value of an argument.
+    Value {
+        pending: Pending,
+        param: Param,
+        /// Where its end is looked for.
+        search: usize,
+    },
+}
+
+/// A call that is not closed.
+#[derive(Debug, Default)]
+struct Pending {
+    name: String,
+    params: Vec<Param>,
+}
+
+/// An argument.
+#[derive(Debug)]
+struct Param {
+    key: String,
+    /// What its tag says beside its name.
+    attributes: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Block {
+    /// How far it has been read.
+    pub(super) fn reach(&self) -> usize {
+        match &self.stage {
+            Stage::Value { search, .. } => *search,
+            _ => self.at,
+        }
+    }
+
+    /// Reads tag after tag.
+    pub(super) fn step(&mut self, form: &Tagged, head: usize, view: View<'_>) -> Step {
+        self.at = self.at.max(head);
+        loop {
+            let outcome = match std::mem::take(&mut self.stage) {
+                Stage::Begin => self.begin(form, view),
+                Stage::Between => self.between(form, view),
+                Stage::Name => self.name(form, view),
+                Stage::Params(pending) => self.params(form, pending, view),
+                Stage::Value { pending, param, search } => self.value(form, pending, param, search, view),
+            };
+            if let Err(step) = outcome {
+                return step;
+            }
+        }
+    }
+
+    fn begin(&mut self, form: &Tagged, view: View<'_>) -> Result<(), Step> {
+        // The marker of the call itself has been read, unless the block begins with the tag around it.
+        self.outer = form.outer.is_some_and(|(open, _)| {
+            view.text[self.at..].starts_with(open) && !view.text[..self.at].ends_with(form.open)
+        });
+        if let (true, Some((open, _))) = (self.outer, form.outer) {
+            self.at += open.len();
+            self.stage = Stage::Between;
+        } else {
+            self.stage = Stage::Name;
+        }
+        Ok(())
+    }
+
+    fn between(&mut self, form: &Tagged, view: View<'_>) -> Result<(), Step> {
+        self.stage = Stage::Between;
+        self.at += blank(&view.text[self.at..]);
+        let rest = &view.text[self.at..];
+        if rest.starts_with(form.open) {
+            self.at += form.open.len();
+            self.stage = Stage::Name;
+            return Ok(());
+        }
+        let outer = form.outer.filter(|_| !self.calls.is_empty());
+        if let Some((open, close)) = outer {
+            if rest.starts_with(close) {
+                return Err(self.done(self.at + close.len()));
+            }
+            if rest.starts_with(open) {
+                return Err(self.done(self.at));
+            }
+        }
+        let markers = [Some(form.open), outer.map(|outer| outer.0), outer.map(|outer| outer.1)];
+        let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
+        Err(if perhaps { view.wait() } else { Step::Fail })
+    }
+
+    fn done(&mut self, len: usize) -> Step {
+        Step::Done { len, calls: std::mem::take(&mut self.calls) }
+    }
+
+    fn name(&mut self, form: &Tagged, view: View<'_>) -> Result<(), Step> {
+        self.stage = Stage::Name;
+        let rest = &view.text[self.at..];
+        let lead = if form.name_end.is_empty() { blank(rest) } else { 0 };
+        let rest = &rest[lead..];
+        let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        let after = &rest[len..];
+        if len > MAX_NAME || (len == 0 && !after.is_empty()) {
+            return Err(Step::Fail);
+        }
+        let end = match (form.name_end, begins(after, form.name_end)) {
+            ("", _) if after.is_empty() => return Err(view.wait()),
+            ("", _) => 0,
+            (end, Begins::Yes) => end.len(),
+            (_, Begins::Perhaps) => return Err(view.wait()),
+            (_, Begins::No) => return Err(Step::Fail),
+        };
+        let head = self.at + lead + len + end;
+        let Some(skipped) = tag_end(&view.text[head..], form.head_end) else {
+            return Err(if view.text.len() - head > MAX_NAME { Step::Fail } else { view.wait() });
+        };
+        self.at = head + skipped + form.head_end.len();
+        self.stage = Stage::Params(Pending { name: unquote(&rest[..len], form.quoting), params: Vec::new() });
+        Ok(())
+    }
+
+    fn params(&mut self, form: &Tagged, mut pending: Pending, view: View<'_>) -> Result<(), Step> {
+        self.at += blank(&view.text[self.at..]);
+        let rest = &view.text[self.at..];
+        let outer = form.outer.map(|outer| outer.1).filter(|_| self.outer);
+        if rest.starts_with(form.param) {
+            let Some(param) = param(form, self.at, view.text) else {
+                let cut = rest.len() <= 2 * MAX_NAME && !view.ended;
+                self.stage = Stage::Params(pending);
+                return Err(if cut { Step::More } else { Step::Fail });
+            };
+            let search = param.value.start;
+            self.stage = Stage::Value { pending, param, search };
+            return Ok(());
+        }
+        let closed = if rest.starts_with(form.close) {
+            form.close.len()
+        } else if outer.is_some_and(|outer| rest.starts_with(outer)) {
+            // Its own end is missing.
+            0
+        } else {
+            let markers = [Some(form.param), Some(form.close), outer];
+            let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
+            self.stage = Stage::Params(pending);
+            return Err(if perhaps { view.wait() } else { Step::Fail });
+        };
+        let schema = Schema::of_tool(view.tools, &pending.name);
+        let arguments: Map<String, Value> = pending
+            .params
+            .drain(..)
+            .map(|param| {
+                let value = typed(form, schema.and_then(|schema| schema.member(&param.key)), &param, view.text);
+                (param.key, value)
+            })
+            .collect();
+        self.calls.push(call(&pending.name, Value::Object(arguments).to_string()));
+        self.at += closed;
+        if self.outer {
+            self.stage = Stage::Between;
+            return Ok(());
+        }
+        Err(self.done(self.at))
+    }
+
+    /// A value ends at the first end tag that another argument or the end of the call follows; any other
+    /// is a part of it.
+    fn value(
+        &mut self,
+        form: &Tagged,
+        mut pending: Pending,
+        mut param: Param,
+        search: usize,
+        view: View<'_>,
+    ) -> Result<(), Step> {
+        let text = view.text;
+        let cdata = form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
+        let mut from = search;
+        let outcome = loop {
+            let Some(found) = memchr::memmem::find(&text.as_bytes()[from..], form.value_close.as_bytes()) else {
+                // The tag may be cut at the end of the text.
+                let mut resume = text.len().saturating_sub(form.value_close.len() - 1).max(from);
+                while !text.is_char_boundary(resume) {
+                    resume -= 1;
+                }
+                from = resume;
+                break view.wait();
+            };
+            let end = from + found;
+            let after = end + form.value_close.len();
+            let rest = text[after..].trim_ascii_start();
+            let outer = form.outer.map(|outer| outer.1).filter(|_| self.outer);
+            let next = [Some(form.param), Some(form.close), outer];
+            let mut best = Begins::No;
+            for marker in next.iter().flatten() {
+                match begins(rest, marker) {
+                    Begins::Yes => best = Begins::Yes,
+                    Begins::Perhaps if best == Begins::No => best = Begins::Perhaps,
+                    _ => {}
+                }
+            }
+            if cdata && !text[..end].ends_with(CDATA.1) {
+                best = Begins::No;
+            }
+            match best {
+                Begins::Yes => {
+                    param.value.end = end;
+                    self.at = after;
+                    pending.params.push(param);
+                    self.stage = Stage::Params(pending);
+                    return Ok(());
+                }
+                Begins::Perhaps => {
+                    from = end;
+                    break view.wait();
+                }
+                Begins::No => from = after,
+            }
+        };
+        self.stage = Stage::Value { pending, param, search: from };
+        Err(outcome)
+    }
+}
+
+/// Where `end` begins; at once if there is none.
+fn tag_end(text: &str, end: &str) -> Option<usize> {
+    if end.is_empty() { Some(0) } else { text.find(end).filter(|at| *at <= MAX_NAME) }
+}
+
+/// The tag of an argument, which begins at `at`; none if it is not whole.
+fn param(form: &Tagged, at: usize, text: &str) -> Option<Param> {
+    let key = at + form.param.len();
+    let len = text[key..].find(form.key_end).filter(|len| *len <= MAX_NAME)?;
+    let head = key + len + form.key_end.len();
+    let attributes = tag_end(&text[head..], form.value_open)?;
+    let start = head + attributes + form.value_open.len();
+    let name = unquote(text[key..key + len].trim(), form.quoting);
+    Some(Param { key: name, attributes: head..head + attributes, value: start..start })
+}
+
+/// The value of an argument.
+fn typed(form: &Tagged, schema: Option<Schema<'_>>, param: &Param, text: &str) -> Value {
+    let raw = &text[param.value.clone()];
+    let raw = match form.padding {
+        Padding::None => raw,
+        Padding::Newlines => {
+            let line = if raw.starts_with("\r\n") { "\r\n" } else { "\n" };
+            let raw = raw.strip_prefix(line).unwrap_or(raw);
+            raw.strip_suffix(line).unwrap_or(raw)
+        }
+        Padding::Cdata => match raw.strip_prefix(CDATA.0).and_then(|raw| raw.strip_suffix(CDATA.1)) {
+            Some(inner) => return inner.replace(CDATA_SPLIT, CDATA.1).into(),
+            None => raw,
+        },
+    };
+    let said = match form.typed {
+        Typed::BySchema => None,
+        Typed::StringFlag => attribute(&text[param.attributes.clone()], "string").map(|flag| flag == "true"),
+        Typed::TypeName => attribute(&text[param.attributes.clone()], "type").map(|name| name == "string"),
+    };
+    match said {
+        Some(true) => raw.into(),
+        Some(false) => typing::json(raw.trim()).unwrap_or_else(|| typing::value(schema, raw)),
+        None => typing::value(schema, raw),
+    }
+}
+
+fn attribute<'a>(attributes: &'a str, name: &str) -> Option<&'a str> {
+    let (_, value) = attributes.split_once(name)?;
+    value.strip_prefix("=\"")?.split('"').next()
+}
+
+fn unquote(name: &str, quoting: Quoting) -> String {
+    match quoting {
+        Quoting::Plain => name.to_owned(),
+        Quoting::Entities => name.replace("&quot;", "\"").replace("&amp;", "&"),
+    }
+}
+
+/// A call as it was trained.
+pub(super) fn write(form: &Tagged, call: &Past<'_>) -> String {
+    let line = form.layout;
+    let quote = |name: &str| match form.quoting {
+        Quoting::Plain => name.to_owned(),
+        Quoting::Entities => name.replace('&', "&amp;").replace('"', "&quot;"),
+    };
+    let number = form.number.map(|key| format!(" {key}=\"{}\"", call.index + 1)).unwrap_or_default();
+    let (name, end) = (quote(call.name), form.name_end);
+    let mut out = format!("{}{name}{end}{number}{}{line}", form.open, form.head_end);
+    for (key, value) in &call.arguments {
+        let said = match form.typed {
+            Typed::BySchema => String::new(),
+            Typed::StringFlag => format!(" string=\"{}\"", value.is_string()),
+            Typed::TypeName => format!(" type=\"{}\"", type_name(value)),
+        };
+        let (open, close) = (form.value_open, form.value_close);
+        let (key, value) = (quote(key), padded(form, value));
+        out += &format!("{}{key}{}{said}{open}{value}{close}{line}", form.param, form.key_end);
+    }
+    out += form.close;
+    match form.outer {
+        Some((open, close)) => format!("{open}{line}{out}{line}{close}"),
+        None => out,
+    }
+}
+
+fn padded(form: &Tagged, value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match form.padding {
+        Padding::None => text,
+        Padding::Newlines => format!("\n{text}\n"),
+        Padding::Cdata if value.is_string() && (text.contains(form.value_close) || text.starts_with(CDATA.0)) => {
+            format!("{}{}{}", CDATA.0, text.replace(CDATA.1, CDATA_SPLIT), CDATA.1)
+        }
+        Padding::Cdata => text,
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading events without copying them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use toolwright_core::model::{ModelError, ModelErrorKind};
+
+use crate::api::Api;
+
+/// A text of an event, borrowed from it where it holds no escapes. Whatever stands in its place and is no
+/// text counts as an empty one: servers put `null`, and now and then an object, where the API has a text.
+#[derive(Debug, Default)]
+pub(crate) struct Text<'a>(Cow<'a, str>);
+
+impl<'a> Text<'a> {
+    /// A text of the event itself.
+    pub(crate) fn borrowed(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    /// A text that had escapes.
+    pub(crate) fn owned(text: &str) -> Self {
+        Self(Cow::Owned(text.to_owned()))
+    }
+
+    /// The text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The text, unless it is empty.
+    pub(crate) fn filled(&self) -> Option<&str> {
+        Some(self.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// The text as one that outlives the event.
+    pub(crate) fn into_string(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Text::borrowed(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Text::owned(text))
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Text::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Text::default())
+    }
+}
+
+/// Parses the JSON of an event or answer.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(api: Api, data: &'a [u8]) -> Result<T, ModelError> {
+    serde_json::from_slice(data).map_err(|error| {
+        let start = String::from_utf8_lossy(&data[..data.len().min(120)]).into_owned();
+        let message = format!("the answer holds something that is no {api} event ({error}): {start}");
+        ModelError { source: Some(Box::new(error)), ..ModelError::new(ModelErrorKind::BadResponse, message) }
+    })
+}
+
+/// Parses a part of an event that was set aside unread.
+pub(crate) fn parse_part<'a, T: Deserialize<'a>>(api: Api, part: &'a RawValue) -> Result<T, ModelError> {
+    parse(api, part.get().as_bytes())
+}
+
+/// A part of an event as a value.
+pub(crate) fn value(part: &RawValue) -> Value {
+    serde_json::from_str(part.get()).unwrap_or_default()
+}
+
+/// Arguments as they were written: JSON text, or the JSON itself from servers that do not wrap it.
+pub(crate) fn arguments(part: &RawValue) -> Cow<'_, str> {
+    let written = part.get();
+    match written.as_bytes().first() {
+        Some(b'"') => serde_json::from_str::<Text<'_>>(written).unwrap_or_default().0,
+        _ if written == "null" => Cow::Borrowed(""),
+        _ => Cow::Borrowed(written),
+    }
+}
+
+/// The number at `pointer`, zero where there is none.
+pub(crate) fn count(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}

@@ -1,0 +1,51 @@
+//! What no honest server sends.
+
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent};
+use toolwright_models::{Api, Decoder};
+
+/// Feeds `events` and expects a `BadResponse`; what was given out is what was kept.
+fn refused(api: Api, events: &[String]) -> ModelError {
+    let mut decoder = Decoder::new(api);
+    let (mut text, mut calls) = (String::new(), 0);
+    let mut sink = |event| match event {
+        ModelEvent::Text(piece) => text.push_str(&piece),
+        ModelEvent::Call(_) => calls += 1,
+        ModelEvent::Reasoning(_) => {}
+    };
+    events.iter().for_each(|event| decoder.feed(format!("data: {event}\n\n").as_bytes(), &mut sink));
+    let error = decoder.finish().unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::BadResponse);
+    let kept = error.partial.as_deref().map(|partial| (partial.text.as_str(), partial.calls.len()));
+    assert_eq!(kept.unwrap_or_default(), (text.as_str(), calls));
+    error
+}
+
+#[test]
+fn a_block_that_is_no_object_is_refused() {
+    for block in ["7", r#"["x","","","","",{}]"#] {
+        refused(
+            Api::Anthropic,
+            &[
+                format!(r#"{{"type":"content_block_start","content_block":{block}}}"#),
+                r#"{"type":"content_block_delta","delta":{"partial_json":"{}"}}"#.into(),
+                r#"{"type":"content_block_stop"}"#.into(),
+                r#"{"type":"message_stop"}"#.into(),
+            ],
+        );
+    }
+}
+
+#[test]
+fn what_is_open_at_the_same_time_is_bounded() {
+    let check = |api: Api, begin: &dyn Fn(usize) -> String| {
+        let events: Vec<_> = (0..2000).map(begin).collect();
+        let error = refused(api, &events);
+        assert!(error.message.contains("more than 1024"), "{error}");
+    };
+    check(Api::OpenAiChat, &|n| format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{n}}}]}}}}]}}"#));
+    check(Api::OpenAiResponses, &|n| {
+        format!(r#"{{"type":"response.output_item.added","output_index":{n},"item":{{"type":"function_call"}}}}"#)
+    });
+    check(Api::Anthropic, &|n| format!(r#"{{"type":"content_block_start","index":{n},"content_block":{{}}}}"#));
+    check(Api::Gemini, &|n| format!(r#"{{"event_type":"step.start","index":{n},"step":{{"type":"function_call"}}}}"#));
+}

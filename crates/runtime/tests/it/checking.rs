@@ -1,0 +1,231 @@
+//! References and repair: what happens between what was written and what runs.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, RegisteredTool, Snapshot};
+use toolwright_core::definition::NoSchemaMode;
+use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse};
+use toolwright_core::repair::RepairEnd;
+use toolwright_core::store::LedgerStore as _;
+use toolwright_core::variables::{Kind, Values, Variables};
+use toolwright_core::{
+    Cancel, Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition,
+    ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
+
+use crate::house::{House, Says, call, house};
+
+/// A state that `echo` seems to write: there from the moment the tool has run.
+struct Written(Arc<crate::house::Counts>);
+
+impl Variables for Written {
+    fn get(&self, _kind: Kind, path: &[&str]) -> Option<Value> {
+        (path == ["n"] && self.0.ran.load(Ordering::SeqCst) > 0).then(|| json!(4))
+    }
+}
+
+#[tokio::test]
+async fn a_call_runs_when_the_value_that_it_waits_for_is_there() {
+    let mut house = house(|_| {}).await;
+    house.run.variables = Some(Arc::new(Written(Arc::clone(&house.counts))));
+    let outcomes = house
+        .all(vec![
+            call("late", "echo", json!({"n": "†state.n"})),
+            call("never", "echo", json!({"n": "†state.other"})),
+            call("first", "slow", json!({"n": 1})),
+            call("else", "echo", json!({"n": "†state.other || 7"})),
+        ])
+        .await;
+    let texts: Vec<_> = outcomes.iter().map(|outcome| (outcome.call_id.as_str(), outcome.text())).collect();
+    assert_eq!((texts[0].0, texts[0].1.as_str()), ("late", "echo 4"));
+    assert_eq!((texts[2].0, texts[3].1.as_str()), ("first", "echo 7"));
+    assert!(!outcomes[1].ok && texts[1].1.contains("nothing is there for the reference †state.other"), "{texts:?}");
+    assert_eq!(outcomes[0].provenance.resolved, ["/n"]);
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_each_other_end() {
+    let mut house = house(|_| {}).await;
+    house.run.variables = Some(Arc::new(Values::default()));
+    let outcomes =
+        house.all(vec![call("a", "echo", json!({"n": "†state.b"})), call("b", "echo", json!({"n": "†state.a"}))]);
+    let outcomes = tokio::time::timeout(Duration::from_secs(5), outcomes).await.expect("no deadlock");
+    assert!(outcomes.iter().all(|outcome| !outcome.ok));
+    assert_eq!(house.counts.ran.load(Ordering::SeqCst), 0);
+}
+
+/// Mends with the same words each time, and keeps what it was asked.
+struct Mender {
+    says: Result<&'static str, ModelErrorKind>,
+    asked: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl ModelClient for Mender {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        self.asked.lock().expect("asked").push(format!("{model} {}", serde_json::to_string(request).expect("json")));
+        match self.says {
+            Ok(text) => Ok(ModelResponse { text: text.into(), ..ModelResponse::default() }),
+            Err(kind) => Err(ModelError::new(kind, "no answer")),
+        }
+    }
+}
+
+async fn mending(says: Result<&'static str, ModelErrorKind>) -> (House, Arc<Mender>) {
+    let mender = Arc::new(Mender { says, asked: Mutex::default() });
+    let client: Arc<dyn ModelClient> = mender.clone();
+    let house = house(|options: &mut ExecutorOptions| {
+        options.services = Arc::new(Services { model: client, ..Services::clone(&options.services) });
+        options.repair = Some(RepairOptions::by("small/m"));
+    })
+    .await;
+    (house, mender)
+}
+
+fn end(outcome: &Outcome) -> &RepairEnd {
+    &outcome.provenance.repair.as_ref().expect("a record").end
+}
+
+#[tokio::test]
+async fn a_model_mends_arguments_once_and_it_is_on_record() {
+    let (house, mender) = mending(Ok("```json\n{\"n\": 3}\n```")).await;
+    let mut events = house.events.subscribe();
+    let mut broken = call("b", "echo", json!({}));
+    broken.arguments = RawArguments::Text("three, please".into());
+    let outcomes =
+        house.all(vec![call("a", "echo", json!({"n": "three"})), broken, call("c", "echo", json!({"n": 1}))]).await;
+    assert_eq!(outcomes.iter().map(Outcome::text).collect::<Vec<_>>(), ["echo 3", "echo 3", "echo 1"]);
+    assert_eq!((end(&outcomes[0]), outcomes[2].provenance.repair.is_none()), (&RepairEnd::Accepted, true));
+    let record = outcomes[1].to_json()["provenance"]["repair"].clone();
+    assert_eq!((&record["original"], &record["candidate"]), (&json!("three, please"), &json!({"n": 3})));
+    assert_eq!((&record["attempt"], &record["model"]), (&json!(1), &json!("small/m")));
+    let asked = mender.asked.lock().expect("asked").clone();
+    assert!(
+        asked.len() == 2 && asked[0].contains("expected integer") && asked[1].contains("three, please"),
+        "{asked:?}"
+    );
+    let mut told = 0;
+    while let Ok(event) = events.try_recv() {
+        told += usize::from(matches!(event, Event::CallRepair { .. }));
+    }
+    assert_eq!(told, 2);
+    house.store.flush().await.expect("flush");
+    assert_eq!(house.store.totals().await.expect("totals").model_calls, 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_mended_is_rejected_and_never_runs() {
+    for (says, expect) in [
+        (Ok("{\"n\": \"four\"}"), "rejected"),
+        (Ok("null"), "failed"),
+        (Ok("I would rather not"), "failed"),
+        (Err(ModelErrorKind::Unavailable), "failed"),
+    ] {
+        let (house, mender) = mending(says).await;
+        let outcome = house.one("echo", json!({"n": "three"})).await;
+        assert!(outcome.text().contains("/n: expected integer, got string \"three\""), "{}", outcome.text());
+        let record = outcome.to_json()["provenance"]["repair"]["end"].clone();
+        assert!(record.get(expect).is_some(), "{record}");
+        assert_eq!((house.counts.ran.load(Ordering::SeqCst), mender.asked.lock().expect("asked").len()), (0, 1));
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_asked_about_unknown_tools_and_only_as_often_as_calls_may_run() {
+    let (house, mender) = mending(Ok("null")).await;
+    house.one("nope", json!({})).await;
+    assert_eq!(mender.asked.lock().expect("asked").len(), 0);
+    house.all((0..30).map(|n| call(&n.to_string(), "echo", json!({"n": "x"}))).collect()).await;
+    assert_eq!(mender.asked.lock().expect("asked").len(), house.executor.calls_per_turn());
+}
+
+#[tokio::test]
+async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
+    let mut house = house(|_| {}).await;
+    house.run.policy = Arc::new(toolwright_core::Policy::of(toolwright_core::Profile::Ask));
+    house.run.variables = Some(Arc::new(Values(json!({"input": {"n": 1}}))));
+    house.run.approver = Arc::new(Says(toolwright_core::ApprovalDecision::Approve, 0.into()));
+    for (name, arguments, expect) in [
+        ("echo", json!({"n": 1}), true),
+        ("echo", json!({"n": "1"}), true),
+        ("echo", json!({"n": "x"}), false),
+        ("echo", json!({"n": "†input.n"}), false),
+        ("write", json!({"n": 1}), false),
+        ("nope", json!({}), false),
+    ] {
+        let startable = house.executor.startable(call("c", name, arguments.clone()), &house.snapshot, &house.run);
+        assert_eq!(startable.is_some(), expect, "{name} {arguments}");
+    }
+}
+
+/// A tool without a schema that says how it may run.
+struct Unschemed(&'static str, NoSchemaMode, Effects);
+
+#[async_trait]
+impl Tool for Unschemed {
+    fn definition(&self) -> ToolDefinition {
+        let mut definition = ToolDefinition::new(ToolId::format("u", self.0, "1.0.0").expect("id"), "", None);
+        (definition.allow_no_schema, definition.no_schema_mode, definition.effects) = (true, Some(self.1), self.2);
+        definition
+    }
+    async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(arguments.to_string()))
+    }
+}
+
+#[tokio::test]
+async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
+    let house = house(|_| {}).await;
+    let tools = [
+        Unschemed("reads", NoSchemaMode::ReadOnly, Effects::READ),
+        Unschemed("writes", NoSchemaMode::ReadOnly, Effects::WRITE),
+        Unschemed("person", NoSchemaMode::HumanApproval, Effects::READ),
+        Unschemed("full", NoSchemaMode::Full, Effects::UNKNOWN),
+    ];
+    let tools = tools.map(|tool| Arc::new(tool) as Arc<dyn Tool>).to_vec();
+    let provider = Arc::new(StaticProvider::new("u", ProviderKind::Native, tools).expect("registers"));
+    let tools = provider.list().await.expect("lists");
+    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    for (name, mode, runs) in [
+        ("reads", "read-only", true),
+        ("writes", "read-only", false),
+        ("person", "human-approval", false),
+        ("full", "full", true),
+    ] {
+        let mut written = call("c", name, json!({"any": [1]}));
+        written.name = format!("u__{name}");
+        assert!(house.executor.startable(written.clone(), &snapshot, &house.run).is_none(), "none starts by itself");
+        let outcome = house.executor.run_calls(vec![written], &snapshot, &house.run).await.remove(0);
+        assert_eq!((outcome.ok, outcome.validated.0), (runs, false), "{name}: {}", outcome.text());
+        assert_eq!(outcome.to_json()["provenance"]["unvalidated"], mode, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_schema_that_cannot_be_used_leaves_the_tool_and_a_warning() {
+    let house = house(|_| {}).await;
+    let definition =
+        ToolDefinition::new(ToolId::parse("x:echo@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));
+    let provider = crate::house::provider(&house.counts);
+    let tools = vec![RegisteredTool::foreign(definition, "echo")];
+    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    let mut events = house.events.subscribe();
+    let mut written = call("c", "echo", json!({}));
+    written.name = "x__echo".into();
+    let outcome = house.executor.run_calls(vec![written], &snapshot, &house.run).await.remove(0);
+    assert_eq!(outcome.to_json()["provenance"]["unvalidated"], "full");
+    let warned = std::iter::from_fn(|| events.try_recv().ok())
+        .any(|event| matches!(event, Event::Warning { code, message } if code == "schema_unusable" && message.contains("x:echo")));
+    assert!(warned);
+}

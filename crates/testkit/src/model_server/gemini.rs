@@ -1,0 +1,141 @@
+//! Gemini `generateContent` and `streamGenerateContent`.
+
+use serde_json::{Value, json};
+
+use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
+use super::server::Sent;
+use super::{Asked, Reply};
+
+pub(super) fn check(body: &Value) -> Checked {
+    contents(filled(body, "contents")?)?;
+    let mut seen = Vec::new();
+    for (at, shown) in body["tools"].as_array().into_iter().flatten().enumerate() {
+        for declared in filled(shown, "functionDeclarations")? {
+            let place = format!("tools[{at}].functionDeclarations[{}]", seen.len());
+            let name = word(declared, "name", &place)?;
+            match declared.get("parametersJsonSchema") {
+                Some(schema) => tool(name, schema, &mut seen, &place)?,
+                None => {
+                    ensure(is_name(name), || format!("{place}.name: illegal function name"))?;
+                    seen.push(name.to_owned());
+                }
+            }
+        }
+    }
+    for allowed in body["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"].as_array().into_iter().flatten()
+    {
+        ensure(seen.iter().any(|name| allowed == name), || {
+            format!("allowed_function_names: {allowed} is not declared")
+        })?;
+    }
+    let config = &body["generationConfig"];
+    ensure(config.get("responseJsonSchema").is_none() || config["responseMimeType"] == "application/json", || {
+        "response_json_schema requires response_mime_type application/json".into()
+    })
+}
+
+fn contents(contents: &[Value]) -> Checked {
+    let mut waiting: Vec<&Value> = Vec::new();
+    for (at, content) in contents.iter().enumerate() {
+        let place = format!("contents[{at}]");
+        let role = word(content, "role", &place)?;
+        ensure(["user", "model"].contains(&role), || "Please use a valid role: user, model.".into())?;
+        let parts = filled(content, "parts").map_err(|error| format!("{place}.{error}"))?;
+        let (mut calls, mut responses) = (Vec::new(), Vec::new());
+        for (p, part) in parts.iter().enumerate() {
+            let place = format!("{place}.parts[{p}]");
+            if let Some(call) = part.get("functionCall") {
+                ensure(role == "model" && at > 0, || {
+                    format!(
+                        "{place}: a function call turn comes immediately after a user turn or a function response turn"
+                    )
+                })?;
+                ensure(is_name(word(call, "name", &place)?), || format!("{place}: illegal function name"))?;
+                ensure(call["args"].is_object(), || format!("{place}: args must be an object"))?;
+                // The first of a step carries the signature.
+                ensure(!calls.is_empty() || part["thoughtSignature"].is_string(), || {
+                    format!("Function call is missing a thought_signature in functionCall parts: {place}")
+                })?;
+                calls.push(call);
+            } else if let Some(response) = part.get("functionResponse") {
+                ensure(role == "user", || format!("{place}: a function response is the user's"))?;
+                ensure(response["response"].is_object(), || format!("{place}: response must be an object"))?;
+                responses.push(response);
+            } else if let Some(data) = part.get("inlineData") {
+                ensure(data["data"].as_str().is_some_and(is_base64), || format!("{place}: not base64"))?;
+            } else {
+                ensure(part["text"].is_string(), || {
+                    format!("{place}: required oneof field 'data' must have one initialized field")
+                })?;
+            }
+        }
+        ensure(responses.len() == waiting.len(), || {
+            "Please ensure that the number of function response parts is equal to the number of function call parts \
+             of the function call turn."
+                .into()
+        })?;
+        for (call, response) in waiting.iter().zip(&responses) {
+            ensure(call["name"] == response["name"] && call.get("id") == response.get("id"), || {
+                format!("{place}: the response answers another call")
+            })?;
+        }
+        waiting = calls;
+    }
+    ensure(waiting.is_empty(), || "a function call has no response".into())
+}
+
+pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
+    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
+    let call = |(at, (name, arguments)): (usize, &(String, Value))| {
+        let mut function = json!({"name": name});
+        // Messages of the API leave out what is empty.
+        if arguments.as_object().is_none_or(|arguments| !arguments.is_empty()) {
+            function["args"] = arguments.clone();
+        }
+        let mut part = json!({"functionCall": function});
+        if at == 0 {
+            part["thoughtSignature"] = json!(format!("c2lnbmF0dXJl{number}"));
+        }
+        part
+    };
+    let chunk = |parts: Vec<Value>, finish: Option<&str>| {
+        let mut candidate = json!({"content": {"parts": parts, "role": "model"}, "index": 0});
+        let mut usage = json!({"promptTokenCount": 10, "totalTokenCount": 10});
+        if let Some(finish) = finish {
+            candidate["finishReason"] = json!(finish);
+            usage = json!({"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15});
+        }
+        json!({
+            "candidates": [candidate], "usageMetadata": usage, "modelVersion": asked.model(),
+            "responseId": format!("response-{number}"),
+        })
+    };
+    let calls = calls.iter().enumerate().map(call);
+    if !asked.wants_stream() {
+        let words = Some(json!({"text": text})).filter(|_| !text.is_empty());
+        return Sent::Whole(chunk(words.into_iter().chain(calls).collect(), Some("STOP")));
+    }
+    let mut chunks: Vec<Value> =
+        super::server::pieces(text, 12).map(|piece| chunk(vec![json!({"text": piece})], None)).collect();
+    chunks.extend(calls.map(|call| chunk(vec![call], None)));
+    chunks.push(chunk(vec![json!({"text": ""})], Some("STOP")));
+    let frames = chunks.iter().map(|chunk| format!("data: {chunk}\r\n\r\n")).collect();
+    Sent::Stream { media: "text/event-stream", frames }
+}
+
+pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
+    let usual = match status {
+        400 => "INVALID_ARGUMENT",
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        429 => "RESOURCE_EXHAUSTED",
+        503 => "UNAVAILABLE",
+        _ => "INTERNAL",
+    };
+    json!({"error": {"code": status, "message": message, "status": if code.is_empty() { usual } else { code }}})
+}
+
+pub(super) fn error_frame(message: &str) -> String {
+    format!("data: {}\r\n\r\n", error_body(503, "", message))
+}

@@ -1,0 +1,190 @@
+//! OpenAI Responses.
+
+use serde_json::{Value, json};
+
+use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
+use super::openai::{call_id, error_body};
+use super::server::Sent;
+use super::{Asked, Reply};
+
+const CREATED: u64 = 1_700_000_000;
+
+pub(super) fn check(body: &Value) -> Checked {
+    word(body, "model", "body")?;
+    items(filled(body, "input")?)?;
+    if let Some(tools) = body.get("tools") {
+        let mut seen = Vec::new();
+        for (at, shown) in tools.as_array().ok_or("tools: must be an array")?.iter().enumerate() {
+            let place = format!("tools[{at}]");
+            ensure(shown["type"] == "function", || format!("{place}.type: must be 'function'"))?;
+            ensure(shown["strict"].is_boolean(), || format!("{place}.strict: required"))?;
+            tool(word(shown, "name", &place)?, &shown["parameters"], &mut seen, &place)?;
+        }
+    }
+    ensure(body.get("tool_choice").is_none() || body.get("tools").is_some(), || {
+        "Tool choice is only allowed when 'tools' are specified".into()
+    })?;
+    let format = &body["text"]["format"];
+    ensure(
+        format.is_null() || (is_name(format["name"].as_str().unwrap_or_default()) && format["schema"].is_object()),
+        || "text.format: needs a name and a schema".into(),
+    )
+}
+
+fn items(items: &[Value]) -> Checked {
+    let mut waiting: Vec<&str> = Vec::new();
+    let mut dangling: Option<usize> = None;
+    for (at, item) in items.iter().enumerate() {
+        let place = format!("input[{at}]");
+        let kind = word(item, "type", &place)?;
+        match kind {
+            "message" => content(&item["content"], word(item, "role", &place)?, &place)?,
+            "function_call" => {
+                ensure(is_name(word(item, "name", &place)?), || format!("{place}.name: illegal function name"))?;
+                ensure(item["arguments"].is_string(), || format!("{place}.arguments: must be a string"))?;
+                let id = word(item, "call_id", &place)?;
+                ensure(id.len() <= 64, || format!("{place}.call_id: '{id}' is longer than 64"))?;
+                waiting.push(id);
+            }
+            "function_call_output" => {
+                let id = word(item, "call_id", &place)?;
+                let call = waiting.iter().position(|waits| *waits == id);
+                waiting.remove(
+                    call.ok_or_else(|| format!("No tool call found for function call output with call_id {id}."))?,
+                );
+                content(&item["output"], "user", &place)?;
+            }
+            "reasoning" => {
+                ensure(item["encrypted_content"].is_string(), || {
+                    format!(
+                        "Item with id '{}' not found. Items are not persisted when `store` is set to false.",
+                        item["id"]
+                    )
+                })?;
+            }
+            _ => {}
+        }
+        if kind == "reasoning" {
+            dangling = dangling.or(Some(at));
+        } else if kind == "message" && item["role"] != "assistant" || kind == "function_call_output" {
+            ensure(dangling.is_none(), || following(dangling.unwrap_or_default()))?;
+        } else {
+            dangling = None;
+        }
+    }
+    ensure(dangling.is_none(), || following(dangling.unwrap_or_default()))?;
+    ensure(waiting.is_empty(), || format!("No tool output found for function call {}.", waiting.join(", ")))
+}
+
+fn following(at: usize) -> String {
+    format!("input[{at}]: item of type 'reasoning' was provided without its required following item.")
+}
+
+fn content(content: &Value, role: &str, place: &str) -> Checked {
+    let word = if role == "assistant" { "output_text" } else { "input_text" };
+    match content {
+        Value::String(_) => Ok(()),
+        Value::Array(parts) if !parts.is_empty() => parts.iter().try_for_each(|part| match part["type"].as_str() {
+            Some(kind) if kind == word => {
+                ensure(part["text"].is_string(), || format!("{place}.content: text is missing"))
+            }
+            Some("input_image") => {
+                let url = part["image_url"].as_str().unwrap_or_default();
+                let data =
+                    url.strip_prefix("data:image/").and_then(|rest| rest.split_once(";base64,")).map(|(_, data)| data);
+                ensure(role == "user" && data.is_some_and(is_base64), || format!("{place}.content: not an image URL"))
+            }
+            other => Err(format!("{place}.content: Invalid value: {other:?}. Supported values are: '{word}'")),
+        }),
+        _ => Err(format!("{place}.content: must be a string or a non-empty array of parts")),
+    }
+}
+
+pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
+    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
+    let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
+    let mut output = Vec::new();
+    if !text.is_empty() {
+        output.push(json!({
+            "id": format!("msg_{number}"), "type": "message", "status": "completed", "role": "assistant",
+            "content": [part(text)],
+        }));
+    }
+    for (n, (name, arguments)) in calls.iter().enumerate() {
+        output.push(json!({
+            "id": format!("fc_{number}_{n}"), "type": "function_call", "status": "completed",
+            "call_id": call_id(number, n), "name": name, "arguments": arguments.to_string(),
+        }));
+    }
+    let response = |status: &str, output: &[Value], usage: Value| {
+        json!({
+            "id": format!("resp_{number}"), "object": "response", "created_at": CREATED, "status": status,
+            "error": null, "incomplete_details": null, "model": asked.model(), "output": output,
+            "parallel_tool_calls": true, "store": false, "usage": usage,
+        })
+    };
+    let usage = json!({
+        "input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15,
+    });
+    if !asked.wants_stream() {
+        return Sent::Whole(response("completed", &output, usage));
+    }
+    let begun = response("in_progress", &[], Value::Null);
+    let mut events = vec![
+        json!({"type": "response.created", "response": begun}),
+        json!({"type": "response.in_progress", "response": begun}),
+    ];
+    for (index, item) in output.iter().enumerate() {
+        let mut start = item.clone();
+        start["status"] = json!("in_progress");
+        let id = &item["id"];
+        if item["type"] == "message" {
+            start["content"] = json!([]);
+            let of = |kind: &str| json!({"type": kind, "item_id": id, "output_index": index, "content_index": 0});
+            let with = |mut event: Value, key: &str, value: Value| {
+                event[key] = value;
+                event
+            };
+            events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
+            events.push(with(of("response.content_part.added"), "part", part("")));
+            events.extend(
+                super::server::pieces(text, 12)
+                    .map(|piece| with(of("response.output_text.delta"), "delta", json!(piece))),
+            );
+            events.push(with(of("response.output_text.done"), "text", json!(text)));
+            events.push(with(of("response.content_part.done"), "part", part(text)));
+        } else {
+            start["arguments"] = json!("");
+            let arguments = item["arguments"].as_str().unwrap_or_default();
+            events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
+            events.extend(super::server::pieces(arguments, 9).map(|piece| {
+                json!({
+                    "type": "response.function_call_arguments.delta", "item_id": id, "output_index": index,
+                    "delta": piece,
+                })
+            }));
+            events.push(json!({
+                "type": "response.function_call_arguments.done", "item_id": id, "output_index": index,
+                "arguments": arguments,
+            }));
+        }
+        events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+    }
+    events.push(json!({"type": "response.completed", "response": response("completed", &output, usage)}));
+    let frames = events.into_iter().enumerate().map(|(number, mut event)| {
+        event["sequence_number"] = json!(number);
+        frame(&event)
+    });
+    Sent::Stream { media: "text/event-stream; charset=utf-8", frames: frames.collect() }
+}
+
+fn frame(event: &Value) -> String {
+    format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+}
+
+pub(super) fn error_frame(message: &str) -> String {
+    frame(
+        &json!({"type": "error", "error": {"type": "server_error", "code": "server_error", "message": message, "param": null}}),
+    )
+}

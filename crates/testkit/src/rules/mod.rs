@@ -1,0 +1,142 @@
+//! Checks the tools of a request against the rules that each API publishes.
+//!
+//! [`check_tools`] takes the `tools` array exactly as it is sent and names every place where the API would
+//! refuse the request or ignore what a schema says. The rules were written from each API's own
+//! documentation, SDK types and server sources ([`Rule::source`]), and from nothing else: this module shares
+//! no code with the encoder whose output it judges, so that one mistake cannot hide another.
+//!
+//! Where documents of one API disagree (two of its endpoints, or an older and a newer page), the rule is
+//! what all of them accept. What no document settles is no rule here. Entries that are not functions (an
+//! API's own web search, say) are left alone.
+//!
+//! ```
+//! use serde_json::json;
+//! use toolwright_testkit::rules::{ApiRules, check_tools};
+//!
+//! let tools = json!([{ "name": "look up", "input_schema": { "type": "object" } }]);
+//! let breaches = check_tools(ApiRules::Anthropic, &tools);
+//! assert_eq!(breaches[0].rule, "anthropic/name");
+//! assert_eq!(breaches[0].path, "/0/name");
+//! ```
+
+mod anthropic;
+mod common;
+mod gemini;
+mod gemini_json;
+mod gemini_schema;
+mod ollama;
+mod openai;
+mod openai_strict;
+mod walk;
+
+use serde_json::{Map, Value};
+
+/// The API whose rules apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ApiRules {
+    /// OpenAI Chat Completions: functions wrapped under `function`.
+    OpenAiChat,
+    /// OpenAI Responses: flat functions.
+    OpenAiResponses,
+    /// Anthropic Messages.
+    Anthropic,
+    /// Gemini `generateContent`, with `parameters` or `parametersJsonSchema`.
+    Gemini,
+    /// Ollama `/api/chat`.
+    Ollama,
+}
+
+impl ApiRules {
+    /// Every API.
+    pub const ALL: [Self; 5] = [Self::OpenAiChat, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::Ollama];
+
+    /// Every rule that [`check_tools`] can report for this API.
+    #[must_use]
+    pub fn rules(self) -> Vec<Rule> {
+        let own: &[&[Rule]] = match self {
+            Self::OpenAiChat => &[common::JSON_SCHEMA, openai::ALL, openai_strict::ALL],
+            Self::OpenAiResponses => &[common::JSON_SCHEMA, openai::ALL, openai::RESPONSES, openai_strict::ALL],
+            Self::Anthropic => &[anthropic::ALL],
+            Self::Gemini => &[common::JSON_SCHEMA, gemini::ALL, gemini_schema::ALL, gemini_json::ALL],
+            Self::Ollama => &[common::JSON_SCHEMA, ollama::ALL],
+        };
+        [common::ALL].iter().chain(own).flat_map(|rules| rules.iter().copied()).collect()
+    }
+}
+
+/// One rule of an API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name: the API (or `any`), a slash, what it is about.
+    pub id: &'static str,
+    /// What it demands.
+    pub says: &'static str,
+    /// Where the API says so.
+    pub source: &'static str,
+}
+
+/// A place where a request does not keep a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breach {
+    /// The tool's name as sent; empty where the breach is the whole request's, or the tool has no name.
+    pub tool: String,
+    /// JSON pointer into the `tools` array.
+    pub path: String,
+    /// [`Rule::id`].
+    pub rule: &'static str,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// Every breach in `tools`, the `tools` array of a request exactly as it is sent to `api`, in the order of
+/// the tools. Limits that an API counts over a request are counted over the whole array.
+#[must_use]
+pub fn check_tools(api: ApiRules, tools: &Value) -> Vec<Breach> {
+    let mut report = Report::default();
+    let Some(entries) = tools.as_array() else {
+        report.add(&common::TOOLS, "", "tools is not an array");
+        return report.breaches;
+    };
+    match api {
+        ApiRules::OpenAiChat => openai::check_chat(entries, &mut report),
+        ApiRules::OpenAiResponses => openai::check_responses(entries, &mut report),
+        ApiRules::Anthropic => anthropic::check(entries, &mut report),
+        ApiRules::Gemini => gemini::check(entries, &mut report),
+        ApiRules::Ollama => ollama::check(entries, &mut report),
+    }
+    report.breaches
+}
+
+/// The breaches found so far, and the tool being looked at.
+#[derive(Default)]
+struct Report {
+    tool: String,
+    breaches: Vec<Breach>,
+}
+
+impl Report {
+    /// Says that from here on `tool` is looked at.
+    fn enter(&mut self, tool: &Map<String, Value>) {
+        self.tool = tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    }
+
+    /// Says that from here on the whole request is looked at.
+    fn leave(&mut self) {
+        self.tool.clear();
+    }
+
+    fn add(&mut self, rule: &Rule, path: impl Into<String>, message: impl Into<String>) {
+        let (tool, path, message) = (self.tool.clone(), path.into(), message.into());
+        self.breaches.push(Breach { tool, path, rule: rule.id, message });
+    }
+}
+
+/// Defines rules as constants, and `ALL` of them in order, so that none is left out of the list.
+macro_rules! rules {
+    ($list:ident: $($name:ident = $id:literal, $says:literal, $source:expr;)*) => {
+        $(pub(super) const $name: crate::rules::Rule =
+            crate::rules::Rule { id: $id, says: $says, source: $source };)*
+        pub(super) const $list: &[crate::rules::Rule] = &[$($name),*];
+    };
+}
+use rules;
