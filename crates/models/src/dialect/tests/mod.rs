@@ -76,6 +76,10 @@ fn malformed_schemas_are_mended() {
         json!({"prefixItems": [{"type": "string"}], "items": false}),
     );
     openai(
+        json!({"type": "array", "prefixItems": [{"type": "string"}]}),
+        json!({"type": "array", "prefixItems": [{"type": "string"}], "items": {}}),
+    );
+    openai(
         json!({"properties": [{"name": "x", "type": "string"}]}),
         json!({"properties": {"x": {"type": "string"}}}).clone(),
     );
@@ -103,12 +107,11 @@ fn malformed_schemas_are_mended() {
 
 #[test]
 fn roots_become_objects() {
-    let branches = json!([{"properties": {"a": {}}}, {"$ref": "#"}]);
+    let branches = json!([{"properties": {"a": {"$ref": "#"}}}, {"type": "object"}]);
+    let inner = json!({"anyOf": [{"properties": {"a": {"$ref": "#/$defs/root"}}}, {"type": "object"}]});
     let wrapped = json!({
-        "type": "object",
-        "properties": {"input": {"anyOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/root"}]}},
-        "required": ["input"], "additionalProperties": false,
-        "$defs": {"root": {"anyOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/root"}]}},
+        "type": "object", "properties": {"input": inner}, "required": ["input"], "additionalProperties": false,
+        "$defs": {"root": inner},
     });
     check(Dialect::Anthropic, json!({"anyOf": branches}), wrapped);
     let refs = json!({"$ref": "#/definitions/A", "definitions": {
@@ -182,6 +185,9 @@ fn strict_for_openai_says_the_same_or_is_not_sent() {
     );
     no(json!({"type": "object", "additionalProperties": {"type": "string"}}), "further properties");
     no(json!({"oneOf": [{"type": "number"}, {"type": "integer"}]}), "match several");
+    no(json!({"type": "boolean", "enum": ["True", "False"]}), "no value is both");
+    no(json!({"type": "string", "const": 1}), "no value is both");
+    ok(json!({"type": "integer", "enum": [1, "all"]}), json!({"type": ["integer", "null"], "enum": [1, null]}));
     no(json!({"type": "array"}), "any items");
     no(json!({}), "any type");
     no(
@@ -261,6 +267,81 @@ fn gemini_gets_its_keywords_and_the_rest_in_words() {
     );
     declaration(json!({"type": "object", "properties": {}}), json!({"type": "OBJECT"}));
     check(Dialect::GeminiDeclaration, json!({"type": "object", "properties": {}}), Value::Null);
+}
+
+#[test]
+fn gemini_declarations_have_descriptions_and_names_of_parameters() {
+    let schema = json!({"title": "Flights", "type": "object", "properties": {
+        "date-min": {"type": "object", "properties": {"x-y": {"type": "string"}}}, "1": {"type": "string"},
+    }, "required": ["date-min"]});
+    let set = one(Dialect::GeminiDeclaration, false, &schema);
+    let tool = &set.tools[0];
+    assert_eq!(tool.description, "Flights");
+    let names: Vec<&String> = tool.parameters["properties"].as_object().expect("properties").keys().collect();
+    assert!(names[0].starts_with("date_min_") && names[1].starts_with("_1_"), "{names:?}");
+    assert_eq!(tool.parameters["required"], json!([names[0]]));
+    let arguments = json!({"date-min": {"x-y": "z"}, "1": "a"});
+    let shown = set.replay("t", &arguments).expect("renamed");
+    assert_eq!(shown, json!({names[0].as_str(): {"x-y": "z"}, names[1].as_str(): "a"}));
+    assert_eq!(set.restore("t", &shown.to_string()), Some(arguments.to_string()));
+    for dialect in [Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration] {
+        assert_eq!(one(dialect, false, &json!({})).tools[0].description, "t");
+    }
+    assert_eq!(one(Dialect::OpenAi, false, &schema).tools[0].description, "");
+}
+
+#[test]
+fn what_leads_back_for_the_same_value_is_left_out() {
+    let check = |schema: Value, expect: Value| {
+        check(Dialect::OpenAi, schema.clone(), expect);
+        for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
+            let set = one(dialect, true, &schema);
+            assert!(set.losses.iter().any(|loss| loss.note.contains("leads back")), "{dialect:?} {schema}");
+        }
+    };
+    let wrapped = |property: Value| json!({"type": "object", "properties": {"input": property}, "required": ["input"], "additionalProperties": false});
+    check(json!({"anyOf": [{"$ref": "#"}]}), json!({"type": "object", "properties": {}}));
+    check(
+        json!({"anyOf": [{"required": ["a"]}, {"$ref": "#", "title": "again"}]}),
+        wrapped(json!({"anyOf": [{"required": ["a"]}]})),
+    );
+    // The reference from outside stays, and so do members that are of the kind of the whole.
+    let list = |first: Value| json!({"anyOf": [first, {"type": "array", "items": {"$ref": "#/$defs/b"}}]});
+    let def = json!({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/b"}]});
+    check(
+        json!({"type": "object", "properties": {"p": {"$ref": "#/$defs/a"}}, "$defs": {"a": list(def), "b": {"$ref": "#/$defs/a"}}}),
+        json!({"type": "object", "properties": {"p": {"$ref": "#/$defs/a"}}, "$defs": {
+            "a": {"anyOf": [{"anyOf": [{"type": "string"}]}, {"type": "array", "items": {"$ref": "#/$defs/a"}}]},
+        }}),
+    );
+    check(
+        json!({"type": "object", "properties": {"p": {"type": "string", "not": {"anyOf": [{"$ref": "#/properties/p"}, {"const": "a"}]}}}}),
+        with(json!({"type": "string"})),
+    );
+}
+
+#[test]
+fn references_that_multiply_for_one_value_are_quarantined() {
+    let step = |at: usize| json!({"$ref": format!("#/$defs/{at}")});
+    let mut definitions: Map<String, Value> =
+        (0..40).map(|at| (at.to_string(), json!({"anyOf": [step(at + 1), step(at + 1)]}))).collect();
+    definitions.insert("40".into(), json!({"type": "string"}));
+    let schema = json!({"type": "object", "properties": {"p": step(0)}, "$defs": definitions});
+    for dialect in DIALECTS {
+        let set = one(dialect, false, &schema);
+        assert!(set.quarantined.len() == 1 && set.quarantined[0].reason.contains("multiply"), "{dialect:?}");
+    }
+}
+
+#[test]
+fn alternatives_inside_alternatives_do_not_multiply_the_work_on_a_call() {
+    let either = json!({"properties": {"a": {"$ref": "#/$defs/e"}, "b c": {}}, "required": ["a"]});
+    let schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/e"}},
+        "$defs": {"e": {"anyOf": [either, either]}}});
+    let set = one(Dialect::Anthropic, false, &schema);
+    let call = (0..100).fold(json!({"z": 1}), |inner, _| json!({"a": inner}));
+    assert_eq!(set.restore("t", &call.to_string()), None);
+    assert_eq!(set.replay("t", &call), None);
 }
 
 #[test]
