@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, OutputFormat, ShownTool};
 
@@ -44,11 +45,25 @@ pub fn encode_shown(request: &ModelRequest, model: &str, shown: &ShownTools) -> 
 /// quarantines are not among them.
 #[must_use]
 pub fn tools_json(api: Api, tools: &Toolset) -> Value {
-    match api {
-        Api::OpenAiChat | Api::Ollama => openai_chat::tools(tools),
-        Api::OpenAiResponses => responses::tools(tools),
-        Api::Anthropic => anthropic::tools(tools),
-        Api::Gemini => gemini::tools(tools),
+    // Writing to memory does not fail.
+    serde_json::to_value(Tools { api, set: tools }).unwrap_or_default()
+}
+
+/// The `tools` of a request, written without a copy of their schemas.
+pub(crate) struct Tools<'a> {
+    pub api: Api,
+    pub set: &'a Toolset,
+}
+
+impl Serialize for Tools<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let views = self.set.tools.iter();
+        match self.api {
+            Api::OpenAiChat | Api::Ollama => serializer.collect_seq(views.map(openai_chat::tool)),
+            Api::OpenAiResponses => serializer.collect_seq(views.map(responses::tool)),
+            Api::Anthropic => serializer.collect_seq(views.map(anthropic::tool)),
+            Api::Gemini => serializer.collect_seq(gemini::tools(self.set)),
+        }
     }
 }
 

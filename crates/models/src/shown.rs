@@ -6,7 +6,7 @@ use toolwright_core::model::{ModelRequest, ShownTool, ToolChoice};
 
 use crate::api::Api;
 use crate::dialect::{Toolset, translate};
-use crate::encoder::tools_json;
+use crate::encoder::Tools;
 
 /// Tools as one API is shown them: translated and serialised, so that many requests share the work.
 #[derive(Debug, Clone)]
@@ -26,7 +26,9 @@ impl ShownTools {
     /// A view made by other means, as with strict decoding or another of the API's dialects.
     #[must_use]
     pub fn of(api: Api, set: Arc<Toolset>) -> Self {
-        let json = (!set.tools.is_empty()).then(|| tools_json(api, &set).to_string().into());
+        // Writing to memory does not fail.
+        let write = || serde_json::to_string(&Tools { api, set: &set }).unwrap_or_default().into();
+        let json = (!set.tools.is_empty()).then(write);
         Self { api, set, json }
     }
 

@@ -1,5 +1,6 @@
 //! Requests.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, ToolChoice};
 
@@ -68,15 +69,18 @@ fn tool_choice(choice: &ToolChoice, parallel: Option<bool>) -> Option<Value> {
     Some(written)
 }
 
-pub(crate) fn tools(toolset: &Toolset) -> Value {
-    let show = |tool: &ToolView| {
-        let mut shown = json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters});
-        if tool.strict {
-            shown["strict"] = json!(true);
-        }
-        shown
-    };
-    toolset.tools.iter().map(show).collect()
+#[derive(Serialize)]
+pub(crate) struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
+    let ToolView { name, description, parameters, .. } = view;
+    Tool { name, description, input_schema: parameters, strict: view.strict.then_some(true) }
 }
 
 fn retired(name: &str) -> Value {

@@ -4,7 +4,7 @@ mod decode;
 mod encode;
 
 pub(crate) use decode::Assembly;
-pub(crate) use encode::{encode, tools};
+pub(crate) use encode::{encode, tool};
 
 use crate::api::Api;
 

@@ -291,8 +291,9 @@ impl Writer<'_, '_> {
     fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), Unlike> {
         let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
         if self.rules.strict.is_none() {
-            if types.has(Types::ARRAY) && !node.view.contains_key("items") && !node.view.contains_key("prefixItems") {
-                // "array schema missing items" is an error for OpenAI and Gemini, and says nothing new.
+            if types.has(Types::ARRAY) && !node.view.contains_key("items") {
+                // "array schema missing items" is an error for OpenAI and Gemini, and says nothing new: not
+                // beside `prefixItems` either.
                 node.view.insert("items".to_owned(), json!({}));
             }
             return Ok(());
@@ -309,6 +310,7 @@ impl Writer<'_, '_> {
         if types == Types::NONE {
             return Err(self.unlike("a value of any type"));
         }
+        self.typed_values(types, node)?;
         let composite = types.has(Types::OBJECT.with(Types::ARRAY));
         let or_null = types.has(Types::NULL) && types.len() == 2;
         if composite && types.len() > 1 && !or_null {
@@ -325,6 +327,25 @@ impl Writer<'_, '_> {
             nullable(node);
         } else if !node.view.contains_key("type") {
             node.view.shift_insert(0, "type".to_owned(), types.to_value());
+        }
+        Ok(())
+    }
+
+    /// Takes out of a strict `enum` what `type` does not allow: the API refuses it, and it is never valid.
+    fn typed_values(&mut self, types: Types, node: &mut Node) -> Result<(), Unlike> {
+        let mut left_out = node.view.get("const").is_some_and(|value| !types.allow(value));
+        let mut possible = !left_out;
+        if let Some(values) = node.view.get_mut("enum").and_then(Value::as_array_mut) {
+            let before = values.len();
+            values.retain(|value| types.allow(value));
+            left_out |= values.len() < before;
+            possible &= !values.is_empty();
+        }
+        if !possible {
+            return Err(self.unlike(format!("no value is both {} and one of those listed", listed(types))));
+        }
+        if left_out {
+            self.lose("enum", format!("what is not {} is left out: it is never valid", listed(types)));
         }
         Ok(())
     }

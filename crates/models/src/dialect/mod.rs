@@ -2,6 +2,7 @@
 //!
 //! A definition's own schema is never touched: what a model answers is checked against that.
 
+mod circles;
 mod gemini;
 mod keywords;
 mod limits;
@@ -207,8 +208,18 @@ fn view(
         }
         _ => {}
     }
+    if matches!(dialect, Dialect::GeminiJsonSchema | Dialect::GeminiDeclaration) && view.description.trim().is_empty() {
+        view.description = stand_in(&tool.parameters, &tool.name);
+    }
     describe(rules.max_description, &mut view, losses);
     Ok(view)
+}
+
+/// A description for a tool without one, where the API wants one: what its schema says of itself, else the
+/// name.
+fn stand_in(parameters: &Value, name: &str) -> String {
+    let said = ["description", "title"].into_iter().filter_map(|key| parameters.get(key)?.as_str());
+    said.map(str::trim).find(|text| !text.is_empty()).unwrap_or(name).to_owned()
 }
 
 /// Whether a strict view could be within the limits of the request, as far as that can be told without it.

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::restore::{Member, Undo};
-use super::rules::is_legal_property;
 use super::types::Types;
 use super::write::{Node, Unlike, Writer, brief};
 
@@ -45,7 +44,7 @@ impl Writer<'_, '_> {
                 }
                 optional = true;
             }
-            let shown = self.shown_name(name, value);
+            let shown = self.shown_name(name, value, is_root);
             if needed || all_required {
                 required.push(Value::from(shown.as_deref().unwrap_or(name)));
             }
@@ -101,8 +100,8 @@ impl Writer<'_, '_> {
     }
 
     /// The name by which a property is shown, where it may not be shown by its own.
-    fn shown_name(&mut self, name: &str, properties: &Value) -> Option<String> {
-        if !self.rules.limits_names || self.blind || is_legal_property(name) {
+    fn shown_name(&mut self, name: &str, properties: &Value, is_root: bool) -> Option<String> {
+        if self.blind || self.rules.takes_name(name, is_root) {
             return None;
         }
         let mut alias = legal_name(name);
@@ -138,7 +137,7 @@ impl Writer<'_, '_> {
 
     /// The name by which a property is required where it is not declared.
     fn required_name(&mut self, name: &str, node: &mut Node) -> Value {
-        if !self.rules.limits_names || self.blind || is_legal_property(name) {
+        if self.blind || self.rules.takes_name(name, false) {
             return Value::from(name);
         }
         let alias = legal_name(name);
@@ -249,13 +248,17 @@ fn is_declared(properties: &Value, name: &str) -> bool {
     }
 }
 
-/// A legal name for a property, the same for the same name, its end telling apart what looks alike.
+/// A name for a property that every API takes, the same for the same name, its end telling apart what looks
+/// alike.
 fn legal_name(name: &str) -> String {
     const OFFSET: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;
     let hash = name.bytes().fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME));
-    let legal = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '_' };
-    let mut alias: String = name.chars().take(48).map(legal).collect();
+    let mut alias = String::new();
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        alias.push('_');
+    }
+    alias.extend(name.chars().take(48).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }));
     alias.push_str(&format!("_{hash:08x}"));
     alias
 }

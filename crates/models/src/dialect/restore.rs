@@ -11,6 +11,9 @@ use super::types::Types;
 pub(super) const WRAPPER: &str = "input";
 /// Nested values that are changed back.
 const MAX_DEPTH: usize = 160;
+/// Steps that are taken for one call: alternatives inside alternatives multiply. What is left then stays as it
+/// is, and is judged as such.
+const MAX_STEPS: usize = 500_000;
 
 /// How calls of one tool are changed back.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +70,7 @@ pub(super) fn restore(plan: Option<&Plan>, wrapped: bool, parameters: &Value, ar
         }
     }
     if let Some(plan) = plan {
-        let mut walk = Walk { plan, parameters, changed };
+        let mut walk = Walk { plan, parameters, changed, steps: 0 };
         walk.restore(&plan.root, view, &mut arguments, 0);
         changed = walk.changed;
     }
@@ -83,7 +86,7 @@ pub(super) fn replay(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arg
     let mut shown = arguments.clone();
     let mut changed = wrapped;
     if let Some(plan) = plan {
-        let mut walk = Walk { plan, parameters, changed };
+        let mut walk = Walk { plan, parameters, changed, steps: 0 };
         walk.replay(&plan.root, view, &mut shown, 0);
         changed = walk.changed;
     }
@@ -99,18 +102,20 @@ struct Walk<'v> {
     plan: &'v Plan,
     parameters: &'v Value,
     changed: bool,
+    steps: usize,
 }
 
 impl<'v> Walk<'v> {
     fn restore(&mut self, undo: &Undo, view: &'v Value, value: &mut Value, depth: usize) {
-        if depth > MAX_DEPTH {
+        self.steps += 1;
+        if depth > MAX_DEPTH || self.steps > MAX_STEPS {
             return;
         }
         if let Some((inner, view)) = self.shared(undo) {
             self.restore(inner, view, value, depth + 1);
         }
         if !undo.union.is_empty() {
-            let fitting = branches(view).position(|branch| fits(self.parameters, branch, value, 0));
+            let fitting = branches(view).position(|branch| self.fits(branch, value, 0));
             // A model that kept to none may still have meant the one that changed something.
             let at = fitting.or_else(|| undo.union.iter().position(|undo| !undo.is_empty()));
             if let Some((undo, branch)) = at.and_then(|at| Some((undo.union.get(at)?, branches(view).nth(at)?))) {
@@ -146,7 +151,8 @@ impl<'v> Walk<'v> {
     }
 
     fn replay(&mut self, undo: &Undo, view: &'v Value, value: &mut Value, depth: usize) {
-        if depth > MAX_DEPTH {
+        self.steps += 1;
+        if depth > MAX_DEPTH || self.steps > MAX_STEPS {
             return;
         }
         match value {
@@ -182,7 +188,7 @@ impl<'v> Walk<'v> {
             let mut candidate = value.clone();
             let before = self.changed;
             self.replay(undo, branch, &mut candidate, depth + 1);
-            if fits(self.parameters, branch, &candidate, 0) {
+            if self.fits(branch, &candidate, 0) {
                 *value = candidate;
                 break;
             }
@@ -199,38 +205,41 @@ impl<'v> Walk<'v> {
         let undo = if reference == "#" { &self.plan.root } else { self.plan.shared.get(reference)? };
         Some((undo, view))
     }
+
+    /// Whether `value` is of the shape of `view`: enough to tell the parts of a union from each other.
+    fn fits(&mut self, view: &Value, value: &Value, depth: usize) -> bool {
+        self.steps += 1;
+        if depth > MAX_DEPTH || self.steps > MAX_STEPS {
+            return true;
+        }
+        let root = self.parameters;
+        let referred = view.get("$ref").and_then(Value::as_str).and_then(|text| root.pointer(text.strip_prefix('#')?));
+        let properties = view.get("properties").and_then(Value::as_object);
+        let shape = match value {
+            Value::Object(map) => {
+                let required = view.get("required").and_then(Value::as_array);
+                let has = |name: &Value| name.as_str().is_none_or(|name| map.contains_key(name));
+                let closed = view.get("additionalProperties") == Some(&Value::Bool(false));
+                required.is_none_or(|all| all.iter().all(has))
+                    && map.iter().all(|(name, inner)| match properties.and_then(|all| all.get(name)) {
+                        Some(view) => self.fits(view, inner, depth + 1),
+                        None => !closed,
+                    })
+            }
+            Value::Array(items) => {
+                view.get("items").is_none_or(|view| items.iter().all(|item| self.fits(view, item, depth + 1)))
+            }
+            _ => true,
+        };
+        shape
+            && view.get("type").is_none_or(|types| Types::read(types).0.allow(value))
+            && view.get("enum").and_then(Value::as_array).is_none_or(|values| values.contains(value))
+            && view.get("const").is_none_or(|constant| constant == value)
+            && referred.is_none_or(|view| self.fits(view, value, depth + 1))
+            && (branches(view).next().is_none() || branches(view).any(|branch| self.fits(branch, value, depth + 1)))
+    }
 }
 
 fn branches(view: &Value) -> impl Iterator<Item = &Value> {
     view.get("anyOf").or_else(|| view.get("oneOf")).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// Whether `value` is of the shape of `view`: enough to tell the parts of a union from each other.
-fn fits(root: &Value, view: &Value, value: &Value, depth: usize) -> bool {
-    if depth > MAX_DEPTH {
-        return true;
-    }
-    let below = |view: &Value, value: &Value| fits(root, view, value, depth + 1);
-    let referred = view.get("$ref").and_then(Value::as_str).and_then(|text| root.pointer(text.strip_prefix('#')?));
-    let properties = view.get("properties").and_then(Value::as_object);
-    let shape = match value {
-        Value::Object(map) => {
-            let required = view.get("required").and_then(Value::as_array);
-            let has = |name: &Value| name.as_str().is_none_or(|name| map.contains_key(name));
-            let closed = view.get("additionalProperties") == Some(&Value::Bool(false));
-            required.is_none_or(|all| all.iter().all(has))
-                && map.iter().all(|(name, inner)| match properties.and_then(|all| all.get(name)) {
-                    Some(view) => below(view, inner),
-                    None => !closed,
-                })
-        }
-        Value::Array(items) => view.get("items").is_none_or(|view| items.iter().all(|item| below(view, item))),
-        _ => true,
-    };
-    shape
-        && view.get("type").is_none_or(|types| Types::read(types).0.allow(value))
-        && view.get("enum").and_then(Value::as_array).is_none_or(|values| values.contains(value))
-        && view.get("const").is_none_or(|constant| constant == value)
-        && referred.is_none_or(|view| below(view, value))
-        && (branches(view).next().is_none() || branches(view).any(|branch| below(branch, value)))
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
 
+use super::circles::{self, Cuts};
 use super::keywords::is_structural;
 use super::restore::{Plan, Undo, WRAPPER};
 use super::rules::Rules;
@@ -42,22 +43,45 @@ pub(super) fn is_open(parameters: &Value) -> bool {
 /// The view of `tool` under `rules`.
 pub(super) fn write(rules: &'static Rules, tool: &ShownTool, losses: &mut Vec<Loss>) -> Result<ToolView, Failed> {
     let bare;
-    let (schema, map) = match &tool.parameters {
+    let mut is_bare = false;
+    let schema = match &tool.parameters {
         open if is_open(open) => {
             let strict = rules.strict.is_some();
             let unlike = Unlike { path: String::new(), why: "a tool without a schema".to_owned() };
             return if strict { Err(unlike.into()) } else { Ok(shown(tool, object(), None, None)) };
         }
-        Value::Object(map) if is_bare(map) => {
+        Value::Object(map) if are_properties(map) => {
+            is_bare = true;
             bare = json!({"properties": map});
-            (&bare, bare.as_object().unwrap_or(map))
+            &bare
         }
-        schema @ Value::Object(map) => (schema, map),
+        schema @ Value::Object(_) => schema,
         Value::Bool(false) => return Err(Failed::Impossible("its schema allows no arguments at all".to_owned())),
         other => return Err(Failed::Impossible(format!("its parameters are {}, which is no schema", brief(other)))),
     };
+    let before = losses.len();
+    let (view, refers) = attempt(rules, tool, schema, is_bare, losses)?;
+    let cuts = if refers { circles::find(schema).map_err(Failed::Impossible)? } else { Cuts::new() };
+    if cuts.is_empty() {
+        return Ok(view);
+    }
+    losses.truncate(before);
+    let schema = circles::cut(schema, &cuts, &tool.name, losses);
+    Ok(attempt(rules, tool, &schema, is_bare, losses)?.0)
+}
+
+/// The view, and whether the schema has references.
+fn attempt(
+    rules: &'static Rules,
+    tool: &ShownTool,
+    schema: &Value,
+    is_bare: bool,
+    losses: &mut Vec<Loss>,
+) -> Result<(ToolView, bool), Failed> {
+    let empty = Map::new();
+    let map = schema.as_object().unwrap_or(&empty);
     let mut writer = Writer::new(rules, &tool.name, schema, losses);
-    if !std::ptr::eq(schema, &tool.parameters) {
+    if is_bare {
         writer.differ("properties", "the properties stand at the root, without `properties`")?;
     }
     let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
@@ -99,7 +123,7 @@ fn wrap(
     tool: &ShownTool,
     map: &Map<String, Value>,
     keyword: &'static str,
-) -> Result<ToolView, Failed> {
+) -> Result<(ToolView, bool), Failed> {
     writer.refs.root_at = None;
     writer.lose(
         keyword,
@@ -124,9 +148,9 @@ fn finish(
     mut view: Map<String, Value>,
     undo: Undo,
     wrapped: Option<&'static str>,
-) -> Result<ToolView, Failed> {
-    let plan = writer.finish(&mut view, undo)?;
-    Ok(shown(tool, Value::Object(view), wrapped, plan))
+) -> Result<(ToolView, bool), Failed> {
+    let (plan, refers) = writer.finish(&mut view, undo)?;
+    Ok((shown(tool, Value::Object(view), wrapped, plan), refers))
 }
 
 fn shown(tool: &ShownTool, parameters: Value, wrapped: Option<&'static str>, plan: Option<Box<Plan>>) -> ToolView {
@@ -139,7 +163,7 @@ fn object() -> Value {
 }
 
 /// Whether properties stand where the schema should: nothing in `map` is a keyword, each is a schema.
-fn is_bare(map: &Map<String, Value>) -> bool {
+fn are_properties(map: &Map<String, Value>) -> bool {
     map.iter().all(|(key, value)| value.is_object() && !is_structural(key, value))
 }
 

@@ -17,6 +17,16 @@ pub(super) enum References {
     Inline,
 }
 
+/// Which names properties may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    Any,
+    /// All of them [`is_legal_property`].
+    Keys,
+    /// Those of the root [`is_legal_parameter`].
+    Parameters,
+}
+
 /// What a strict view may say, where it differs from one API to the other.
 #[derive(Debug)]
 pub(super) struct Strict {
@@ -33,8 +43,7 @@ pub(super) struct Rules {
     pub(super) api: &'static str,
     pub(super) keeps: fn(&str) -> bool,
     pub(super) references: References,
-    /// Whether names of properties are limited, see [`is_legal_property`].
-    pub(super) limits_names: bool,
+    pub(super) names: Names,
     /// Characters of a tool's description.
     pub(super) max_description: usize,
     pub(super) strict: Option<&'static Strict>,
@@ -60,7 +69,7 @@ static OPENAI: Rules = Rules {
     api: "OpenAI",
     keeps: |keyword| !is_house_keeping(keyword),
     references: References::Shared,
-    limits_names: false,
+    names: Names::Any,
     max_description: OPENAI_DESCRIPTION,
     strict: None,
 };
@@ -85,7 +94,7 @@ static OPENAI_STRICT: Rules = Rules {
         )
     },
     references: References::Alone,
-    limits_names: false,
+    names: Names::Any,
     max_description: OPENAI_DESCRIPTION,
     strict: Some(&Strict {
         all_required: true,
@@ -99,7 +108,7 @@ static ANTHROPIC: Rules = Rules {
     api: "Anthropic",
     keeps: |keyword| !is_house_keeping(keyword),
     references: References::Shared,
-    limits_names: true,
+    names: Names::Keys,
     max_description: usize::MAX,
     strict: None,
 };
@@ -109,7 +118,7 @@ static ANTHROPIC_STRICT: Rules = Rules {
     api: "Anthropic",
     keeps: |keyword| matches!(keyword, "title" | "default" | "format" | "pattern" | "minItems" | "const"),
     references: References::Alone,
-    limits_names: true,
+    names: Names::Keys,
     max_description: usize::MAX,
     strict: Some(&Strict {
         all_required: false,
@@ -136,12 +145,13 @@ static GEMINI_JSON_SCHEMA: Rules = Rules {
         )
     },
     references: References::AloneUnrolled,
-    limits_names: false,
+    names: Names::Any,
     max_description: usize::MAX,
     strict: None,
 };
 
-/// The reference of `Schema`.
+/// The reference of `Schema`; names of parameters by `FunctionDeclaration.parameters` in python-genai's
+/// `types.py`.
 static GEMINI_DECLARATION: Rules = Rules {
     api: "Gemini",
     keeps: |keyword| {
@@ -163,7 +173,7 @@ static GEMINI_DECLARATION: Rules = Rules {
         )
     },
     references: References::Inline,
-    limits_names: false,
+    names: Names::Parameters,
     max_description: usize::MAX,
     strict: None,
 };
@@ -174,7 +184,7 @@ static OLLAMA: Rules = Rules {
     api: "Ollama",
     keeps: |_| false,
     references: References::Inline,
-    limits_names: false,
+    names: Names::Any,
     max_description: usize::MAX,
     strict: None,
 };
@@ -189,6 +199,15 @@ impl Rules {
         (self.keeps)(keyword)
     }
 
+    /// Whether a property may be called `name`; `is_root` where it is one of the arguments themselves.
+    pub(super) fn takes_name(&self, name: &str, is_root: bool) -> bool {
+        match self.names {
+            Names::Any => true,
+            Names::Keys => is_legal_property(name),
+            Names::Parameters => !is_root || is_legal_parameter(name),
+        }
+    }
+
     /// Whether a strict view may hold a keyword that the API takes, with this value.
     pub(super) fn keeps_value(&self, keyword: &str, value: &Value) -> bool {
         let Some(strict) = self.strict else { return true };
@@ -201,9 +220,16 @@ impl Rules {
     }
 }
 
-/// Whether a property may be called this where names are limited.
-pub(super) fn is_legal_property(name: &str) -> bool {
+/// Letters, digits, `_`, `.` and `-`.
+fn is_legal_property(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+/// Letters, digits and `_`, of which a digit is not the first.
+fn is_legal_parameter(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Whether a pattern is without what Anthropic's grammars lack: look-around, back-references, word

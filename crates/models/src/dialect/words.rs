@@ -154,9 +154,28 @@ fn is_pattern(value: &Value) -> bool {
     value.is_string() && CompiledSchema::compile(&serde_json::json!({"pattern": value})).is_ok()
 }
 
+/// The JSON text of `value` if it is no longer than `most` bytes, else its beginning: no more is written.
+pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
+    struct Limited(Vec<u8>, usize);
+    impl std::io::Write for Limited {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let room = (self.1 - self.0.len()).min(bytes.len());
+            self.0.extend_from_slice(&bytes[..room]);
+            if room < bytes.len() { Err(std::io::ErrorKind::WriteZero.into()) } else { Ok(room) }
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut text = Limited(Vec::new(), most);
+    let whole = serde_json::to_writer(&mut text, value).is_ok();
+    let text = String::from_utf8_lossy(&text.0).trim_end_matches('\u{fffd}').to_owned();
+    if whole { Ok(text) } else { Err(text) }
+}
+
 /// `keyword: value` as a sentence for a description, None where it would not help.
 pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
-    let json = |value: &Value| Some(value.to_string()).filter(|text| text.len() <= MAX_QUOTED);
+    let json = |value: &Value| quoted(value, MAX_QUOTED).ok();
     let say = |lead: &str| json(value).map(|text| format!("{lead} {text}."));
     match keyword {
         "default" if value.is_null() => None,

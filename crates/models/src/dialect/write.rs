@@ -59,6 +59,8 @@ pub(super) struct Writer<'a, 'l> {
     inlined: Vec<*const Value>,
     /// Whether what is written is out of reach of [`Undo`], and so may rename nothing.
     pub(super) blind: bool,
+    /// Whether the schema has references that lead somewhere.
+    refers: bool,
     /// Whether a call has to be changed back.
     pub(super) undoes: bool,
 }
@@ -66,7 +68,20 @@ pub(super) struct Writer<'a, 'l> {
 impl<'a, 'l> Writer<'a, 'l> {
     pub(super) fn new(rules: &'static Rules, tool: &'a str, root: &'a Value, losses: &'l mut Vec<Loss>) -> Self {
         let (refs, path, inlined) = (Refs::new(root), String::new(), Vec::new());
-        Self { rules, refs, tool, losses, path, depth: 0, nodes: 0, merged: 0, inlined, blind: false, undoes: false }
+        Self {
+            rules,
+            refs,
+            tool,
+            losses,
+            path,
+            depth: 0,
+            nodes: 0,
+            merged: 0,
+            inlined,
+            blind: false,
+            refers: false,
+            undoes: false,
+        }
     }
 
     pub(super) fn lose(&mut self, keyword: &str, note: impl Into<String>) {
@@ -206,6 +221,7 @@ impl<'a, 'l> Writer<'a, 'l> {
             )?;
             return self.keywords(&without(map, &[keyword]), is_root, None);
         };
+        self.refers = true;
         let Value::Object(target_map) = target else { return self.schema(target) };
         let beside = || map.iter().filter(|(key, _)| *key != keyword && !is_aside(key));
         let alone = beside().next().is_none();
@@ -275,6 +291,7 @@ impl<'a, 'l> Writer<'a, 'l> {
                 else {
                     break;
                 };
+                self.refers = true;
                 self.inlined.push(target);
                 if part.as_object().is_some_and(|map| map.len() > 1) {
                     merged = self.merged(merged, part)?;
@@ -371,8 +388,13 @@ impl<'a, 'l> Writer<'a, 'l> {
         self.leave_out(keyword, &shown, said)
     }
 
-    /// Adds to the view of the root what its `$ref`s point at; and how calls are changed back.
-    pub(super) fn finish(mut self, view: &mut Map<String, Value>, root: Undo) -> Result<Option<Box<Plan>>, Unlike> {
+    /// Adds to the view of the root what its `$ref`s point at. How calls are changed back, and whether there
+    /// were references.
+    pub(super) fn finish(
+        mut self,
+        view: &mut Map<String, Value>,
+        root: Undo,
+    ) -> Result<(Option<Box<Plan>>, bool), Unlike> {
         let mut definitions = Map::new();
         let mut shared = BTreeMap::new();
         let mut at = 0;
@@ -386,7 +408,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         if !definitions.is_empty() {
             view.insert("$defs".to_owned(), Value::Object(definitions));
         }
-        Ok(self.undoes.then(|| Box::new(Plan { root, shared })))
+        Ok((self.undoes.then(|| Box::new(Plan { root, shared })), self.refers))
     }
 }
 
@@ -408,10 +430,9 @@ fn unique(names: &Value) -> Value {
 
 /// A value for a message.
 pub(super) fn brief(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("`{}…`", &text[..end]),
-        None => format!("`{text}`"),
+    match words::quoted(value, 60) {
+        Ok(text) => format!("`{text}`"),
+        Err(start) => format!("`{start}…`"),
     }
 }
 

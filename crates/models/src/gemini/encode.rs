@@ -1,6 +1,7 @@
 //! Requests.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, ToolChoice};
 
@@ -52,20 +53,35 @@ fn path(model: &str) -> String {
     format!("/v1beta/{folder}{}:streamGenerateContent?alt=sse", utf8_percent_encode(model, NAME))
 }
 
-pub(crate) fn tools(toolset: &Toolset) -> Value {
-    let key = if toolset.dialect == Dialect::GeminiDeclaration { "parameters" } else { "parametersJsonSchema" };
-    let declare = |tool: &ToolView| {
-        let mut declaration = json!({"name": tool.name, "description": tool.description});
-        // A function without parameters has none: the API refuses an object without properties.
-        if !tool.parameters.is_null() {
-            declaration[key] = tool.parameters.clone();
-        }
-        declaration
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Tool<'a> {
+    function_declarations: Vec<Declaration<'a>>,
+}
+
+/// A function without parameters has none: the API refuses an object without properties.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Declaration<'a> {
+    name: &'a str,
+    description: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters_json_schema: Option<&'a Value>,
+}
+
+/// One tool with all functions, or none.
+pub(crate) fn tools(set: &Toolset) -> Option<Tool<'_>> {
+    let declare = |view| {
+        let ToolView { name, description, parameters, .. }: &ToolView = view;
+        let schema = Some(parameters).filter(|schema| !schema.is_null());
+        let (parameters, parameters_json_schema) =
+            if set.dialect == Dialect::GeminiDeclaration { (schema, None) } else { (None, schema) };
+        Declaration { name, description, parameters, parameters_json_schema }
     };
-    if toolset.tools.is_empty() {
-        return json!([]);
-    }
-    json!([{"functionDeclarations": toolset.tools.iter().map(declare).collect::<Value>()}])
+    let function_declarations: Vec<_> = set.tools.iter().map(declare).collect();
+    (!function_declarations.is_empty()).then_some(Tool { function_declarations })
 }
 
 fn contents(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {

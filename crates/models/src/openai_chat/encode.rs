@@ -1,5 +1,6 @@
 //! Requests.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 
@@ -41,15 +42,28 @@ fn response_format(output: &OutputFormat) -> Value {
 }
 
 /// The tools as Chat Completions and Ollama wrap them.
-pub(crate) fn tools(toolset: &Toolset) -> Value {
-    let wrap = |tool: &ToolView| {
-        let mut function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
-        if tool.strict {
-            function["strict"] = json!(true);
-        }
-        json!({"type": "function", "function": function})
-    };
-    toolset.tools.iter().map(wrap).collect()
+/// A tool as Chat Completions and Ollama have it.
+#[derive(Serialize)]
+pub(crate) struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
+    let ToolView { name, description, parameters, .. } = view;
+    Tool {
+        r#type: "function",
+        function: Function { name, description, parameters, strict: view.strict.then_some(true) },
+    }
 }
 
 fn messages(request: &ModelRequest, tools: &Toolset) -> Value {

@@ -1,5 +1,6 @@
 //! Requests.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 
@@ -51,14 +52,18 @@ fn format(output: &OutputFormat) -> Value {
 }
 
 /// Absent means strict to this API, so the word is always said.
-pub(crate) fn tools(toolset: &Toolset) -> Value {
-    let show = |tool: &ToolView| {
-        json!({
-            "type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters,
-            "strict": tool.strict,
-        })
-    };
-    toolset.tools.iter().map(show).collect()
+#[derive(Serialize)]
+pub(crate) struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    strict: bool,
+}
+
+pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
+    let ToolView { name, description, parameters, strict, .. } = view;
+    Tool { r#type: "function", name, description, parameters, strict: *strict }
 }
 
 fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {

@@ -6,7 +6,7 @@ mod encode;
 mod items;
 
 pub(crate) use decode::Assembly;
-pub(crate) use encode::{encode, tools};
+pub(crate) use encode::{encode, tool};
 
 use crate::api::Api;
 

@@ -99,6 +99,46 @@ fn demanding() -> ModelRequest {
     }
 }
 
+/// Tools whose author wants them strict: one with a parameter that may be left out, and one whose arguments
+/// are one of two objects; and past calls of both, as the model would have had to write them.
+fn strictly() -> ModelRequest {
+    let find = json!({
+        "type": "object", "required": ["pattern"], "properties": {
+            "pattern": {"type": "string", "description": "What to find."}, "limit": {"type": "integer"},
+        },
+    });
+    let by = |kind: &str, key: &str| {
+        json!({
+            "type": "object", "required": ["kind", key], "additionalProperties": false,
+            "properties": {"kind": {"const": kind}, key: {"type": "string"}},
+        })
+    };
+    let open = json!({"oneOf": [by("path", "path"), by("link", "url")]});
+    let strict =
+        |name, description, parameters| ShownTool { strict: Some(true), ..tool(name, description, parameters) };
+    ModelRequest {
+        messages: vec![
+            Message::user("Find it."),
+            Message::Assistant {
+                text: String::new(),
+                calls: vec![
+                    call("call_1", "fs__find", r#"{"pattern":"TODO"}"#),
+                    call("call_2", "fs__open", r#"{"kind":"path","path":"a.rs"}"#),
+                ],
+                opaque: vec![],
+            },
+            Message::Tool {
+                results: vec![
+                    result("call_1", "fs__find", vec![ContentBlock::text("a.rs")], false),
+                    result("call_2", "fs__open", vec![ContentBlock::text("// TODO")], false),
+                ],
+            },
+        ],
+        tools: [strict("fs__find", "Finds lines.", find), strict("fs__open", "Opens a file.", open)].into(),
+        ..ModelRequest::default()
+    }
+}
+
 fn check_golden(file: &str, api: Api, request: &ModelRequest) {
     let encoded = encode(api, request, "some-model");
     let got = serde_json::to_string_pretty(&encoded.body()).unwrap() + "\n";
@@ -117,6 +157,9 @@ fn one_conversation_in_the_form_of_each_api() {
     for api in Api::ALL {
         check_golden(&format!("{api}.json"), api, &conversation());
         check_golden(&format!("{api}.demanding.json"), api, &demanding());
+    }
+    for api in [Api::OpenAiChat, Api::OpenAiResponses, Api::Anthropic] {
+        check_golden(&format!("{api}.strict.json"), api, &strictly());
     }
 }
 
