@@ -1,7 +1,10 @@
 //! What no honest server sends.
 
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent};
+use toolwright_models::text::{Choice, Options, by_name};
 use toolwright_models::{Api, Decoder};
+
+use crate::text::in_pieces;
 
 /// Feeds `events` and expects a `BadResponse`; what was given out is what was kept.
 fn refused(api: Api, events: &[String]) -> ModelError {
@@ -50,4 +53,16 @@ fn what_is_open_at_the_same_time_is_bounded() {
     });
     check(Api::Anthropic, &|n| format!(r#"{{"type":"content_block_start","index":{n},"content_block":{{}}}}"#));
     check(Api::Gemini, &|n| format!(r#"{{"event_type":"step.start","index":{n},"step":{{"type":"function_call"}}}}"#));
+}
+
+#[test]
+fn white_space_before_a_call_without_a_marker_is_bounded() {
+    let llama = by_name("llama").unwrap();
+    for (blanks, calls) in [(1000, 1), (1025, 0)] {
+        let answer = format!("{}{{\"name\": \"a\", \"parameters\": {{}}}}", "\n".repeat(blanks));
+        for size in [1, 7, usize::MAX] {
+            let read = in_pieces(&answer, size, Choice::Format(llama), Options::default());
+            assert_eq!(read.calls.len(), calls, "{blanks} in chunks of {size}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use super::super::block::{Block, Step, View};
 use super::super::grammar::{At, Channels, Prompted, Spacing};
 use super::super::markers::blank;
 use super::super::output::Sink;
-use super::{MAX_BLOCK, MAX_HEADER, MAX_WASTE, Mode, Open, TextDecoder};
+use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_WASTE, Mode, Open, TextDecoder};
 
 impl TextDecoder {
     /// Tries the forms that have no marker where the text begins. None when there is nothing to try.
@@ -24,6 +24,11 @@ impl TextDecoder {
         if apart {
             skipped += 1;
             skipped += blank(&rest[skipped..]);
+        }
+        // It is measured anew with each piece.
+        if skipped > MAX_BLANK {
+            self.state.bare = false;
+            return None;
         }
         let word = rest[skipped..].chars().next();
         match word {

@@ -22,6 +22,8 @@ const MAX_LEAD: usize = 64 << 20;
 const MAX_HEADER: usize = 1 << 10;
 /// The longest fence of a block of code.
 const MAX_FENCE: usize = 64;
+/// The most white space before a call without a marker.
+const MAX_BLANK: usize = 1 << 10;
 /// How much text may be read again because what began like a call was none.
 const MAX_WASTE: usize = 32 << 20;
 
