@@ -28,8 +28,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((parameters, mut arguments)) = schema_and_instance(data) else { return };
     leave_nulls_out(&mut arguments);
     let written = parameters.to_string().len();
-    let is_call = arguments.is_object()
-        && CompiledSchema::compile(&parameters).is_ok_and(|compiled| compiled.is_valid(&arguments));
+    let compiled = CompiledSchema::compile(&parameters);
+    let is_call = arguments.is_object() && compiled.as_ref().is_ok_and(|compiled| compiled.is_valid(&arguments));
     let shown = |name: &str, strict| {
         let (name, parameters) = (name.to_owned(), parameters.clone());
         ShownTool { name, parameters, strict, ..ShownTool::default() }
@@ -48,6 +48,10 @@ fuzz_target!(|data: &[u8]| {
                 assert!(kind.eq_ignore_ascii_case("object"), "{}", view.parameters);
                 let size = view.parameters.to_string().len() + view.description.len();
                 assert!(size <= 64 * written + (64 << 10), "{written} bytes become {size}");
+                if compiled.is_ok() && dialect != Dialect::GeminiDeclaration {
+                    let view = CompiledSchema::compile(&view.parameters);
+                    assert!(view.is_ok(), "{dialect:?}: {} of {parameters}", view.expect_err("no schema"));
+                }
                 let shown = set.replay(&view.name, &arguments).unwrap_or_else(|| arguments.clone());
                 let restored = set.restore(&view.name, &shown.to_string());
                 let restored = restored.map_or(shown, |text| serde_json::from_str(&text).expect("JSON"));

@@ -35,6 +35,7 @@ fuzz_target!(|data: &[u8]| {
     for hole in found.pending.iter().chain(&found.missing) {
         assert_eq!(value.pointer(&hole.path).and_then(|place| place.as_str()), Some(hole.reference.as_str()));
     }
+    assert!(found.oversized.is_empty() && found.violations().len() <= 12);
     let landed = resolve_at(&mut value, &found.pending, &*VALUES, Outlook::Closed);
     assert!(landed.pending.is_empty());
 

@@ -98,16 +98,16 @@ impl Fitted {
         let mut provenance = Provenance::default();
         let mut arguments = parse(raw, &mut provenance)?;
         let variables = variables.filter(|variables| variables.serve(entry.tool.origin()));
-        let Resolved { replaced, pending, missing } =
-            variables.map(|variables| resolve(&mut arguments, variables)).unwrap_or_default();
+        let found = variables.map(|variables| resolve(&mut arguments, variables)).unwrap_or_default();
+        let violations = found.violations();
+        let Resolved { replaced, pending, .. } = found;
         provenance.resolved = replaced;
         if entry.tool.origin() == Origin::Own
             && let Some(schema) = &entry.definition().parameters
         {
             provenance.defaulted = fill_defaults(schema, &mut arguments);
         }
-        if !missing.is_empty() {
-            let violations = missing.iter().map(nothing_there).collect();
+        if !violations.is_empty() {
             return Ok(Self { arguments, provenance, pending, violations });
         }
         Ok(match entry.tool.schema() {
@@ -124,15 +124,6 @@ pub struct NoObject {
     pub written: Value,
     /// Why, as the end of a sentence that begins with the arguments.
     pub message: String,
-}
-
-/// The violation of a reference that no value will come for.
-pub(crate) fn nothing_there(hole: &Hole) -> Violation {
-    Violation {
-        path: hole.path.clone(),
-        keyword: "reference".into(),
-        message: format!("nothing is there for the reference {}; write a value, or a reference to one", hole.reference),
-    }
 }
 
 /// Validates `value`, and coerces what fails.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::arguments::{Fitted, NoObject, fit, nothing_there};
+use crate::arguments::{Fitted, NoObject, fit};
 pub use crate::arguments::{Provenance, RawArguments};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
@@ -158,15 +158,15 @@ pub fn land(
     outlook: Outlook,
 ) -> Result<Landing, Box<Rejection>> {
     let mut arguments = call.arguments.clone();
-    let Resolved { replaced, pending, missing } = match variables {
+    let found = match variables {
         Some(variables) => resolve_at(&mut arguments, &call.pending, variables, outlook),
         None => Resolved { missing: call.pending.clone(), ..Resolved::default() },
     };
-    if !pending.is_empty() && missing.is_empty() {
+    let mut violations = found.violations();
+    if !found.pending.is_empty() && violations.is_empty() {
         return Ok(Landing::Waits(call));
     }
-    call.provenance.resolved.extend(replaced);
-    let mut violations: Vec<Violation> = missing.iter().map(nothing_there).collect();
+    call.provenance.resolved.extend(found.replaced);
     if violations.is_empty()
         && let Ok(Some(schema)) = call.entry.tool.schema()
     {

@@ -16,11 +16,17 @@ use serde_json::Value;
 
 use crate::catalogue::Origin;
 use crate::pointer;
+use crate::schema::Violation;
 
 /// What a reference begins with.
 pub const MARK: char = '†';
 /// Terms of one reference; more make it plain text.
 const MAX_TERMS: usize = 16;
+/// What the values that references of one call ask for may take, in bytes: a few words ask for much.
+const MAX_VALUES: usize = 16 << 20;
+/// At most this many references are complained about for one call, each with so many characters.
+const MAX_COMPLAINTS: usize = 12;
+const MAX_QUOTE: usize = 80;
 
 /// Where a value is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +118,29 @@ pub struct Resolved {
     pub pending: Vec<Hole>,
     /// References that no value will ever come for.
     pub missing: Vec<Hole>,
+    /// References whose value, with those before it, is more than one call takes: 16 MiB.
+    pub oversized: Vec<Hole>,
+}
+
+impl Resolved {
+    /// What is wrong with the references that will never be replaced, the first twelve.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        let complain = |hole: &Hole, what: &str| {
+            let reference: String = hole.reference.chars().take(MAX_QUOTE).collect();
+            let message = format!("{what} the reference {reference}; write a value, or a reference to one");
+            Violation { path: hole.path.clone(), keyword: "reference".into(), message }
+        };
+        let missing = self.missing.iter().map(|hole| complain(hole, "nothing is there for"));
+        let oversized = self.oversized.iter().map(|hole| complain(hole, "there is too much for"));
+        missing.chain(oversized).take(MAX_COMPLAINTS).collect()
+    }
 }
 
 /// Replaces the references in `value`, each text looked at once.
 pub fn resolve(value: &mut Value, variables: &dyn Variables) -> Resolved {
-    let mut walk = Walk { variables, path: String::new(), found: Resolved::default() };
+    let mut walk =
+        Walk { values: Source { variables, room: MAX_VALUES }, path: String::new(), found: Resolved::default() };
     walk.visit(value);
     walk.found
 }
@@ -124,9 +148,10 @@ pub fn resolve(value: &mut Value, variables: &dyn Variables) -> Resolved {
 /// Replaces the references at `holes`, and nothing else.
 pub fn resolve_at(value: &mut Value, holes: &[Hole], variables: &dyn Variables, outlook: Outlook) -> Resolved {
     let mut found = Resolved::default();
+    let mut values = Source { variables, room: MAX_VALUES };
     for hole in holes {
         let Some(reference) = parse(&hole.reference) else { continue };
-        match (evaluate(&reference, variables, outlook), value.pointer_mut(&hole.path)) {
+        match (values.evaluate(&reference, outlook), value.pointer_mut(&hole.path)) {
             (_, None) => {}
             (Worth::Value(put), Some(place)) => {
                 *place = put;
@@ -138,6 +163,7 @@ pub fn resolve_at(value: &mut Value, holes: &[Hole], variables: &dyn Variables, 
             }
             (Worth::Pending, Some(_)) => found.pending.push(hole.clone()),
             (Worth::Absent, Some(_)) => found.missing.push(hole.clone()),
+            (Worth::TooLarge, Some(_)) => found.oversized.push(hole.clone()),
         }
     }
     found
@@ -175,43 +201,70 @@ enum Worth {
     Closed,
     Pending,
     Absent,
+    TooLarge,
 }
 
-fn evaluate(reference: &Reference<'_>, variables: &dyn Variables, outlook: Outlook) -> Worth {
-    let mut last = Worth::Absent;
-    for alternative in reference {
-        last = chain(alternative, variables, outlook);
-        match &last {
-            // An alternative that may yet have a value comes before those after it.
-            Worth::Pending => return last,
-            Worth::Value(value) if stands(value) => return last,
-            _ => {}
+/// Where values come from, and how much may still come.
+struct Source<'a> {
+    variables: &'a dyn Variables,
+    room: usize,
+}
+
+impl Source<'_> {
+    fn evaluate(&mut self, reference: &Reference<'_>, outlook: Outlook) -> Worth {
+        let mut last = Worth::Absent;
+        for alternative in reference {
+            last = self.chain(alternative, outlook);
+            match &last {
+                // An alternative that may yet have a value comes before those after it.
+                Worth::Pending | Worth::TooLarge => return last,
+                Worth::Value(value) if stands(value) => return last,
+                _ => {}
+            }
         }
+        last
     }
-    last
-}
 
-fn chain(terms: &[Term<'_>], variables: &dyn Variables, outlook: Outlook) -> Worth {
-    let Some((last, gates)) = terms.split_last() else { return Worth::Absent };
-    for gate in gates {
-        match worth(gate, variables, outlook) {
-            Worth::Value(value) if stands(&value) => {}
-            Worth::Pending => return Worth::Pending,
-            _ => return Worth::Closed,
+    fn chain(&mut self, terms: &[Term<'_>], outlook: Outlook) -> Worth {
+        let Some((last, gates)) = terms.split_last() else { return Worth::Absent };
+        for gate in gates {
+            match self.worth(gate, outlook) {
+                Worth::Value(value) if stands(&value) => {}
+                blocked @ (Worth::Pending | Worth::TooLarge) => return blocked,
+                _ => return Worth::Closed,
+            }
         }
+        self.worth(last, outlook)
     }
-    worth(last, variables, outlook)
-}
 
-fn worth(term: &Term<'_>, variables: &dyn Variables, outlook: Outlook) -> Worth {
-    match term {
-        Term::Literal(value) => Worth::Value(value.clone()),
-        Term::Variable(kind, path) => match variables.get(*kind, path) {
-            Some(value) => Worth::Value(value),
+    fn worth(&mut self, term: &Term<'_>, outlook: Outlook) -> Worth {
+        let (kind, path) = match term {
+            Term::Literal(value) => return Worth::Value(value.clone()),
+            Term::Variable(kind, path) => (kind, path),
+        };
+        if self.room == 0 {
+            return Worth::TooLarge;
+        }
+        match self.variables.get(*kind, path) {
+            Some(value) => {
+                self.room = self.room.saturating_sub(size(&value));
+                if self.room == 0 { Worth::TooLarge } else { Worth::Value(value) }
+            }
             None if kind.may_come() && outlook == Outlook::Open => Worth::Pending,
             None => Worth::Absent,
-        },
+        }
     }
+}
+
+/// About what a value takes in memory, in bytes.
+fn size(value: &Value) -> usize {
+    let inside = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(members) => members.iter().map(|(name, member)| name.len() + size(member)).sum(),
+        _ => 0,
+    };
+    inside + size_of::<Value>()
 }
 
 fn stands(value: &Value) -> bool {
@@ -229,7 +282,7 @@ fn leave_out(value: &mut Value, path: &str) {
 }
 
 struct Walk<'a> {
-    variables: &'a dyn Variables,
+    values: Source<'a>,
     path: String,
     found: Resolved,
 }
@@ -274,7 +327,7 @@ impl Walk<'_> {
         }
         let Some(reference) = parse(text) else { return Place::Stays };
         let hole = |path: &str| Hole { path: path.to_owned(), reference: text.clone() };
-        match evaluate(&reference, self.variables, Outlook::Open) {
+        match self.values.evaluate(&reference, Outlook::Open) {
             Worth::Value(put) => {
                 *value = put;
                 self.found.replaced.push(self.path.clone());
@@ -285,6 +338,7 @@ impl Walk<'_> {
             }
             Worth::Pending => self.found.pending.push(hole(&self.path)),
             Worth::Absent => self.found.missing.push(hole(&self.path)),
+            Worth::TooLarge => self.found.oversized.push(hole(&self.path)),
         }
         Place::Stays
     }
@@ -359,5 +413,17 @@ mod tests {
         let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1"});
         let closed = resolve_at(&mut value, &resolved.pending, &values(), Outlook::Closed);
         assert_eq!((value["d"].clone(), paths(&closed.missing)), (json!(1), vec!["/a~1b".to_owned()]));
+    }
+
+    #[test]
+    fn a_few_words_do_not_ask_for_more_than_a_call_takes() {
+        let values = Values(json!({"state": {"large": "x".repeat(1 << 20), "small": 1}}));
+        for reference in ["†state.large", "†state.large && 1", "†input.none || †state.large"] {
+            let mut value = json!({"all": vec![reference; 1000], "last": "†state.small"});
+            let resolved = resolve(&mut value, &values);
+            assert!(value.to_string().len() < 17 << 20, "{reference}");
+            assert_eq!(resolved.violations().len(), MAX_COMPLAINTS);
+            assert_eq!(resolved.oversized.last().map(|hole| hole.path.as_str()), Some("/last"));
+        }
     }
 }
