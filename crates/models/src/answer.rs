@@ -17,6 +17,9 @@ use crate::turn::placed;
 /// up among them.
 pub(crate) const MAX_OPEN: usize = 1024;
 
+/// Calls and items of one answer. A few bytes on the wire make one, and each takes some hundred here.
+const MAX_ITEMS: usize = 1 << 16;
+
 /// Takes the pieces as they come.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 
@@ -55,6 +58,8 @@ pub(crate) struct Answer {
     /// What it used.
     pub usage: Usage,
     opaque: Vec<Value>,
+    /// Whether there were more calls or items than are kept.
+    overfull: bool,
     tools: Option<Arc<Toolset>>,
 }
 
@@ -106,8 +111,25 @@ impl Answer {
 
     /// Data to echo at this place, which itself holds the next `own` bytes of the text.
     pub(crate) fn opaque_with(&mut self, item: Value, own: usize) {
-        let calls = self.calls.len() + self.closed.len();
-        self.opaque.push(placed(item, self.text.len(), calls, own));
+        if self.has_room() {
+            let calls = self.calls.len() + self.closed.len();
+            self.opaque.push(placed(item, self.text.len(), calls, own));
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let items = self.opaque.len() + self.other_calls.len() + self.calls.len() + self.closed.len();
+        self.overfull |= items >= MAX_ITEMS;
+        !self.overfull
+    }
+
+    /// Refuses an answer of which not everything could be kept.
+    pub(crate) fn all_kept(&self) -> Result<(), ModelError> {
+        if !self.overfull {
+            return Ok(());
+        }
+        let message = format!("the answer holds more than {MAX_ITEMS} calls and items");
+        Err(ModelError::new(ModelErrorKind::BadResponse, message))
     }
 
     /// The reasoning so far.
@@ -122,12 +144,17 @@ impl Answer {
 
     /// An item for the client that is no function call.
     pub(crate) fn other_call(&mut self, call: OtherCall) {
-        self.other_calls.push(call);
+        if self.has_room() {
+            self.other_calls.push(call);
+        }
     }
 
     /// A call whose block has closed. It goes out at once when its arguments are JSON, and otherwise
     /// waits for [`Answer::release`]: they may have been cut by the token limit.
     pub(crate) fn close_call(&mut self, call: WrittenCall, sink: Sink<'_>) {
+        if !self.has_room() {
+            return;
+        }
         let whole = is_json(&call.arguments);
         self.closed.push_back(Closed { call, whole });
         while self.closed.front().is_some_and(|closed| closed.whole) {
@@ -137,7 +164,9 @@ impl Answer {
 
     /// A call whose block has closed with no arguments at all. It may have none, or none yet.
     pub(crate) fn close_bare_call(&mut self, call: WrittenCall) {
-        self.closed.push_back(Closed { call, whole: false });
+        if self.has_room() {
+            self.closed.push_back(Closed { call, whole: false });
+        }
     }
 
     /// Gives out the calls that wait, once the reason to stop is known; a last one that the token limit

@@ -168,10 +168,13 @@ fn event(
             assembly.done(sink);
             Ok(())
         }
-        data => assembly.event(data, sink).map_err(|error| match error.source {
-            // What is not of the API's form may be the error of somebody on the way.
-            Some(_) => failure::from_unknown(api, data).unwrap_or(error),
-            None => error,
-        }),
+        data => {
+            assembly.event(data, sink).map_err(|error| match error.source {
+                // What is not of the API's form may be the error of somebody on the way.
+                Some(_) => failure::from_unknown(api, data).unwrap_or(error),
+                None => error,
+            })?;
+            assembly.answer().all_kept()
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent};
 use toolwright_models::text::{Choice, Options, by_name};
-use toolwright_models::{Api, Decoder};
+use toolwright_models::{Api, Decoder, decode_whole};
 
 use crate::text::in_pieces;
 
@@ -53,6 +53,16 @@ fn what_is_open_at_the_same_time_is_bounded() {
     });
     check(Api::Anthropic, &|n| format!(r#"{{"type":"content_block_start","index":{n},"content_block":{{}}}}"#));
     check(Api::Gemini, &|n| format!(r#"{{"event_type":"step.start","index":{n},"step":{{"type":"function_call"}}}}"#));
+}
+
+#[test]
+fn the_calls_and_items_of_an_answer_are_bounded() {
+    let parts = vec!["{}"; 70_000].join(",");
+    let event = format!(r#"{{"candidates":[{{"content":{{"parts":[{parts}]}},"finishReason":"STOP"}}]}}"#);
+    let error = refused(Api::Gemini, &[event]);
+    assert!(error.message.contains("more than 65536"), "{error}");
+    let call = r#"{"message":{"tool_calls":[{"function":{"name":"a"}}]}}"#;
+    assert!(decode_whole(Api::Ollama, vec![call; 70_000].join("\n").as_bytes()).is_err());
 }
 
 #[test]
