@@ -42,6 +42,14 @@ pub(crate) fn conversation() -> ModelRequest {
                 opaque: vec![
                     OpaqueData { api: "anthropic".into(), data: thinking },
                     OpaqueData { api: "ollama".into(), data: json!({"thinking": "Two files."}) },
+                    OpaqueData {
+                        api: "openai_chat".into(),
+                        data: json!({"message": {"reasoning_content": "Two files.", "role": "user"}}),
+                    },
+                    OpaqueData {
+                        api: "openai_chat".into(),
+                        data: json!({"tool_call": {"extra_content": {"google": {"thought_signature": "c2ln"}}}}),
+                    },
                 ],
             },
             Message::Tool {
