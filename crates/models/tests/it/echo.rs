@@ -161,3 +161,27 @@ fn streamed_reasoning_and_extra_content_go_back_in_the_second_turn() {
     check(decode_whole(Api::OpenAiChat, stream.as_bytes()).unwrap());
     check(*decode_whole(Api::OpenAiChat, broken.as_bytes()).unwrap_err().partial.unwrap());
 }
+
+#[test]
+fn a_gemini_turn_whose_first_call_has_no_signature_goes_out_with_the_stand_in() {
+    let stand_in = json!("skip_thought_signature_validator");
+    let call = |name: &str| json!({"functionCall": {"name": name, "args": {}, "id": name}});
+    let signed = |mut part: Value| {
+        part["thoughtSignature"] = json!("c2ln");
+        part
+    };
+    let check = |parts: Value, expect: [Value; 2]| {
+        let body = json!({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]});
+        let replayed = replayed(Api::Gemini, &body, "contents");
+        let calls = replayed[0]["parts"].as_array().unwrap().iter().filter(|part| part.get("functionCall").is_some());
+        let signatures: Vec<Value> = calls.map(|part| part["thoughtSignature"].clone()).collect();
+        assert_eq!(signatures, expect, "{parts}");
+    };
+    check(json!([call("a"), call("b")]), [stand_in.clone(), Value::Null]);
+    check(json!([signed(call("a")), call("b")]), [json!("c2ln"), Value::Null]);
+    check(json!([signed(json!({"text": "Hm."})), call("a"), call("b")]), [stand_in.clone(), Value::Null]);
+
+    let steps = json!([{"type": "thought", "signature": "c2ln"}, {"type": "function_call", "id": "x", "name": "a"}]);
+    let body = json!({"object": "interaction", "status": "requires_action", "steps": steps});
+    assert_eq!(replayed(Api::Gemini, &body, "contents")[0]["parts"][0]["thoughtSignature"], stand_in);
+}
