@@ -119,7 +119,7 @@ impl LegalResult<'_> {
             match part {
                 Part::Text(text) => lines.push(text),
                 Part::Image(image) => {
-                    lines.push(format!("[image {}, {}: in the next user message]", images.len() + 1, image.mime_type));
+                    lines.push(format!("[image {}, {}: shown after the results]", images.len() + 1, image.mime_type));
                     images.push(image);
                 }
             }

@@ -8,7 +8,7 @@ use super::API;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_instruction, output_schema, set, tools_place};
-use crate::history::{Alternating, Image, LegalCall, NOTHING, Part, Turn, legal_turns, parts};
+use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
@@ -109,22 +109,36 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
             Turn::User(content) => out.push("user", blocks(parts(content))),
             Turn::Assistant { text, calls, opaque } => out.push("assistant", answer(text, &calls, &opaque)),
             Turn::Results(results) => {
-                let results = results.iter().map(|result| {
-                    let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
-                    let content = blocks(result.parts());
-                    if !content.is_empty() {
-                        block["content"] = Value::Array(content);
-                    }
-                    if result.is_error() {
-                        block["is_error"] = json!(true);
-                    }
-                    block
-                });
-                out.push("user", results.collect());
+                let mut images = Vec::new();
+                let mut content: Vec<Value> = results.iter().map(|result| tool_result(result, &mut images)).collect();
+                content.extend(images);
+                out.push("user", content);
             }
         }
     }
     out.messages
+}
+
+/// A result. The API takes nothing but text in one that failed: its images go after the results of the turn.
+fn tool_result(result: &LegalResult<'_>, images: &mut Vec<Value>) -> Value {
+    let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
+    let mut parts = result.parts();
+    if result.is_error() {
+        let (text, found) = result.text_and_images();
+        if !found.is_empty() {
+            parts = vec![Part::Text(text)];
+            let shown = found.into_iter().map(Part::Image);
+            images.extend(blocks([Part::Text(result.images_caption())].into_iter().chain(shown).collect()));
+        }
+    }
+    let content = blocks(parts);
+    if !content.is_empty() {
+        block["content"] = Value::Array(content);
+    }
+    if result.is_error() {
+        block["is_error"] = json!(true);
+    }
+    block
 }
 
 /// An answer as it was given. Thinking at its end would be refused: it thinks about what is not there.

@@ -15,8 +15,8 @@ use crate::turn::{Piece, pieces};
 
 /// What a model's name may hold in a path as it is.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// Takes the place of the signature of a call that another model wrote, which Gemini 3 would otherwise
-/// refuse (ai.google.dev/gemini-api/docs/thought-signatures).
+/// Takes the place of the signature on the first call of a turn that has none: Gemini 3 would otherwise
+/// refuse it (ai.google.dev/gemini-api/docs/thought-signatures).
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
@@ -128,7 +128,7 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<
                 let mut part = json!({"functionCall": function});
                 if let Some(signature) = head.and_then(|head| head.get("thoughtSignature")) {
                     part["thoughtSignature"] = signature.clone();
-                } else if opaque.is_empty() && number == 0 {
+                } else if number == 0 {
                     part["thoughtSignature"] = json!(FOREIGN_SIGNATURE);
                 }
                 out.push(part);

@@ -4,10 +4,12 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, OtherCall, StopReason, Usage, WrittenCall};
 
 use super::API;
+use super::echo::{Echo, of_call};
 use crate::answer::{Answer, Assemble, Sink, is_whole, may_open};
 use crate::failure;
 use crate::wire::{Text, arguments, count, parse, value};
@@ -42,10 +44,12 @@ struct Delta<'a> {
     content: Content<'a>,
     #[serde(borrow, default)]
     refusal: Text<'a>,
-    #[serde(borrow, default)]
-    reasoning_content: Text<'a>,
-    #[serde(borrow, default)]
-    reasoning: Text<'a>,
+    #[serde(borrow)]
+    reasoning_content: Option<Text<'a>>,
+    #[serde(borrow)]
+    reasoning: Option<Text<'a>>,
+    #[serde(borrow)]
+    reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
     /// The one call of servers that speak the API of 2023.
@@ -105,7 +109,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct CallDelta<'a> {
     index: Option<u64>,
     #[serde(borrow, default)]
@@ -117,6 +121,9 @@ struct CallDelta<'a> {
     /// A call of a tool that takes free text.
     #[serde(borrow)]
     custom: Option<FunctionDelta<'a>>,
+    /// What the server wants back with the call.
+    #[serde(borrow)]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -133,6 +140,7 @@ struct Slot {
     index: Option<u64>,
     custom: bool,
     call: WrittenCall,
+    extra_content: Option<Value>,
 }
 
 /// An answer under assembly. Nothing in a stream says that one call is over: it is when another begins and
@@ -141,6 +149,7 @@ struct Slot {
 pub(crate) struct Assembly {
     answer: Answer,
     slots: Vec<Slot>,
+    echo: Echo,
     complete: bool,
 }
 
@@ -186,14 +195,29 @@ impl Assemble for Assembly {
     }
 
     fn unclosed(&mut self) -> Vec<WrittenCall> {
-        std::mem::take(&mut self.slots).into_iter().filter(|slot| !slot.custom).map(|slot| slot.call).collect()
+        self.keep_echo();
+        for slot in std::mem::take(&mut self.slots) {
+            if !slot.custom && is_whole(&slot.call.arguments) {
+                self.close_slot(slot, &mut |_| {});
+            }
+        }
+        Vec::new()
     }
 }
 
 impl Assembly {
     fn delta(&mut self, delta: Delta<'_>, sink: Sink<'_>) -> Result<(), ModelError> {
-        if let Some(reasoning) = delta.reasoning_content.filled().or(delta.reasoning.filled()) {
-            self.answer.reasoning(reasoning, sink);
+        let reasoning = [("reasoning_content", &delta.reasoning_content), ("reasoning", &delta.reasoning)];
+        let reasoning = reasoning.map(|(key, piece)| (key, piece.as_ref().map(Text::as_str)));
+        for (key, piece) in reasoning {
+            piece.into_iter().for_each(|piece| self.echo.text(key, piece));
+        }
+        // Some servers say the same under both.
+        if let Some(piece) = reasoning.iter().filter_map(|(_, piece)| *piece).find(|piece| !piece.is_empty()) {
+            self.answer.reasoning(piece, sink);
+        }
+        if let Some(details) = delta.reasoning_details {
+            self.echo.details(details);
         }
         match &delta.content {
             Content::None => {}
@@ -209,7 +233,7 @@ impl Assembly {
         }
         if let Some(function) = delta.function_call {
             let (index, function) = (Some(0), Some(function));
-            self.call(CallDelta { index, id: Text::default(), kind: Text::default(), function, custom: None }, sink)?;
+            self.call(CallDelta { index, function, ..CallDelta::default() }, sink)?;
         }
         Ok(())
     }
@@ -230,6 +254,7 @@ impl Assembly {
     fn call(&mut self, delta: CallDelta<'_>, sink: Sink<'_>) -> Result<(), ModelError> {
         let custom = delta.custom.is_some() || delta.kind.as_str() == "custom";
         let function = delta.custom.or(delta.function).unwrap_or_default();
+        let extra = delta.extra_content.map(value);
         let (id, name) = (delta.id.as_str(), function.name.as_str());
         let starts = !id.is_empty() && !name.is_empty();
         let slot = match delta.index {
@@ -243,7 +268,7 @@ impl Assembly {
         };
         let arguments = function.arguments.map(arguments).unwrap_or_default();
         match slot {
-            Some(Slot { call, .. }) => {
+            Some(Slot { call, extra_content, .. }) => {
                 if call.id.is_empty() {
                     call.id.push_str(id);
                 }
@@ -251,6 +276,7 @@ impl Assembly {
                     call.name.push_str(name);
                 }
                 call.arguments.push_str(&arguments);
+                *extra_content = extra.or(extra_content.take());
             }
             // White space after a call that has gone out.
             None if id.is_empty() && name.is_empty() && arguments.trim().is_empty() => {}
@@ -259,7 +285,7 @@ impl Assembly {
                 may_open(self.slots.len())?;
                 let arguments = arguments.into_owned();
                 let call = WrittenCall { id: id.to_owned(), name: name.to_owned(), arguments };
-                self.slots.push(Slot { index: delta.index, custom, call });
+                self.slots.push(Slot { index: delta.index, custom, call, extra_content: extra });
             }
         }
         Ok(())
@@ -268,8 +294,21 @@ impl Assembly {
     /// Closes the first calls whose arguments are whole, because another begins.
     fn close_whole(&mut self, sink: Sink<'_>) {
         let whole = self.slots.iter().take_while(|slot| !slot.custom && is_whole(&slot.call.arguments)).count();
-        for slot in self.slots.drain(..whole) {
-            self.answer.close_call(slot.call, sink);
+        let whole: Vec<Slot> = self.slots.drain(..whole).collect();
+        whole.into_iter().for_each(|slot| self.close_slot(slot, sink));
+    }
+
+    /// Closes a call of a function, after what the server wants back with it.
+    fn close_slot(&mut self, slot: Slot, sink: Sink<'_>) {
+        if let Some(extra) = slot.extra_content {
+            self.answer.opaque(of_call(extra));
+        }
+        self.answer.close_call(slot.call, sink);
+    }
+
+    fn keep_echo(&mut self) {
+        if let Some(kept) = self.echo.take() {
+            self.answer.opaque(kept);
         }
     }
 
@@ -279,16 +318,17 @@ impl Assembly {
         if self.answer.stop == Some(StopReason::MaxTokens) && slots.last().is_some_and(|slot| slot.custom) {
             slots.pop();
         }
-        for Slot { custom, call, .. } in slots {
-            if custom {
-                let WrittenCall { id, name, arguments } = call;
+        for slot in slots {
+            if slot.custom {
+                let WrittenCall { id, name, arguments } = slot.call;
                 let input = arguments.into();
                 self.answer.other_call(OtherCall { kind: "custom".into(), id, name: Some(name), input });
             } else {
-                self.answer.close_call(call, sink);
+                self.close_slot(slot, sink);
             }
         }
         self.answer.release(sink);
+        self.keep_echo();
     }
 }
 

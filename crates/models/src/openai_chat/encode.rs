@@ -4,12 +4,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 
-use super::API;
+use super::{API, echo};
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_schema, set, tools_place};
-use crate::history::{Image, Part, Turn, legal_name, legal_turns, parts};
+use crate::history::{Image, LegalCall, Part, Turn, legal_name, legal_turns, parts};
 use crate::shown::ShownTools;
+use crate::turn::{Piece, pieces};
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
@@ -41,7 +42,6 @@ fn response_format(output: &OutputFormat) -> Value {
     json!({"type": "json_schema", "json_schema": schema})
 }
 
-/// The tools as Chat Completions and Ollama wrap them.
 /// A tool as Chat Completions and Ollama have it.
 #[derive(Serialize)]
 pub(crate) struct Tool<'a> {
@@ -74,20 +74,7 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => out.push(json!({"role": "user", "content": user_content(parts(content))})),
-            Turn::Assistant { text, calls, .. } => {
-                let mut message = json!({"role": "assistant", "content": text});
-                if !calls.is_empty() {
-                    let calls = calls.iter().map(|call| {
-                        let function = json!({"name": call.name, "arguments": call.arguments_text()});
-                        json!({"id": call.id, "type": "function", "function": function})
-                    });
-                    message["tool_calls"] = calls.collect();
-                    if text.is_empty() {
-                        message["content"] = Value::Null;
-                    }
-                }
-                out.push(message);
-            }
+            Turn::Assistant { text, calls, opaque } => out.push(answer(text, &calls, &opaque)),
             Turn::Results(results) => {
                 let mut images = Vec::new();
                 for result in &results {
@@ -105,6 +92,36 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
         }
     }
     Value::Array(out)
+}
+
+fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Value {
+    let mut message = json!({"role": "assistant", "content": text});
+    if !calls.is_empty() && text.is_empty() {
+        message["content"] = Value::Null;
+    }
+    let mut written = Vec::with_capacity(calls.len());
+    let mut head = None;
+    for piece in pieces(text, calls, opaque) {
+        match piece {
+            Piece::Text(_) => {}
+            Piece::Call(_, call) => {
+                let function = json!({"name": call.name, "arguments": call.arguments_text()});
+                let mut call = json!({"id": call.id, "type": "function", "function": function});
+                if let Some(kept) = head.take() {
+                    echo::write(kept, &mut call);
+                }
+                written.push(call);
+            }
+            Piece::Item(item) => match echo::for_message(item) {
+                Some(kept) => echo::write(kept, &mut message),
+                None => head = echo::for_call(item),
+            },
+        }
+    }
+    if !written.is_empty() {
+        message["tool_calls"] = Value::Array(written);
+    }
+    message
 }
 
 fn user_content(mut parts: Vec<Part<'_>>) -> Value {

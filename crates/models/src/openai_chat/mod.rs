@@ -2,6 +2,7 @@
 //! compatible servers take with it.
 
 mod decode;
+mod echo;
 mod encode;
 
 pub(crate) use decode::Assembly;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, Message, ModelRequest};
+use toolwright_core::model::{CallResult, Message, ModelRequest, ModelResponse};
 use toolwright_models::{Api, decode_whole, encode};
 
 /// Decodes `answer`, answers its calls, and returns what the next request holds after the first question.
@@ -91,4 +91,97 @@ fn gemini_signatures_stay_on_their_parts() {
     let response = |at: usize| &replayed[1]["parts"][at]["functionResponse"];
     assert_eq!((response(0)["id"].as_str(), response(1).get("id")), (Some("id-1"), None));
     assert_eq!(*response(1), json!({"name": "b", "response": {"output": "ok"}}));
+}
+
+#[test]
+fn what_compatible_servers_of_chat_completions_want_back_stays_on_its_message_and_call() {
+    let extra = |signature: &str| json!({"google": {"thought_signature": signature}});
+    let function = |name: &str| json!({"name": name, "arguments": "{}"});
+    let details = json!([
+        {"type": "reasoning.text", "text": "Hm.", "signature": "c2lnMQ", "format": "anthropic-claude-v1", "index": 0},
+        {"type": "reasoning.encrypted", "data": "c2lnMg", "id": "rs_1", "index": 0},
+    ]);
+    let mut message = json!({
+        "role": "assistant", "content": null, "reasoning_content": "c2lnMA", "reasoning": "",
+        "reasoning_details": details,
+    });
+    message["tool_calls"] = json!([
+        {"id": "c0", "type": "function", "function": function("a"), "extra_content": extra("c2lnMw")},
+        {"id": "c1", "type": "function", "function": function("b")},
+        {"id": "c2", "type": "function", "function": function("c"), "extra_content": extra("c2lnNA")},
+    ]);
+    let body = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
+    assert_eq!(replayed(Api::OpenAiChat, &body, "messages")[0], message);
+
+    let plain = json!({"role": "assistant", "content": "Hi."});
+    let mut said = plain.clone();
+    (said["reasoning_content"], said["refusal"]) = (Value::Null, Value::Null);
+    let body = json!({"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]});
+    assert_eq!(replayed(Api::OpenAiChat, &body, "messages")[0], plain, "nothing came, nothing goes back");
+}
+
+/// The second request after a stream of Chat Completions, to the byte.
+#[test]
+fn streamed_reasoning_and_extra_content_go_back_in_the_second_turn() {
+    let deltas = [
+        json!({"role": "assistant", "content": null, "reasoning_content": ""}),
+        json!({"reasoning_content": "Look ", "content": null}),
+        json!({"reasoning_content": "first.", "reasoning_details": [
+            {"type": "reasoning.text", "text": "Look ", "format": "f", "index": 0}]}),
+        json!({"reasoning_details": [{"type": "reasoning.text", "text": "first.", "index": 0}]}),
+        json!({"reasoning_details": [
+            {"type": "reasoning.text", "text": null, "signature": "c2ln", "index": 0},
+            {"type": "reasoning.text", "text": "Then", "index": 1}]}),
+        json!({"tool_calls": [{"index": 0, "id": "c0", "type": "function",
+            "extra_content": {"google": {"thought_signature": "c2lnMQ"}}, "function": {"name": "a", "arguments": "{"}}]}),
+        json!({"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}),
+        json!({"tool_calls": [{"index": 1, "id": "c1", "type": "function", "function": {"name": "b", "arguments": "{}"}}]}),
+    ];
+    let mut stream: String = deltas
+        .iter()
+        .map(|delta| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]})))
+        .collect();
+    let broken = stream.clone();
+    stream += "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n";
+    let message = concat!(
+        r#"{"role":"assistant","content":null,"reasoning_content":"Look first.","reasoning_details":["#,
+        r#"{"type":"reasoning.text","text":"Look first.","format":"f","index":0,"signature":"c2ln"},"#,
+        r#"{"type":"reasoning.text","text":"Then","index":1}],"#,
+        r#""tool_calls":[{"id":"c0","type":"function","function":{"name":"a","arguments":"{}"},"#,
+        r#""extra_content":{"google":{"thought_signature":"c2lnMQ"}}},"#,
+        r#"{"id":"c1","type":"function","function":{"name":"b","arguments":"{}"}}]}"#,
+    );
+    let check = |answer: ModelResponse| {
+        assert_eq!(answer.reasoning, "Look first.");
+        let past = Message::Assistant { text: answer.text, calls: answer.calls, opaque: answer.opaque };
+        let request = ModelRequest { messages: vec![Message::user("go"), past], ..ModelRequest::default() };
+        let body = String::from_utf8(encode(Api::OpenAiChat, &request, "m").bytes()).unwrap();
+        assert!(body.contains(message), "{body}");
+    };
+    check(decode_whole(Api::OpenAiChat, stream.as_bytes()).unwrap());
+    check(*decode_whole(Api::OpenAiChat, broken.as_bytes()).unwrap_err().partial.unwrap());
+}
+
+#[test]
+fn a_gemini_turn_whose_first_call_has_no_signature_goes_out_with_the_stand_in() {
+    let stand_in = json!("skip_thought_signature_validator");
+    let call = |name: &str| json!({"functionCall": {"name": name, "args": {}, "id": name}});
+    let signed = |mut part: Value| {
+        part["thoughtSignature"] = json!("c2ln");
+        part
+    };
+    let check = |parts: Value, expect: [Value; 2]| {
+        let body = json!({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]});
+        let replayed = replayed(Api::Gemini, &body, "contents");
+        let calls = replayed[0]["parts"].as_array().unwrap().iter().filter(|part| part.get("functionCall").is_some());
+        let signatures: Vec<Value> = calls.map(|part| part["thoughtSignature"].clone()).collect();
+        assert_eq!(signatures, expect, "{parts}");
+    };
+    check(json!([call("a"), call("b")]), [stand_in.clone(), Value::Null]);
+    check(json!([signed(call("a")), call("b")]), [json!("c2ln"), Value::Null]);
+    check(json!([signed(json!({"text": "Hm."})), call("a"), call("b")]), [stand_in.clone(), Value::Null]);
+
+    let steps = json!([{"type": "thought", "signature": "c2ln"}, {"type": "function_call", "id": "x", "name": "a"}]);
+    let body = json!({"object": "interaction", "status": "requires_action", "steps": steps});
+    assert_eq!(replayed(Api::Gemini, &body, "contents")[0]["parts"][0]["thoughtSignature"], stand_in);
 }

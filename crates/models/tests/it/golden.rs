@@ -42,6 +42,14 @@ pub(crate) fn conversation() -> ModelRequest {
                 opaque: vec![
                     OpaqueData { api: "anthropic".into(), data: thinking },
                     OpaqueData { api: "ollama".into(), data: json!({"thinking": "Two files."}) },
+                    OpaqueData {
+                        api: "openai_chat".into(),
+                        data: json!({"message": {"reasoning_content": "Two files.", "role": "user"}}),
+                    },
+                    OpaqueData {
+                        api: "openai_chat".into(),
+                        data: json!({"tool_call": {"extra_content": {"google": {"thought_signature": "c2ln"}}}}),
+                    },
                 ],
             },
             Message::Tool {
@@ -161,6 +169,38 @@ fn one_conversation_in_the_form_of_each_api() {
     for api in [Api::OpenAiChat, Api::OpenAiResponses, Api::Anthropic] {
         check_golden(&format!("{api}.strict.json"), api, &strictly());
     }
+}
+
+/// A call that failed and shows the failure, between two that did not.
+fn failing_with_an_image() -> ModelRequest {
+    let picture = || vec![ContentBlock::text("the page"), ContentBlock::image(PIXEL, "image/png")];
+    let names = [("call_1", false), ("call_2", true), ("call_3", false)];
+    ModelRequest {
+        messages: vec![
+            Message::user("Open it."),
+            Message::Assistant {
+                text: String::new(),
+                calls: names.iter().map(|(id, _)| call(id, "fs__read", r#"{"path":"a.png"}"#)).collect(),
+                opaque: vec![],
+            },
+            Message::Tool {
+                results: names.iter().map(|(id, failed)| result(id, "fs__read", picture(), *failed)).collect(),
+            },
+        ],
+        tools: [].into(),
+        ..conversation()
+    }
+}
+
+#[test]
+fn a_failed_result_holds_only_text_and_its_image_follows_the_results() {
+    check_golden("anthropic.failed_image.json", Api::Anthropic, &failing_with_an_image());
+    let body = encode(Api::Anthropic, &failing_with_an_image(), "m").body();
+    let content = body["messages"][2]["content"].as_array().unwrap();
+    let kinds: Vec<&str> = content.iter().map(|block| block["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["tool_result", "tool_result", "tool_result", "text", "image"]);
+    let inside = |at: usize| content[at]["content"].as_array().unwrap().iter().any(|block| block["type"] == "image");
+    assert_eq!([inside(0), inside(1), inside(2)], [true, false, true]);
 }
 
 #[test]
