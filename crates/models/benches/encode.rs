@@ -1,5 +1,6 @@
-//! What it costs to make the views of 1,000 tools, beside copying their schemas and a round trip through
-//! text, which is the least that a client without views of its own does.
+//! What it costs to encode a request with 1,000 tools, from their schemas to the bytes that are sent: with the
+//! views made for it, and with those of a request before it; beside copying the schemas and a round trip
+//! through text, which is the least that a client without views of its own does.
 //! `TOOLWRIGHT_TEST_DATA` names the folder of the catalogue; without it a few schemas are repeated.
 
 #![expect(missing_docs, reason = "the macros of criterion")]
@@ -10,9 +11,9 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::{Message, ModelRequest, ShownTool};
 use toolwright_models::dialect::{Dialect, translate};
-use toolwright_models::{Api, ShownCache};
+use toolwright_models::{Api, ShownCache, ShownTools, encode_shown};
 
 const TOOLS: usize = 1_000;
 
@@ -55,23 +56,39 @@ fn encode(criterion: &mut Criterion) {
             ..ShownTool::default()
         })
         .collect();
+    let request = ModelRequest {
+        system: "Be brief.".into(),
+        messages: vec![Message::user("What is there?")],
+        tools: Arc::clone(&tools),
+        ..ModelRequest::default()
+    };
+    let bytes = |shown: &ShownTools| encode_shown(black_box(&request), "model", shown).bytes();
+    let cache = ShownCache::default();
     let mut group = criterion.benchmark_group("encode_1000_tools");
     group.sample_size(30);
-    for (name, dialect) in [
-        ("openai", Dialect::OpenAi),
-        ("anthropic", Dialect::Anthropic),
-        ("gemini_json_schema", Dialect::GeminiJsonSchema),
-        ("gemini_declaration", Dialect::GeminiDeclaration),
-        ("ollama", Dialect::Ollama),
-    ] {
-        group.bench_function(name, |bencher| bencher.iter(|| translate(dialect, black_box(&tools), false)));
+    for api in Api::ALL {
+        let shown = |dialect, strict| ShownTools::of(api, Arc::new(translate(dialect, black_box(&tools), strict)));
+        let dialect = api.dialect();
+        group.bench_function(format!("{api}/translated"), |bencher| {
+            bencher.iter(|| translate(dialect, black_box(&tools), false));
+        });
+        group.bench_function(format!("{api}/uncached"), |bencher| {
+            bencher.iter(|| bytes(&shown(dialect, false)));
+        });
         if matches!(dialect, Dialect::OpenAi | Dialect::Anthropic) {
-            let strict = format!("{name}_strict");
-            group.bench_function(strict, |bencher| bencher.iter(|| translate(dialect, black_box(&tools), true)));
+            group.bench_function(format!("{api}/uncached_strict"), |bencher| {
+                bencher.iter(|| bytes(&shown(dialect, true)));
+            });
         }
+        if api == Api::Gemini {
+            group.bench_function(format!("{api}/uncached_declaration"), |bencher| {
+                bencher.iter(|| bytes(&shown(Dialect::GeminiDeclaration, false)));
+            });
+        }
+        group.bench_function(format!("{api}/cached"), |bencher| {
+            bencher.iter(|| bytes(&cache.get(api, black_box(&tools), false)));
+        });
     }
-    let cache = ShownCache::default();
-    group.bench_function("cached", |bencher| bencher.iter(|| cache.get(Api::OpenAiChat, black_box(&tools), true)));
     group.bench_function("peer_clone", |bencher| {
         bencher.iter(|| tools.iter().map(|tool| tool.parameters.clone()).collect::<Vec<Value>>());
     });

@@ -140,9 +140,7 @@ impl Writer<'_, '_> {
         if self.rules.strict.is_some() && values.iter().any(|value| value.is_object() || value.is_array()) {
             return Err(self.unlike("an enumeration of objects or arrays"));
         }
-        // Gemini: "for strings and numbers".
-        let takes_all = self.rules.api != "Gemini" || values.iter().all(|value| value.is_string() || value.is_number());
-        if !takes_all {
+        if !self.rules.takes_values(values) {
             return self.leave_out("enum", value, said);
         }
         node.view.insert("enum".to_owned(), value.clone());

@@ -12,6 +12,7 @@ mod refs;
 mod restore;
 mod root;
 mod rules;
+mod sound;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -49,10 +49,9 @@ impl Writer<'_, '_> {
                 required.push(Value::from(shown.as_deref().unwrap_or(name)));
             }
             self.undoes |= filled || shown.is_some();
-            let member = Member { name: (*name).to_owned(), shown, filled, undo: written.undo };
-            properties.insert(member.shown.as_ref().unwrap_or(&member.name).clone(), Value::Object(written.view));
-            if member.matters() {
-                node.undo.members.push(member);
+            properties.insert(shown.clone().unwrap_or_else(|| (*name).to_owned()), Value::Object(written.view));
+            if filled || shown.is_some() || !written.undo.is_empty() {
+                node.undo.members.push(Member { name: (*name).to_owned(), shown, filled, undo: written.undo });
             }
         }
         let undeclared = listed.iter().filter(|name| !is_declared(value, name));

@@ -51,12 +51,6 @@ impl Undo {
     }
 }
 
-impl Member {
-    pub(super) fn matters(&self) -> bool {
-        self.filled || self.shown.is_some() || !self.undo.is_empty()
-    }
-}
-
 /// The arguments of a call as the tool takes them, None if they are that already.
 pub(super) fn restore(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arguments: Value) -> Option<Value> {
     let mut arguments = arguments;

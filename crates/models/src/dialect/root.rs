@@ -7,6 +7,7 @@ use super::circles::{self, Cuts};
 use super::keywords::is_structural;
 use super::restore::{Plan, Undo, WRAPPER};
 use super::rules::Rules;
+use super::sound;
 use super::types::Types;
 use super::write::{Node, Unlike, Writer, brief, listed};
 use super::{Loss, ToolView};
@@ -55,7 +56,12 @@ pub(super) fn write(rules: &'static Rules, tool: &ShownTool, losses: &mut Vec<Lo
             bare = json!({"properties": map});
             &bare
         }
-        schema @ Value::Object(_) => schema,
+        schema @ Value::Object(map) => {
+            if let Some(view) = rules.strict.is_none().then(|| sound::view(rules, map)).flatten() {
+                return Ok(shown(tool, view, None, None));
+            }
+            schema
+        }
         Value::Bool(false) => return Err(Failed::Impossible("its schema allows no arguments at all".to_owned())),
         other => return Err(Failed::Impossible(format!("its parameters are {}, which is no schema", brief(other)))),
     };
@@ -70,8 +76,8 @@ pub(super) fn write(rules: &'static Rules, tool: &ShownTool, losses: &mut Vec<Lo
     Ok(attempt(rules, tool, &schema, is_bare, losses)?.0)
 }
 
-/// The view, and whether the schema has references.
-fn attempt(
+/// The view as it is written, and whether the schema has references.
+pub(super) fn attempt(
     rules: &'static Rules,
     tool: &ShownTool,
     schema: &Value,

@@ -199,6 +199,12 @@ impl Rules {
         (self.keeps)(keyword)
     }
 
+    /// Whether an `enum` may have these values. Gemini: "for strings and numbers".
+    pub(super) fn takes_values(&self, values: &[Value]) -> bool {
+        let plain = |value: &Value| value.is_string() || value.is_number();
+        !values.is_empty() && (self.api != "Gemini" || values.iter().all(plain))
+    }
+
     /// Whether a property may be called `name`; `is_root` where it is one of the arguments themselves.
     pub(super) fn takes_name(&self, name: &str, is_root: bool) -> bool {
         match self.names {

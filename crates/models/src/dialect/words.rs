@@ -125,33 +125,122 @@ fn is_standard_format(format: &str) -> bool {
     )
 }
 
+/// Whether the value of a scalar keyword is what the specification wants.
+pub(super) fn is_legal(keyword: &str, form: Form, value: &Value) -> bool {
+    match form {
+        Form::Number => value.is_number() && (keyword != "multipleOf" || value.as_f64().is_some_and(|step| step > 0.0)),
+        Form::Count => value.is_u64(),
+        Form::Text => value.is_string(),
+        Form::Pattern => is_pattern(value),
+        Form::Flag => value.is_boolean(),
+        Form::Array => value.is_array(),
+        Form::Any => true,
+        _ => false,
+    }
+}
+
 /// The value of a scalar keyword as the specification wants it, None if it is not that and cannot be
 /// read as that.
 pub(super) fn legal(keyword: &str, form: Form, value: &Value) -> Option<Value> {
-    match form {
-        Form::Number => value
-            .is_number()
-            .then(|| value.clone())
-            .filter(|value| keyword != "multipleOf" || value.as_f64().is_some_and(|step| step > 0.0)),
-        Form::Count => match value {
-            Value::Number(number) if number.is_u64() => Some(value.clone()),
-            Value::Number(number) => {
-                let whole = number.as_f64().filter(|n| n.fract() == 0.0 && (0.0..1e15).contains(n))?;
-                Some(Value::from(format!("{whole:.0}").parse::<u64>().ok()?))
-            }
-            Value::String(text) => text.parse::<u64>().ok().map(Value::from),
-            _ => None,
-        },
-        Form::Text => value.is_string().then(|| value.clone()),
-        Form::Pattern => is_pattern(value).then(|| value.clone()),
-        Form::Flag => value.is_boolean().then(|| value.clone()),
-        Form::Array => value.is_array().then(|| value.clone()),
-        _ => Some(value.clone()),
+    match (form, value) {
+        _ if is_legal(keyword, form, value) => Some(value.clone()),
+        (Form::Count, Value::Number(number)) => {
+            let whole = number.as_f64().filter(|n| n.fract() == 0.0 && (0.0..1e15).contains(n))?;
+            Some(Value::from(format!("{whole:.0}").parse::<u64>().ok()?))
+        }
+        (Form::Count, Value::String(text)) => text.parse::<u64>().ok().map(Value::from),
+        _ => None,
     }
 }
 
 fn is_pattern(value: &Value) -> bool {
-    value.is_string() && CompiledSchema::compile(&serde_json::json!({"pattern": value})).is_ok()
+    value.as_str().is_some_and(is_simple_pattern)
+        || value.is_string() && CompiledSchema::compile(&serde_json::json!({"pattern": value})).is_ok()
+}
+
+/// Whether a glance tells that a pattern is sound: characters, plain classes of them, and repetitions, without
+/// groups. Compiling one takes longer than a whole schema.
+fn is_simple_pattern(pattern: &str) -> bool {
+    const MAX_LENGTH: usize = 200;
+    let mut rest = pattern.as_bytes();
+    let mut repeatable = false;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        repeatable = match first {
+            b'^' | b'$' | b'|' => false,
+            b'*' | b'+' | b'?' if repeatable => false,
+            b'{' if repeatable => match after_count(rest) {
+                Some(after) => {
+                    rest = after;
+                    false
+                }
+                None => return false,
+            },
+            b'[' => match after_class(rest) {
+                Some(after) => {
+                    rest = after;
+                    true
+                }
+                None => return false,
+            },
+            b'\\' if rest.first().is_some_and(|b| is_escaped(*b)) => {
+                rest = &rest[1..];
+                true
+            }
+            b'.' => true,
+            other if is_plain(*other) => true,
+            _ => return false,
+        };
+    }
+    pattern.len() <= MAX_LENGTH
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b" _-:/@,;=#%!~<>".contains(&byte)
+}
+
+fn is_escaped(byte: u8) -> bool {
+    b"dDwWsS.-/+*?()[]{}^$|\\".contains(&byte)
+}
+
+/// What comes after `2}`, `2,}` or `2,8}`.
+fn after_count(bytes: &[u8]) -> Option<&[u8]> {
+    const MAX_REPEATS: u32 = 100;
+    let end = bytes.iter().position(|b| *b == b'}')?;
+    let (least, most) =
+        std::str::from_utf8(&bytes[..end]).ok().map(|text| text.split_once(',').unwrap_or((text, text)))?;
+    let read = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
+    let least = read(least)?;
+    let most = if most.is_empty() { least } else { read(most)? };
+    (least <= most && most <= MAX_REPEATS).then(|| &bytes[end + 1..])
+}
+
+/// What comes after a class, whose `[` was read. A hyphen stands for itself at its ends, and else for a range
+/// of letters or digits.
+fn after_class(bytes: &[u8]) -> Option<&[u8]> {
+    let mut rest = bytes.strip_prefix(b"^").unwrap_or(bytes);
+    if rest.first() == Some(&b']') {
+        return None;
+    }
+    loop {
+        rest = match rest {
+            [b']', after @ ..] => return Some(after),
+            [a, b'-', z, after @ ..] if *z != b']' => {
+                let same = |is: fn(&u8) -> bool| is(a) && is(z) && a <= z;
+                let known = same(u8::is_ascii_digit) || same(u8::is_ascii_lowercase) || same(u8::is_ascii_uppercase);
+                known.then_some(after)?
+            }
+            [b'\\', escaped, after @ ..] if is_escaped(*escaped) => {
+                // A range from here would need a closer look.
+                if after.first() == Some(&b'-') && after.get(1) != Some(&b']') {
+                    return None;
+                }
+                after
+            }
+            [one, after @ ..] if is_plain(*one) || *one == b'.' => after,
+            _ => return None,
+        };
+    }
 }
 
 /// The JSON text of `value` if it is no longer than `most` bytes, else its beginning: no more is written.
@@ -222,6 +311,40 @@ pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn patterns_that_are_simple_are_sound() {
+        let simple = [
+            "^[a-z0-9_.-]+$",
+            "^\\d{4}-\\d{2}-\\d{2}$",
+            "[^A-F]*",
+            "a|b",
+            "^https://.+$",
+            "[\\w-]{2,}",
+            "x?",
+            "^\\+[1-9]\\d{1,14}$",
+            "",
+        ];
+        let not_told = [
+            "(a)", "[z-a]", "a**", "+a", "a{3,2}", "a{1000}", "[]a]", "[a", "\\", "\\q", "[\\d-z]", "a{x}", "a{2}{3}",
+            "ä",
+        ];
+        for pattern in simple {
+            let compiles = CompiledSchema::compile(&json!({"pattern": pattern})).is_ok();
+            assert!(is_simple_pattern(pattern) && compiles, "{pattern}");
+        }
+        for pattern in not_told {
+            assert!(!is_simple_pattern(pattern), "{pattern}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_pattern_that_looks_simple_compiles(pattern in "[\\[\\]^$a-d0-3{},.*+?|()\\\\-]{0,12}") {
+            let compiles = CompiledSchema::compile(&json!({"pattern": pattern})).is_ok();
+            proptest::prop_assert!(compiles || !is_simple_pattern(&pattern));
+        }
+    }
 
     #[test]
     fn malformed_values_are_mended_or_refused() {

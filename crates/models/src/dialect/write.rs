@@ -14,9 +14,9 @@ use super::types::Types;
 use super::words::{self, Form};
 
 /// Nested schemas that are shown; what is deeper is shown as anything.
-const MAX_DEPTH: usize = 40;
+pub(super) const MAX_DEPTH: usize = 40;
 /// Schemas of one tool that are shown; what comes after is shown as anything.
-const MAX_NODES: usize = 10_000;
+pub(super) const MAX_NODES: usize = 10_000;
 /// Likewise where references are written out, which can multiply.
 const MAX_NODES_INLINED: usize = 2_000;
 /// Schemas of one tool that are merged, which copies them.

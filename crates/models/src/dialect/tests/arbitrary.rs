@@ -4,8 +4,9 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolwright_core::schema::CompiledSchema;
 
-use super::{DIALECTS, one};
-use crate::dialect::{Dialect, ToolView};
+use super::{DIALECTS, one, tool};
+use crate::dialect::rules::rules;
+use crate::dialect::{Dialect, ToolView, root, sound};
 
 #[test]
 fn large_schemas_are_bounded() {
@@ -135,7 +136,40 @@ fn assert_sound(view: &ToolView, schema: &Value) {
     assert!(view.parameters["properties"].is_object(), "{schema}");
 }
 
+/// Without `$defs`, and the names of every `required` in one order.
+fn plain(schema: &Value) -> Value {
+    match schema {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(key, _)| *key != "$defs")
+            .map(|(key, value)| {
+                let mut value = plain(value);
+                if let (true, Value::Array(names)) = (key == "required", &mut value) {
+                    names.sort_by_key(Value::to_string);
+                }
+                (key.clone(), value)
+            })
+            .collect::<Map<String, Value>>()
+            .into(),
+        Value::Array(list) => list.iter().map(plain).collect(),
+        other => other.clone(),
+    }
+}
+
 proptest! {
+    #[test]
+    fn what_is_shown_as_it_is_would_be_written_so(schema in schemas()) {
+        let schema = plain(&schema);
+        for dialect in DIALECTS {
+            let rules = rules(dialect, false);
+            let Some(view) = schema.as_object().and_then(|map| sound::view(rules, map)) else { continue };
+            let mut losses = Vec::new();
+            let written = root::attempt(rules, &tool("t", schema.clone()), &schema, false, &mut losses);
+            prop_assert_eq!(plain(&written.expect("a view").0.parameters), plain(&view), "{:?} {}", dialect, &schema);
+            prop_assert_eq!(losses, []);
+        }
+    }
+
     #[test]
     fn whatever_the_schema_the_view_is_one(schema in schemas(), call in arguments()) {
         for dialect in DIALECTS {
