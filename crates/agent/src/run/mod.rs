@@ -5,6 +5,7 @@
 //! has exactly one result, in call order, whatever happened to it.
 
 mod account;
+mod answer;
 mod context;
 mod dispatch;
 mod limits;
@@ -22,9 +23,7 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
-use toolwright_core::model::{
-    Message, ModelError, ModelRequest, ModelResponse, OpaqueData, StopReason, ToolChoice, Usage,
-};
+use toolwright_core::model::{Message, ModelError, ModelRequest, ToolChoice, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
@@ -38,9 +37,6 @@ pub(crate) use turn::TurnCall;
 
 /// Version of the saved form. A state of another version is refused, never guessed at.
 pub const FORMAT_VERSION: u32 = 1;
-
-const EMPTY_ANSWER: &str =
-    "[toolwright notice] Your last answer was empty. Call a tool, or give your final answer to the user as text.";
 
 /// One run, at rest between two steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,7 +58,7 @@ struct Task {
     repeats: Repeats,
     /// The model's last text.
     said: String,
-    /// The model was told that its answer was empty.
+    /// The model was told that there was nothing in its answer.
     corrected: bool,
 }
 
@@ -189,66 +185,6 @@ impl RunState {
                 }
             }
             Phase::Done { result, .. } => Step::Done(result.clone()),
-        }
-    }
-
-    /// The model answered. `resolve` finds the tool of a name as the model saw the catalogue.
-    ///
-    /// # Errors
-    /// [`TransitionError`] unless the run waits for the model.
-    pub fn on_model(
-        &mut self,
-        response: ModelResponse,
-        resolve: &dyn Fn(&str) -> Option<Resolved>,
-    ) -> Result<(), TransitionError> {
-        let (last, streamed) = self.take_model("on_model")?;
-        self.count_turn(&response);
-        let mut calls = turn::take_calls(response.calls, streamed, self.task.turns, &self.messages, resolve);
-        if calls.is_empty() {
-            self.on_text(response.text, response.stop, response.opaque);
-            return Ok(());
-        }
-        self.task.corrected = false;
-        let ready = if self.spec.dispatch == Dispatch::Manual { CallStatus::Held } else { CallStatus::ToRun };
-        for call in calls.iter_mut().filter(|call| call.status == CallStatus::Streamed) {
-            call.status = ready.clone();
-        }
-        if last {
-            turn::refuse(&mut calls, 0, "this was the last turn, so the call was not run");
-        } else if let Some(limit) = self.spec.limits.calls {
-            turn::refuse(&mut calls, self.calls_left(), &format!("the run may make {limit} calls and has made them"));
-        }
-        let replayed = calls.iter().map(TurnCall::replay).collect();
-        self.messages.push(Message::Assistant { text: response.text, calls: replayed, opaque: response.opaque });
-        self.phase = Phase::Calls { calls };
-        if last {
-            self.stop(Status::Partial, self.spec.limits.why_last(self.task.turns));
-        } else {
-            self.settle();
-        }
-        Ok(())
-    }
-
-    /// An answer without calls: the end, unless there is nothing in it.
-    fn on_text(&mut self, text: String, stop: StopReason, opaque: Vec<OpaqueData>) {
-        if text.trim().is_empty() {
-            if stop == StopReason::Refusal {
-                self.finish(Status::Failure, Some("the model refused to answer".into()));
-            } else if self.task.corrected {
-                self.finish(Status::Failure, Some("the model gave an empty answer twice".into()));
-            } else {
-                // The empty answer itself is left out: several APIs refuse empty messages.
-                self.task.corrected = true;
-                self.messages.push(Message::user(EMPTY_ANSWER));
-                self.ask_model();
-            }
-            return;
-        }
-        self.messages.push(Message::Assistant { text, calls: Vec::new(), opaque });
-        match stop {
-            StopReason::MaxTokens => self.finish(Status::Partial, Some("the answer was cut at its token limit".into())),
-            StopReason::Refusal => self.finish(Status::Failure, Some("the model refused to answer".into())),
-            _ => self.finish(Status::Success, None),
         }
     }
 

@@ -1,12 +1,13 @@
 //! The state machine without a driver: every test saves and reloads it between every two steps.
 
+mod answers;
 mod dispatch;
 mod flow;
 mod legality;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{CallResult, ModelErrorKind, OpaqueData, WrittenCall};
+use toolwright_core::model::{CallResult, ModelErrorKind, ModelResponse, OpaqueData, StopReason, WrittenCall};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
 
