@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use toolwright_core::arguments::Provenance;
 use toolwright_core::context::Redactor;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::model::Usage;
@@ -69,6 +70,12 @@ pub struct CallRecord {
     pub tool: String,
     /// Arguments as the model wrote them.
     pub arguments: Value,
+    /// The arguments that it ran with, where they are others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_with: Option<Value>,
+    /// What was done to name and arguments.
+    #[serde(default, skip_serializing_if = "Provenance::is_plain")]
+    pub provenance: Provenance,
     /// Whether it succeeded.
     pub ok: bool,
     /// Why it failed.
@@ -83,7 +90,9 @@ impl CallRecord {
         Self {
             id: id.to_owned(),
             tool: outcome.tool.as_ref().map_or_else(|| written.to_owned(), ToString::to_string),
+            ran_with: outcome.ran_with.clone().filter(|ran_with| *ran_with != arguments),
             arguments,
+            provenance: outcome.provenance.clone(),
             ok: outcome.ok,
             error: outcome.error.as_ref().map(|e| CallFailure { kind: e.kind(), message: e.message().to_owned() }),
             latency_ms: u64::try_from(outcome.latency.as_millis()).unwrap_or(u64::MAX),
@@ -122,7 +131,7 @@ pub struct RunReport {
     pub turns: u32,
     /// Calls, in the order in which the model wrote them; failed and refused ones too.
     pub calls: Vec<CallRecord>,
-    /// Tokens of all turns.
+    /// Tokens of all turns, and of a model that mended calls.
     pub usage: Usage,
     /// What a person must decide before a suspended run can go on.
     pub pending: Vec<ApprovalRequest>,
@@ -167,6 +176,7 @@ impl RunReport {
         self.reason.iter_mut().for_each(clean);
         for call in &mut self.calls {
             call.arguments = redactor.redact_value(&call.arguments);
+            call.ran_with = call.ran_with.take().map(|ran_with| redactor.redact_value(&ran_with));
             call.error.iter_mut().for_each(|error| clean(&mut error.message));
         }
         for request in &mut self.pending {

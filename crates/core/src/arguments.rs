@@ -46,6 +46,9 @@ pub struct Provenance {
     /// JSON Pointers to the values that did not fit and were given a form that does, or left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub coerced: Vec<String>,
+    /// An input guard put others in their place.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rewritten: bool,
     /// How a call may run whose arguments no schema validated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unvalidated: Option<NoSchemaMode>,

@@ -77,6 +77,9 @@ pub struct Outcome {
     /// What was done to name and arguments before it ran, redacted.
     #[serde(default, skip_serializing_if = "Provenance::is_plain")]
     pub provenance: Provenance,
+    /// The arguments that it ran with, redacted, if something was done to name or arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_with: Option<Value>,
     /// MCP `_meta`.
     pub meta: Map<String, Value>,
     /// Facts for the operator.
@@ -102,6 +105,7 @@ impl Outcome {
             latency: Duration::ZERO,
             validated: Validated(false),
             provenance: Provenance::default(),
+            ran_with: None,
             meta: Map::new(),
             extras: Map::new(),
             pending: None,

@@ -1,4 +1,8 @@
 //! May this call run? One ordered rule list, first match wins; a profile decides where no rule does.
+//!
+//! A call whose arguments no schema validated is no exception: an `allow` rule that matches it is a person's
+//! word about that tool and lets it run, whatever its [`NoSchemaMode`]. Without a rule the mode comes before
+//! the profile, which never lifts it; only the owner's own call is not held up.
 
 use serde::{Deserialize, Serialize};
 
@@ -349,5 +353,24 @@ mod tests {
         check(&trusted, &with(&read, NoSchemaMode::ReadOnly), Effect::Allow, "profile trusted");
         check(&trusted, &with(&read, NoSchemaMode::HumanApproval), Effect::Ask, "profile trusted");
         check(&trusted, &with(&write, NoSchemaMode::Full), Effect::Allow, "profile trusted");
+    }
+
+    #[test]
+    fn an_allow_rule_lifts_the_mode_of_a_tool_without_a_schema_and_a_profile_never_does() {
+        let write = tool("x:t@1.0.0", Effects::WRITE);
+        for mode in [NoSchemaMode::HumanApproval, NoSchemaMode::ReadOnly] {
+            let unvalidated =
+                PolicyQuery { unvalidated: Some(mode), inside_workspace: true, ..query(&write, HintTrust::Trusted) };
+            for profile in [Profile::Ask, Profile::Client, Profile::Workspace, Profile::Trusted] {
+                let name = format!("profile {}", profile.as_str());
+                check(&Policy::of(profile), &unvalidated, Effect::Ask, &name);
+                let with = |rules| Policy { profile, rules: serde_json::from_value(rules).expect("rules") };
+                let allow = json!({"effect": "allow", "tool": "x:*"});
+                check(&with(json!([allow])), &unvalidated, Effect::Allow, "rule 1");
+                check(&with(json!([{"effect": "deny", "tool": "x:t"}, allow])), &unvalidated, Effect::Deny, "rule 1");
+                check(&with(json!([{"effect": "allow", "tool": "y:*"}])), &unvalidated, Effect::Ask, &name);
+            }
+            check(&Policy::of(Profile::Owner), &unvalidated, Effect::Allow, "profile owner");
+        }
     }
 }

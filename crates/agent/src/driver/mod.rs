@@ -193,8 +193,8 @@ impl Driver {
                 Step::CallTools(batch) => {
                     // What was started before is under the same token, so that one limit ends all.
                     let cancel = if flights.is_empty() { options.cancel.child() } else { flights.cancel.clone() };
-                    let outcomes = self.run_calls(batch, &view.snapshot, options, &mut flights, &cancel);
-                    let outcomes = bounded(left, &cancel, outcomes).await;
+                    let outcomes = self.run_calls(state, batch, &view.snapshot, options, &mut flights, &cancel);
+                    let outcomes = bounded(left, &cancel, outcomes).await?;
                     self.landed(state, outcomes, options)?;
                     asked = true;
                 }
@@ -207,25 +207,35 @@ impl Driver {
     }
 
     /// Runs the calls of a turn, whatever they are, through the executor, beside those that were started.
+    /// What the check made of them is saved before they run.
     async fn run_calls(
         &self,
+        state: &mut RunState,
         batch: ToolBatch,
         snapshot: &Snapshot,
         options: &RunOptions,
         flights: &mut Flights,
         cancel: &Cancel,
-    ) -> Vec<Outcome> {
+    ) -> Result<Vec<Outcome>, DriverError> {
         let mut run = self.run_context(options, cancel);
         run.started_before = flights.len();
         if !batch.grants.is_empty() {
             run.approver = Arc::new(Granted::new(batch.grants, run.approver));
         }
-        let (mut outcomes, landed) = tokio::join!(self.executor.run_calls(batch.calls, snapshot, &run), flights.land());
+        let running = async {
+            let checked = self.executor.check_calls(batch.calls, &batch.mended, snapshot, &run).await;
+            if state.on_checked(checked.usage, checked.mended()) {
+                self.save(state, options).await?;
+            }
+            Ok::<_, DriverError>(self.executor.run_checked(checked.calls, &run).await)
+        };
+        let (outcomes, landed) = tokio::join!(running, flights.land());
+        let mut outcomes = outcomes?;
         outcomes.extend(landed);
         let told = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
         let lost: Vec<Outcome> = batch.started.into_iter().filter(|id| !told(id)).map(streaming::lost).collect();
         outcomes.extend(lost);
-        outcomes
+        Ok(outcomes)
     }
 
     fn run_context(&self, options: &RunOptions, cancel: &Cancel) -> RunContext {

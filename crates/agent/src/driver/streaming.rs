@@ -46,7 +46,7 @@ impl Flights {
         // A guard may still ask: nobody is to answer before the turn is over.
         let run = RunContext { approver: Arc::new(AtTurnEnd), cancel: self.cancel.clone(), ..run.clone() };
         let executor = Arc::clone(executor);
-        self.tasks.spawn(async move { executor.execute(plan(vec![Ok(call)], 1), &run).await });
+        self.tasks.spawn(async move { executor.execute(plan(vec![Ok(call)], 1, 0), &run).await });
     }
 
     /// Waits for all of them; one outcome each.

@@ -25,6 +25,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
 use toolwright_core::model::{Message, ModelError, ModelRequest, ToolChoice, Usage};
 use toolwright_core::outcome::Outcome;
+use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
 
 use crate::report::{CallRecord, RunResult, Status};
@@ -200,6 +201,23 @@ impl RunState {
             self.interrupt(Status::Failure, format!("the model request failed: {error}"));
         }
         Ok(())
+    }
+
+    /// Calls that are to run were checked, which took `usage`: `mended` are those that a model has mended. They
+    /// run with that, however often they are checked again. Returns whether the state is another now, and so
+    /// to be saved before anything runs.
+    pub fn on_checked(&mut self, usage: Usage, mended: Vec<(CallId, RepairRecord)>) -> bool {
+        self.task.usage.add(usage);
+        let mut changed = usage != Usage::default();
+        let Phase::Calls { calls } = &mut self.phase else { return changed };
+        for (id, record) in mended {
+            let known = calls.iter_mut().find(|call| call.id == id && call.is_open() && call.mended.is_none());
+            if let Some(call) = known {
+                call.mended = Some(Box::new(record));
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// Calls ended. Any part of those that were to run, or that wait for leave to, may be told at a time; the

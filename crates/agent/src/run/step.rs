@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ToolCall;
 use toolwright_core::model::ModelRequest;
+use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
 
 use super::{FORMAT_VERSION, Limits};
@@ -77,6 +78,9 @@ pub struct ToolBatch {
     pub calls: Vec<ToolCall>,
     /// What a person has decided about some of them.
     pub grants: Vec<Grant>,
+    /// What a model made of some of them when they were checked before: they run with that, and no model is
+    /// asked again.
+    pub mended: Vec<(CallId, RepairRecord)>,
     /// Calls of the same turn that were started before: their outcomes are awaited too.
     pub started: Vec<CallId>,
 }

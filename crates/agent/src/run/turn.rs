@@ -14,7 +14,7 @@ use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::name::MAX_WIRE_NAME;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{DEFAULT_MAX_BYTES, head_and_tail};
-use toolwright_core::repair::RepairEnd;
+use toolwright_core::repair::{RepairEnd, RepairRecord};
 use toolwright_core::session::CallId;
 
 use super::{Grant, ToolBatch};
@@ -45,6 +45,9 @@ pub(crate) struct TurnCall {
     pub(crate) definition: Option<ContentHash>,
     /// The arguments as written.
     arguments: String,
+    /// What a model made of them; the call runs with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) mended: Option<Box<RepairRecord>>,
     pub(super) status: CallStatus,
     /// What the model is told besides the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -204,6 +207,7 @@ impl TurnCall {
             wire_name,
             definition,
             arguments: written.arguments,
+            mended: None,
             status,
             note: None,
         }
@@ -264,6 +268,7 @@ pub(super) fn refuse(calls: &mut [TurnCall], left: usize, why: &str) {
 pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     let mut batch = ToolBatch::default();
     for call in calls.iter().filter(|call| call.is_to_run()) {
+        batch.mended.extend(call.mended.as_ref().map(|record| (call.id.clone(), (**record).clone())));
         match &call.status {
             CallStatus::Started => batch.started.push(call.id.clone()),
             CallStatus::Granted(grant) => {

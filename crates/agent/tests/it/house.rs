@@ -21,8 +21,11 @@ use toolwright_core::{
     Cancel, Effects, Policy, Principal, Profile, ProviderKind, Services, Session, SessionId, StaticProvider, Tool,
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::executor::ExecutorOptions;
+use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
 use toolwright_runtime::{Catalogue, Executor, SqliteStore, SystemClock};
+
+/// Who mends calls in a [`House::mending`].
+const MENDER: &str = "fix/m";
 
 /// What the model does when it is asked.
 #[derive(Clone)]
@@ -46,6 +49,8 @@ pub(crate) struct ScriptedModel {
     pub(crate) before_answer: Mutex<Option<Box<dyn FnMut() + Send>>>,
     /// An answer with calls is not over before this holds.
     pub(crate) over_when: Mutex<Option<Condition>>,
+    /// How often it was asked, as [`MENDER`], to mend a call. Each time it makes something else of it.
+    pub(crate) mended: AtomicUsize,
     /// The tools of each request.
     pub(crate) shown: Mutex<Vec<Arc<[ShownTool]>>>,
     overflows: AtomicUsize,
@@ -60,6 +65,11 @@ impl ModelClient for ScriptedModel {
         events: &dyn ModelEvents,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
+        if model == MENDER {
+            let text = json!({"n": self.mended.fetch_add(1, Ordering::SeqCst) + 1}).to_string();
+            let usage = Usage { input_tokens: 100, output_tokens: 10, cached_tokens: 0 };
+            return Ok(ModelResponse { text, usage, ..ModelResponse::default() });
+        }
         let turn = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
         self.requests.lock().unwrap().push(format!("{model} {}", serde_json::to_string(request).unwrap()));
         self.shown.lock().unwrap().push(request.tools.clone());
@@ -230,25 +240,51 @@ impl House {
         tools: Vec<Arc<dyn Tool>>,
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
     ) -> Self {
+        Self::build(dir, script, tools, wrap, None).await
+    }
+
+    /// As [`House::with_store`], with a model that mends calls.
+    pub(crate) async fn mending<S: RunStore + 'static>(
+        dir: &Path,
+        script: Vec<Reply>,
+        tools: Vec<Arc<dyn Tool>>,
+        wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
+    ) -> Self {
+        Self::build(dir, script, tools, wrap, Some(RepairOptions::by(MENDER))).await
+    }
+
+    async fn build<S: RunStore + 'static>(
+        dir: &Path,
+        script: Vec<Reply>,
+        tools: Vec<Arc<dyn Tool>>,
+        wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
+        repair: Option<RepairOptions>,
+    ) -> Self {
         let store = SqliteStore::open(dir).unwrap();
         let log = Arc::new(Log::default());
         let events: Arc<dyn EventSink> = log.clone();
-        let services = Services { events: Arc::clone(&events), ..Services::none(Arc::new(SystemClock)) };
-        let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
-        settings.grace = Duration::from_millis(200);
-        let executor = Executor::new(settings);
-        let catalogue = Catalogue::new(events, Arc::new(NoRedaction), Duration::from_secs(5));
-        catalogue.add_provider(provider("test", tools)).await.unwrap();
-        catalogue.refresh("test").await;
         let model = Arc::new(ScriptedModel {
             script,
             requests: Mutex::default(),
             before_answer: Mutex::default(),
             over_when: Mutex::default(),
+            mended: AtomicUsize::new(0),
             shown: Mutex::default(),
             overflows: AtomicUsize::new(0),
         });
         let client: Arc<dyn ModelClient> = model.clone();
+        let services = Services {
+            events: Arc::clone(&events),
+            model: Arc::clone(&client),
+            ..Services::none(Arc::new(SystemClock))
+        };
+        let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
+        settings.repair = repair;
+        settings.grace = Duration::from_millis(200);
+        let executor = Executor::new(settings);
+        let catalogue = Catalogue::new(events, Arc::new(NoRedaction), Duration::from_secs(5));
+        catalogue.add_provider(provider("test", tools)).await.unwrap();
+        catalogue.refresh("test").await;
         let driver = Driver::new(executor.clone(), catalogue.clone(), client, Some(wrap(store.clone())));
         Self { driver, catalogue, model, executor, log, store }
     }

@@ -4,6 +4,7 @@
 
 mod dispatch;
 mod house;
+mod mended;
 mod plan;
 mod resume;
 mod runs;

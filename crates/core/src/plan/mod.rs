@@ -53,12 +53,12 @@ impl Plan {
     }
 }
 
-/// Plans the calls of one turn. Calls without pending references are independent: one stage. Of more than
-/// `limit` calls the first ones run, the rest are rejected as `limit_exceeded`; a rejected call does
-/// not count.
+/// Plans the calls of one turn, of which `started_before` run already. Calls without pending references are
+/// independent: one stage. Of more than `limit` calls of the turn the first ones run, the rest are rejected
+/// as `limit_exceeded`; a rejected call does not count.
 #[must_use]
-pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize) -> Plan {
-    let mut running = 0;
+pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize, started_before: usize) -> Plan {
+    let mut running = started_before;
     let mut plan = Plan::default();
     let mut stage = Vec::with_capacity(checked.len());
     for (index, checked) in checked.into_iter().enumerate() {
@@ -120,11 +120,14 @@ mod tests {
             call("c", "x__t", json!({})),
             call("d", "x__t", json!({})),
         ];
-        let plan = plan(checked, 2);
+        let plan = plan(checked.clone(), 2, 0);
         let planned: Vec<_> =
             plan.calls.iter().map(|planned| (planned.call_id().as_str(), matches!(planned, Planned::Run(_)))).collect();
         assert_eq!(planned, [("a", false), ("b", true), ("c", true), ("d", false)]);
         assert_eq!((plan.stages, plan.waiting), (vec![vec![0, 2, 3]], vec![1]));
-        assert!(super::plan(Vec::new(), 2).is_empty());
+        assert!(super::plan(Vec::new(), 2, 0).is_empty());
+        let beside_others = super::plan(checked, 3, 2);
+        let Planned::Reject(rejection) = &beside_others.calls[2] else { panic!("the third place is taken by b") };
+        assert!(rejection.to_string().contains("only 3 calls may run in one turn"), "{rejection}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use serde_json::Value;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::call::Rejection;
 use toolwright_core::catalogue::Entry;
@@ -25,6 +26,8 @@ pub(super) struct Account {
     pub(super) refused: Option<Refused>,
     /// What was done to name and arguments, redacted.
     pub(super) provenance: Provenance,
+    /// The arguments that it ran with, redacted, if something was done to them.
+    pub(super) ran_with: Option<Value>,
 }
 
 impl Executor {
@@ -39,6 +42,7 @@ impl Executor {
             decided_by: "check".into(),
             refused: Some(refused),
             provenance: rejection.provenance.redacted(redactor),
+            ran_with: None,
         };
         self.finish(outcome, rejection.entry.as_deref(), account, started, run).await
     }
@@ -61,6 +65,7 @@ impl Executor {
             outcome.namespace = entry.id().namespace().to_owned();
         }
         outcome.provenance = account.provenance;
+        outcome.ran_with = account.ran_with;
         if outcome.pending.is_some() {
             return outcome;
         }
@@ -119,7 +124,7 @@ impl Executor {
         let status = match answer {
             Ok(_) => "ok".to_owned(),
             Err(error) => match serde_json::to_value(error.kind) {
-                Ok(serde_json::Value::String(name)) => name,
+                Ok(Value::String(name)) => name,
                 _ => format!("{:?}", error.kind),
             },
         };

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use toolwright_core::call::{Caller, Landing, Rejection, ToolCall, ValidCall, check, land};
+use serde_json::Value;
+use toolwright_core::call::{Caller, Landing, RawArguments, Rejection, ToolCall, ValidCall, check, land};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
-use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
+use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse, Usage};
 use toolwright_core::plan::Planned;
 use toolwright_core::policy::Effect;
 use toolwright_core::repair::{self, RepairEnd, RepairRecord};
+use toolwright_core::session::CallId;
 use toolwright_core::variables::Outlook;
 
 use super::pipeline::policy;
@@ -32,10 +34,30 @@ impl RepairOptions {
     }
 }
 
+/// The calls of a turn after the check.
+#[derive(Debug)]
+pub struct CheckedCalls {
+    /// In call order, each valid or with the reason why it is not.
+    pub calls: Vec<Result<ValidCall, Box<Rejection>>>,
+    /// Tokens that mending them took.
+    pub usage: Usage,
+}
+
+impl CheckedCalls {
+    /// The calls that a model has mended, with the records that [`Executor::check_calls`] takes so that the
+    /// same candidate is checked again, and nobody is asked for another.
+    #[must_use]
+    pub fn mended(&self) -> Vec<(CallId, RepairRecord)> {
+        let record = |call: &ValidCall| Some((call.id.clone(), (**call.provenance.repair.as_ref()?).clone()));
+        self.calls.iter().flatten().filter_map(record).collect()
+    }
+}
+
 impl Executor {
-    /// The call, if it may start by itself before its turn is over (SPEC section 6): it is valid as it was
-    /// written, under a schema, without references, and policy lets it run without a question. The events
-    /// tell of nothing; what is not returned is to be run with the rest of its turn.
+    /// The call, if it may start by itself before its turn is over (SPEC section 6): it is valid under
+    /// a schema without a model's help (what coercion and the JSON repairer mend counts as valid), without
+    /// references, and policy lets it run without a question. Pure: no guard is heard, no event is emitted;
+    /// what is not returned is to be run with the rest of its turn.
     #[must_use]
     pub fn startable(&self, call: ToolCall, snapshot: &Snapshot, run: &RunContext) -> Option<ValidCall> {
         let call = check(call, snapshot, caller(run)).ok()?;
@@ -47,17 +69,23 @@ impl Executor {
         (policy(&call, scope, run).effect == Effect::Allow).then_some(call)
     }
 
-    /// Checks calls, in order. Of those that are rejected for their arguments, as many as may run in a turn
-    /// are mended if there is somebody to do it.
-    pub(super) async fn checked(
+    /// Checks the calls of one turn, in order, for [`Executor::run_checked`]. Of those that are rejected for
+    /// their arguments, as many as may run in a turn are mended if there is somebody to do it. A call of
+    /// which `mended` has a record is checked with that candidate in place of what was written.
+    pub async fn check_calls(
         &self,
         calls: Vec<ToolCall>,
+        mended: &[(CallId, RepairRecord)],
         snapshot: &Snapshot,
         run: &RunContext,
-    ) -> Vec<Result<ValidCall, Box<Rejection>>> {
+    ) -> CheckedCalls {
         let mut left = self.options.calls_per_turn;
         let checked = calls.into_iter().map(|call| {
-            let checked = check(call, snapshot, caller(run));
+            let record = mended.iter().find(|(id, _)| *id == call.id).map(|(_, record)| record);
+            let checked = match record.and_then(|record| Some((record, record.candidate.clone()?))) {
+                Some((record, candidate)) => check_mended(call, record, candidate, snapshot, run),
+                None => check(call, snapshot, caller(run)),
+            };
             let asks = checked.as_ref().err().and_then(|rejection| {
                 let repair = self.options.repair.as_ref().filter(|_| left > 0)?;
                 let request = repair::request(rejection)?;
@@ -69,15 +97,20 @@ impl Executor {
                     (Err(rejection), Some((options, request))) => {
                         self.mended(rejection, options, request, snapshot, run).await
                     }
-                    (checked, _) => checked,
+                    (checked, _) => (checked, Usage::default()),
                 }
             }
         });
         // Every call is checked before the first is asked about, so that `left` counts in call order.
         let checked: Vec<_> = checked.collect();
-        let checked = join_all(checked).await;
-        checked.iter().flatten().for_each(|call| self.warn_of_schema(call));
-        checked
+        let mut usage = Usage::default();
+        let checked = join_all(checked).await.into_iter().map(|(checked, used)| {
+            usage.add(used);
+            checked
+        });
+        let calls: Vec<_> = checked.collect();
+        calls.iter().flatten().for_each(|call| self.warn_of_schema(call));
+        CheckedCalls { calls, usage }
     }
 
     async fn mended(
@@ -87,9 +120,10 @@ impl Executor {
         request: ModelRequest,
         snapshot: &Snapshot,
         run: &RunContext,
-    ) -> Result<ValidCall, Box<Rejection>> {
+    ) -> (Result<ValidCall, Box<Rejection>>, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
         let answer = self.ask(options, &request, run).await.map_err(|error| error.message);
+        let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
         let checked = match answer.and_then(|answer| repair::read(&answer)) {
             Ok(candidate) => {
                 record.candidate = Some(candidate.clone());
@@ -106,7 +140,7 @@ impl Executor {
             None => {}
         }
         self.tell(&rejection, &record, run);
-        match checked {
+        let ended = match checked {
             Some(Ok(mut call)) => {
                 call.provenance.matched = rejection.provenance.matched;
                 call.provenance.repair = Some(Box::new(record));
@@ -116,7 +150,8 @@ impl Executor {
                 rejection.provenance.repair = Some(Box::new(record));
                 Err(rejection)
             }
-        }
+        };
+        (ended, usage)
     }
 
     async fn ask(
@@ -154,6 +189,24 @@ impl Executor {
             self.options.services.events.emit(Event::Warning { code: "schema_unusable".into(), message });
         }
     }
+}
+
+/// Checks a call that was mended before. Whatever comes of it, it counts as mended.
+fn check_mended(
+    call: ToolCall,
+    record: &RepairRecord,
+    candidate: Value,
+    snapshot: &Snapshot,
+    run: &RunContext,
+) -> Result<ValidCall, Box<Rejection>> {
+    let call = ToolCall { arguments: RawArguments::Value(candidate), ..call };
+    let mut checked = check(call, snapshot, caller(run));
+    let provenance = match &mut checked {
+        Ok(call) => &mut call.provenance,
+        Err(rejection) => &mut rejection.provenance,
+    };
+    provenance.repair = Some(Box::new(record.clone()));
+    checked
 }
 
 fn caller(run: &RunContext) -> Caller<'_> {

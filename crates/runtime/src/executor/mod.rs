@@ -3,6 +3,7 @@
 
 mod account;
 mod checking;
+mod guards;
 mod in_flight;
 mod partials;
 mod pipeline;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use toolwright_core::approval::Approver;
-use toolwright_core::call::{ToolCall, ValidCall};
+use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
@@ -26,7 +27,7 @@ use toolwright_core::variables::Variables;
 
 use crate::queue::Queues;
 
-pub use self::checking::RepairOptions;
+pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::seams::{ContextBudget, InputGuard, ResponseCache, Verdict};
 
 /// Settings and stores of the executor.
@@ -166,9 +167,18 @@ impl Executor {
         snapshot: &Snapshot,
         run: &RunContext,
     ) -> Vec<Outcome> {
-        let checked = self.checked(calls, snapshot, run).await;
-        let limit = self.options.calls_per_turn.saturating_sub(run.started_before);
-        self.execute(plan(checked, limit), run).await
+        let checked = self.check_calls(calls, &[], snapshot, run).await;
+        self.run_checked(checked.calls, run).await
+    }
+
+    /// Plans and executes the calls of one turn that [`Executor::check_calls`] has checked: the rest of
+    /// [`Executor::run_calls`], for callers that keep what the check came to.
+    pub async fn run_checked(
+        self: &Arc<Self>,
+        checked: Vec<Result<ValidCall, Box<Rejection>>>,
+        run: &RunContext,
+    ) -> Vec<Outcome> {
+        self.execute(plan(checked, self.options.calls_per_turn, run.started_before), run).await
     }
 
     /// Executes a plan: stages in turn, then what waits for values, as they come; calls that can run at

@@ -25,7 +25,7 @@ use toolwright_core::session::CallId;
 
 use super::account::Account;
 use super::partials::Partials;
-use super::seams::{Verdict, cache_key};
+use super::seams::cache_key;
 use super::{Executor, RunContext};
 
 /// One lock per workspace root, so that file and shell changes never race (SPEC section 8).
@@ -109,6 +109,9 @@ impl Executor {
             return Err(ToolError::new(ErrorKind::InvalidParameters, message).into());
         }
         let guard_asks = self.guards(&mut call, run).await?;
+        if call.provenance.rewritten {
+            account.provenance = call.provenance.redacted(&*self.options.services.redactor);
+        }
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
         let mut decision = policy(&call, scope, run);
         let mut standing = Standing::Counts;
@@ -130,6 +133,9 @@ impl Executor {
                 }
                 answer?;
             }
+        }
+        if !call.provenance.is_plain() {
+            account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
         }
         let Some(cache) = &self.options.cache else { return self.in_turn(call, run).await };
         let Some((key, ttl)) = cache_key(&call, run, decision.effect == Effect::Ask) else {
@@ -156,29 +162,6 @@ impl Executor {
     fn refused(&self, call: &ValidCall) -> Refused {
         let arguments = self.options.services.redactor.redact_value(&call.arguments);
         Refused { name: call.entry.wire_name.clone(), arguments }
-    }
-
-    /// Hears every guard. The first denial ends the call; else the first reason to ask is returned.
-    async fn guards(&self, call: &mut ValidCall, run: &RunContext) -> Result<Option<String>, ToolError> {
-        let mut ask = None;
-        for guard in &self.options.guards {
-            match guard.judge(call, run).await {
-                Verdict::Allow => {}
-                Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
-                Verdict::Ask(reason) => ask = ask.or(Some(reason)),
-                Verdict::Rewrite(arguments) => {
-                    if let Ok(Some(schema)) = call.entry.tool.schema()
-                        && !schema.is_valid(&arguments)
-                    {
-                        let message =
-                            format!("a guard rewrote the arguments of {} to something invalid", call.entry.id());
-                        return Err(ToolError::new(ErrorKind::InvalidParameters, message));
-                    }
-                    call.arguments = arguments;
-                }
-            }
-        }
-        Ok(ask)
     }
 
     async fn approval(
@@ -382,6 +365,7 @@ impl Executor {
             latency: Duration::ZERO,
             validated: Validated(false),
             provenance: Provenance::default(),
+            ran_with: None,
             meta,
             extras,
             pending: None,
@@ -444,7 +428,7 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-fn denied(entry: &Entry, reason: &str) -> ToolError {
+pub(super) fn denied(entry: &Entry, reason: &str) -> ToolError {
     ToolError::new(ErrorKind::Denied, format!("{} was denied: {reason}", entry.id()))
         .with_model_message(format!("denied: {reason}"))
 }

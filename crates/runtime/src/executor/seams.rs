@@ -19,7 +19,8 @@ pub enum Verdict {
     Deny(String),
     /// Let a person decide, with the reason; policy may still deny.
     Ask(String),
-    /// Go on with these arguments, which are validated again.
+    /// Go on with these arguments, an object, which are validated again and get the tool's defaults; the
+    /// provenance says so.
     Rewrite(Value),
 }
 

@@ -14,9 +14,10 @@ use toolwright_core::store::LedgerStore as _;
 use toolwright_core::variables::{Kind, Values, Variables};
 use toolwright_core::{
     Cancel, Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition,
-    ToolError, ToolId, ToolOutput,
+    ToolError, ToolId, ToolOutput, ValidCall,
 };
-use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
+use toolwright_runtime::RunContext;
+use toolwright_runtime::executor::{ExecutorOptions, InputGuard, RepairOptions, Verdict};
 
 use crate::house::{House, Says, call, house};
 
@@ -169,13 +170,75 @@ async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
     }
 }
 
-/// A tool without a schema that says how it may run.
-struct Unschemed(&'static str, NoSchemaMode, Effects);
+/// Rewrites whatever it sees.
+struct Rewrites(Value);
+
+#[async_trait]
+impl InputGuard for Rewrites {
+    async fn judge(&self, _call: &ValidCall, _run: &RunContext) -> Verdict {
+        Verdict::Rewrite(self.0.clone())
+    }
+}
+
+#[tokio::test]
+async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_schema_too() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "unit": {"default": "m"}}});
+    for (schema, written, expect) in [
+        (Some(&schema), json!({"n": 2}), Ok(json!({"n": 2, "unit": "m"}))),
+        (Some(&schema), json!({"n": "two"}), Err("/n: expected integer")),
+        (Some(&schema), json!(null), Err("must be a JSON object")),
+        (None, json!({"any": 1}), Ok(json!({"any": 1}))),
+        (None, json!([1]), Err("must be a JSON object")),
+        (None, json!("{}"), Err("must be a JSON object")),
+    ] {
+        let house = house(|options| options.guards.push(Arc::new(Rewrites(written.clone())))).await;
+        let snapshot = snapshot_of(vec![Unschemed("full", NoSchemaMode::Full, Effects::READ, schema.cloned())]).await;
+        let mut call = call("c", "full", json!({"n": 1}));
+        call.name = "u__full".into();
+        let outcome = house.executor.run_calls(vec![call], &snapshot, &house.run).await.remove(0);
+        match expect {
+            Ok(ran) => {
+                assert_eq!(serde_json::from_str::<Value>(&outcome.text()).expect("json"), ran, "{written}");
+                assert_eq!((&outcome.ran_with, outcome.provenance.rewritten), (&Some(ran), true));
+            }
+            Err(why) => assert!(outcome.text().contains(why), "{written}: {}", outcome.text()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_mended_before_is_checked_and_not_mended_again() {
+    let (house, mender) = mending(Ok("{\"n\": 3}")).await;
+    let written = || vec![call("a", "echo", json!({"n": "three"})), call("b", "echo", json!({"n": 1}))];
+    let first = house.executor.check_calls(written(), &[], &house.snapshot, &house.run).await;
+    let mended = first.mended();
+    assert_eq!((mended.len(), mended[0].0.as_str()), (1, "a"));
+    let again = house.executor.check_calls(written(), &mended, &house.snapshot, &house.run).await;
+    assert_eq!((again.mended(), again.usage.input_tokens), (mended.clone(), 0));
+    assert_eq!(again.calls[0].as_ref().expect("valid").arguments, json!({"n": 3}));
+    assert_eq!(mender.asked.lock().expect("asked").len(), 1);
+    let mut stale = mended;
+    stale[0].1.candidate = Some(json!({"n": "four"}));
+    let refused = house.executor.check_calls(written(), &stale, &house.snapshot, &house.run).await;
+    assert!(refused.calls[0].is_err());
+    assert_eq!(mender.asked.lock().expect("asked").len(), 1, "not even where it does not fit any more");
+}
+
+/// A tool without a schema that says how it may run; with one, if the last says so.
+struct Unschemed(&'static str, NoSchemaMode, Effects, Option<Value>);
+
+async fn snapshot_of(tools: Vec<Unschemed>) -> Snapshot {
+    let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
+    let provider = Arc::new(StaticProvider::new("u", ProviderKind::Native, tools).expect("registers"));
+    let tools = provider.list().await.expect("lists");
+    Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }])
+}
 
 #[async_trait]
 impl Tool for Unschemed {
     fn definition(&self) -> ToolDefinition {
-        let mut definition = ToolDefinition::new(ToolId::format("u", self.0, "1.0.0").expect("id"), "", None);
+        let id = ToolId::format("u", self.0, "1.0.0").expect("id");
+        let mut definition = ToolDefinition::new(id, "", self.3.clone());
         (definition.allow_no_schema, definition.no_schema_mode, definition.effects) = (true, Some(self.1), self.2);
         definition
     }
@@ -188,15 +251,12 @@ impl Tool for Unschemed {
 async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
     let house = house(|_| {}).await;
     let tools = [
-        Unschemed("reads", NoSchemaMode::ReadOnly, Effects::READ),
-        Unschemed("writes", NoSchemaMode::ReadOnly, Effects::WRITE),
-        Unschemed("person", NoSchemaMode::HumanApproval, Effects::READ),
-        Unschemed("full", NoSchemaMode::Full, Effects::UNKNOWN),
+        Unschemed("reads", NoSchemaMode::ReadOnly, Effects::READ, None),
+        Unschemed("writes", NoSchemaMode::ReadOnly, Effects::WRITE, None),
+        Unschemed("person", NoSchemaMode::HumanApproval, Effects::READ, None),
+        Unschemed("full", NoSchemaMode::Full, Effects::UNKNOWN, None),
     ];
-    let tools = tools.map(|tool| Arc::new(tool) as Arc<dyn Tool>).to_vec();
-    let provider = Arc::new(StaticProvider::new("u", ProviderKind::Native, tools).expect("registers"));
-    let tools = provider.list().await.expect("lists");
-    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    let snapshot = snapshot_of(tools.into()).await;
     for (name, mode, runs) in [
         ("reads", "read-only", true),
         ("writes", "read-only", false),

@@ -33,13 +33,36 @@ impl Desk {
         if is_interactive() {
             return Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen)));
         }
-        let flags = match profile {
-            Profile::Ask => "--policy workspace allows writes inside the workspace root, --policy trusted everything",
-            _ => "--policy trusted allows everything",
-        };
-        Arc::new(NoApprover {
-            remedy: format!("there is no terminal to ask at: {flags}, or add an allow rule under policy.rules"),
-        })
+        Arc::new(NoApprover { remedy: remedy(profile) })
+    }
+}
+
+/// What helps where a policy of `profile` asks and nobody is there. A wider profile is named only where there
+/// is one, and with what no profile lifts.
+fn remedy(profile: Profile) -> String {
+    let wider = match profile {
+        Profile::Ask => "--policy workspace also allows writes inside the workspace root, --policy trusted ",
+        Profile::Workspace => "--policy trusted also allows ",
+        Profile::Client | Profile::Trusted | Profile::Owner => "",
+    };
+    let wider = match wider {
+        "" => String::new(),
+        wider => format!("; {wider}everything that no rule or guard asks about and whose arguments can be validated"),
+    };
+    format!("there is no terminal to ask at: run it in one, or allow the tool by a rule under policy.rules{wider}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_names_no_profile_that_cannot_help() {
+        for (profile, wider) in [(Profile::Ask, true), (Profile::Workspace, true), (Profile::Trusted, false)] {
+            let remedy = remedy(profile);
+            assert!(remedy.contains("run it in one, or allow the tool by a rule under policy.rules"), "{remedy}");
+            assert_eq!(remedy.contains("--policy"), wider, "{remedy}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::agent::{Desk, dispatch, driver, model, options, profile, spec};
 use super::args::{Chat, Global};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
-use super::run::{LIST_WAIT, exit, summary};
+use super::run::{LIST_WAIT, exit, summary, with_id};
 use super::screen::{BOLD, DIM, is_interactive, print_json, print_text, prose, say, styled};
 use super::signals::{First, next_signal, watch};
 use super::{config, open};
@@ -63,7 +63,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
         let shown = account.end().await;
         let report = report.map_err(Failure::failed)?;
         if global.json {
-            print_json(&report.to_json())?;
+            print_json(&with_id(&report, &id))?;
         } else {
             if text == Text::Held || shown == Shown::Gaps || report.reason.is_some() {
                 print_text(&prose(&report.answer))?;

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::time::Duration;
 
+use serde_json::Value;
 use toolwright::agent::{DriverError, RunReport, RunState, Status};
 use toolwright::core::Cancel;
 use toolwright::core::model::Message;
@@ -61,7 +62,7 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let shown = account.end().await;
     house.shut_down().await;
     let report = report.map_err(Failure::failed)?;
-    print(global, &report, text, shown)?;
+    print(global, &id, &report, text, shown)?;
     Ok(exit(report.status))
 }
 
@@ -85,10 +86,9 @@ fn read_task(task: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn print(global: &Global, report: &RunReport, text: Text, shown: Shown) -> Result<(), Failure> {
+fn print(global: &Global, id: &str, report: &RunReport, text: Text, shown: Shown) -> Result<(), Failure> {
     if global.json {
-        print_json(&report.to_json())?;
-        return Ok(());
+        return Ok(print_json(&with_id(report, id))?);
     }
     // What was streamed whole is on the screen already.
     if text == Text::Held || shown == Shown::Gaps || report.status != Status::Success {
@@ -99,6 +99,13 @@ fn print(global: &Global, report: &RunReport, text: Text, shown: Shown) -> Resul
     }
     summary(report);
     Ok(())
+}
+
+/// The report of the run `id`, with the id that `run --resume` takes.
+pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
+    let mut value = report.to_json();
+    value["run"] = id.into();
+    value
 }
 
 /// One line about a finished task.

@@ -57,7 +57,9 @@ async fn by_hand_calls_are_printed_and_each_resume_lets_them_run() {
     assert_eq!((output.status.code(), &held["status"]), (Some(4), &json!("suspended")), "{}", stderr(&output));
     let tools: Vec<&Value> = held["held"].as_array().expect("held").iter().map(|call| &call["tool"]).collect();
     assert_eq!((tools, &held["calls"]), (vec![&json!("fs__grep"), &json!("fs__glob")], &json!([])));
-    let resume = ["run", "--resume", &run_id(&stderr(&output)), "--policy", "workspace", "--json"];
+    let id = held["run"].as_str().expect("the report names the run");
+    assert_eq!(id, run_id(&stderr(&output)));
+    let resume = ["run", "--resume", id, "--policy", "workspace", "--json"];
     let second = report(&ended(start(&place, &variables, &resume)).await);
     assert_eq!((&second["held"][0]["tool"], second["calls"].as_array().map(Vec::len)), (&json!("fs__write"), Some(2)));
     assert!(!place.path("project/report.md").exists());
