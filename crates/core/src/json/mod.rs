@@ -62,6 +62,29 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
     reader::read(&text).map(|value| Repaired { value, repaired: true })
 }
 
+/// What JSON Schema calls the type of `value`; every number is a `number`.
+#[must_use]
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Whether there are more than `levels` containers inside one another. Looks no deeper than that, so that no
+/// value is too deep for it.
+pub(crate) fn nests_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(|item| nests_deeper(item, levels - 1)),
+        Value::Object(members) => levels == 0 || members.values().any(|member| nests_deeper(member, levels - 1)),
+        _ => false,
+    }
+}
+
 /// Whether the quotes of the text itself are escaped, as in JSON that was taken out of a JSON string.
 fn is_escaped(text: &str) -> bool {
     text.find('"').is_some_and(|quote| text[..quote].ends_with('\\'))
