@@ -33,6 +33,9 @@ pub enum Unreadable {
     /// More than [`MAX_DEPTH`] containers inside one another.
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// A number is larger than any float.
+    #[error("a number in it is out of range")]
+    OutOfRange,
     /// The reading took more steps than a text of this length deserves.
     #[error("too tangled to mend")]
     TooTangled,
@@ -51,8 +54,10 @@ pub enum Unreadable {
 pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
     let mut text = Cow::Borrowed(text);
     for layer in 0..=MAX_LAYERS {
-        if let Ok(value) = serde_json::from_str(&text) {
-            return Ok(Repaired { value, repaired: layer > 0 });
+        match serde_json::from_str(&text) {
+            Ok(value) => return Ok(Repaired { value, repaired: layer > 0 }),
+            Err(error) if is_out_of_range(&error) => return Err(Unreadable::OutOfRange),
+            Err(_) => {}
         }
         if layer == MAX_LAYERS || !is_escaped(&text) {
             break;
@@ -60,6 +65,21 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
         text = Cow::Owned(quoted::unescape(&text));
     }
     reader::read(&text).map(|value| Repaired { value, repaired: true })
+}
+
+/// As [`repair`], for a text that is one object or array and nothing else: `None` where there is anything
+/// around it, or a value would have to be made up.
+pub(crate) fn repair_container(text: &str) -> Option<Repaired> {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => Some(Repaired { value, repaired: false }),
+        Err(error) if is_out_of_range(&error) => None,
+        Err(_) => reader::read_whole(text).map(|value| Repaired { value, repaired: true }),
+    }
+}
+
+/// Whether it is JSON, but for a number that no float holds.
+fn is_out_of_range(error: &serde_json::Error) -> bool {
+    error.to_string().starts_with("number out of range")
 }
 
 /// What JSON Schema calls the type of `value`; every number is a `number`.
