@@ -10,7 +10,7 @@ const MAX_MEMBERS: usize = 5;
 
 const NAMES: [&str; 8] = ["a", "b", "name", "type", "$ref", "with space", "né/~x", ""];
 const TYPES: [&str; 8] = ["string", "integer", "number", "boolean", "object", "array", "null", "dict"];
-const REFS: [&str; 9] = [
+const REFS: [&str; 13] = [
     "#",
     "#/$defs/a",
     "#/$defs/b",
@@ -20,6 +20,10 @@ const REFS: [&str; 9] = [
     "#anchor",
     "http://json-schema.org/draft-07/schema#",
     "https://example.com/s.json",
+    "anchor",
+    "#/%24defs/a",
+    "anchor#/properties/a",
+    "#/%zz",
 ];
 const TEXTS: [&str; 10] = [
     "date-time",
@@ -48,7 +52,8 @@ const HOLDS_SCHEMA: [&str; 12] = [
     "contentSchema",
 ];
 const HOLDS_SCHEMAS: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
-const HOLDS_NAMED: [&str; 5] = ["properties", "$defs", "definitions", "patternProperties", "dependentSchemas"];
+const HOLDS_NAMED: [&str; 6] =
+    ["properties", "$defs", "definitions", "patternProperties", "dependentSchemas", "dependencies"];
 const HOLDS_NUMBER: [&str; 11] = [
     "minimum",
     "maximum",

@@ -39,10 +39,11 @@ pub struct PlannedCall {
 }
 
 impl PlannedCall {
-    /// The call as the executor takes it, which checks it again before it runs.
+    /// The call as the executor takes it, which checks it again before it runs. References that were replaced
+    /// are not looked for again.
     #[must_use]
     pub fn to_call(&self) -> ToolCall {
-        let arguments = RawArguments::Value(self.arguments.clone());
+        let arguments = RawArguments::Resolved(self.arguments.clone(), self.pending.clone());
         ToolCall { id: self.id.clone(), name: self.tool.to_string(), arguments }
     }
 

@@ -6,11 +6,12 @@ use serde_json::{Map, Value};
 use crate::catalogue::{Entry, Origin};
 use crate::context::Redactor;
 use crate::definition::NoSchemaMode;
-use crate::json::{MAX_DEPTH, repair};
+use crate::json::{MAX_DEPTH, Unreadable, nests_deeper, repair, type_name};
 use crate::names::NameMatch;
+use crate::pointer::is_within;
 use crate::repair::RepairRecord;
-use crate::schema::{CompiledSchema, Violation, fill_defaults};
-use crate::variables::{Hole, Resolved, Variables, resolve};
+use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults};
+use crate::variables::{Hole, Outlook, Resolved, Variables, resolve, resolve_at};
 
 /// Arguments as they arrived.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +20,8 @@ pub enum RawArguments {
     Text(String),
     /// Already a value, as MCP and the command line give it.
     Value(Value),
+    /// A value whose references were replaced before: only those at the holes are references still.
+    Resolved(Value, Vec<Hole>),
 }
 
 /// What was done to a call on the way from what was written to what runs. The default: nothing.
@@ -99,24 +102,42 @@ impl Fitted {
     /// [`NoObject`] where there is none in `raw`.
     pub fn to(entry: &Entry, raw: RawArguments, variables: Option<&dyn Variables>) -> Result<Self, NoObject> {
         let mut provenance = Provenance::default();
+        let (raw, holes) = match raw {
+            RawArguments::Resolved(value, holes) => (RawArguments::Value(value), Some(holes)),
+            raw => (raw, None),
+        };
         let mut arguments = parse(raw, &mut provenance)?;
         let variables = variables.filter(|variables| variables.serve(entry.tool.origin()));
-        let found = variables.map(|variables| resolve(&mut arguments, variables)).unwrap_or_default();
+        let found = match (variables, holes) {
+            (Some(variables), Some(holes)) => resolve_at(&mut arguments, &holes, variables, Outlook::Open),
+            (Some(variables), None) => resolve(&mut arguments, variables),
+            (None, _) => Resolved::default(),
+        };
         let violations = found.violations();
-        let Resolved { replaced, pending, .. } = found;
+        let Resolved { replaced, mut pending, missing, .. } = found;
         provenance.resolved = replaced;
-        if entry.tool.origin() == Origin::Own
-            && let Some(schema) = &entry.definition().parameters
-        {
-            provenance.defaulted = fill_defaults(schema, &mut arguments);
-        }
         if !violations.is_empty() {
+            pending.extend(missing);
             return Ok(Self { arguments, provenance, pending, violations });
         }
-        Ok(match entry.tool.schema() {
-            Ok(Some(schema)) => fit_around(schema, arguments, provenance, pending),
-            Ok(None) | Err(_) => Self { arguments, provenance, pending, violations: Vec::new() },
-        })
+        Ok(Self::whole(entry, arguments, provenance, pending))
+    }
+
+    /// Fits an object whose references were replaced, but for those that are `pending`.
+    pub(crate) fn whole(entry: &Entry, mut arguments: Value, mut provenance: Provenance, pending: Vec<Hole>) -> Self {
+        let defaults = entry.definition().parameters.as_ref().filter(|_| entry.tool.origin() == Origin::Own);
+        let fill = |arguments: &mut Value| defaults.is_some_and(|schema| fill_defaults(schema, arguments));
+        provenance.defaulted |= fill(&mut arguments);
+        let Ok(Some(schema)) = entry.tool.schema() else {
+            return Self { arguments, provenance, pending, violations: Vec::new() };
+        };
+        let mut fitted = fit_around(schema, arguments, provenance, pending);
+        // What was coerced may have left members out, or have become an object that lacks some.
+        if fitted.violations.is_empty() && !fitted.provenance.coerced.is_empty() && fill(&mut fitted.arguments) {
+            fitted.provenance.defaulted = true;
+            fitted = fit_around(schema, fitted.arguments, fitted.provenance, fitted.pending);
+        }
+        fitted
     }
 }
 
@@ -150,13 +171,33 @@ pub(crate) fn fit_around(
     if violations.is_empty() {
         return Fitted { arguments: value, provenance, pending, violations };
     }
-    match schema.coerce_around(&value, &holes) {
-        Some(coerced) => {
-            provenance.coerced.extend(coerced.paths);
-            Fitted { arguments: coerced.value, provenance, pending, violations: Vec::new() }
-        }
-        None => Fitted { arguments: value, provenance, pending, violations },
+    let Some(Attempt { coerced, valid }) = schema.attempt(&value, &holes) else {
+        return Fitted { arguments: value, provenance, pending, violations };
+    };
+    if valid {
+        provenance.coerced.extend(coerced.paths);
+        provenance.repaired |= coerced.repaired;
+        return Fitted { arguments: coerced.value, provenance, pending, violations: Vec::new() };
     }
+    let left = left_over(violations, schema.violations_around(&coerced.value, &holes), &coerced.paths);
+    Fitted { arguments: value, provenance, pending, violations: left }
+}
+
+/// What is wrong that mending did not mend: the violations `after` it. Those inside a value that was given
+/// another form are of a place that nobody wrote: there, what was wrong `before` counts.
+fn left_over(before: Vec<Violation>, after: Vec<Violation>, mended: &[String]) -> Vec<Violation> {
+    let around = |path: &str| mended.iter().find(|place| *place != path && is_within(path, place));
+    let mut left: Vec<Violation> = Vec::new();
+    for violation in after {
+        match around(&violation.path) {
+            None => left.push(violation),
+            Some(place) => {
+                let again = before.iter().find(|before| before.path == *place).filter(|before| !left.contains(before));
+                left.extend(again.cloned());
+            }
+        }
+    }
+    if left.is_empty() { before } else { left }
 }
 
 /// The object that `text` means, read as the arguments of a call are; `None` if there is none.
@@ -168,11 +209,11 @@ pub fn read_object(text: &str) -> Option<Value> {
 /// An object, its JSON text, or JSON text inside a JSON string; what is broken is mended.
 fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObject> {
     let mut value = match raw {
-        RawArguments::Value(value) if is_deeper(&value, MAX_DEPTH) => {
+        RawArguments::Value(value) | RawArguments::Resolved(value, _) if nests_deeper(&value, MAX_DEPTH) => {
             let message = format!("are nested deeper than {MAX_DEPTH} levels; flatten them");
             return Err(NoObject { written: Value::Null, message });
         }
-        RawArguments::Value(value) => value,
+        RawArguments::Value(value) | RawArguments::Resolved(value, _) => value,
         RawArguments::Text(text) if text.trim().is_empty() => Value::Null,
         RawArguments::Text(text) => match read(&text, provenance) {
             Ok(value) => value,
@@ -198,32 +239,24 @@ fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObje
             Ok(Value::Object(Map::new()))
         }
         other => {
-            let message = format!("must be a JSON object, not {}", kind_of(&other));
+            let message = format!("must be a JSON object, not {}", with_article(type_name(&other)));
             Err(NoObject { written: other, message })
         }
     }
 }
 
-/// Whether containers stand deeper than `limit` inside one another. Looks no deeper than that, so that no
-/// value is too deep for it.
-fn is_deeper(value: &Value, limit: usize) -> bool {
-    let deeper = |inner: &Value| limit == 0 || is_deeper(inner, limit - 1);
-    let containers = |inner: &&Value| inner.is_array() || inner.is_object();
-    match value {
-        Value::Array(items) => items.iter().filter(containers).any(deeper),
-        Value::Object(members) => members.values().filter(containers).any(deeper),
-        _ => false,
-    }
-}
-
 /// Reads JSON, mended if need be. What had to be mended and is no container was no JSON at all.
 fn read(text: &str, provenance: &mut Provenance) -> Result<Value, String> {
+    let out_of_range = || "hold a number that is out of range; write one that a double can hold, or a text".to_owned();
     let not_json = |why: &dyn std::fmt::Display| format!("are not JSON: {why}; write one JSON object");
     let error = match serde_json::from_str(text) {
         Ok(value) => return Ok(value),
         Err(error) => error,
     };
-    let mended = repair(text).map_err(|unreadable| not_json(&unreadable))?;
+    let mended = repair(text).map_err(|unreadable| match unreadable {
+        Unreadable::OutOfRange => out_of_range(),
+        other => not_json(&other),
+    })?;
     let container = match &mended.value {
         Value::String(inner) => inner.trim_start().starts_with('{'),
         other => other.is_object() || other.is_array(),
@@ -235,13 +268,10 @@ fn read(text: &str, provenance: &mut Provenance) -> Result<Value, String> {
     Ok(mended.value)
 }
 
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Array(_) => "an array",
-        Value::String(_) => "a string",
-        Value::Number(_) => "a number",
-        Value::Bool(_) => "a boolean",
-        Value::Null => "null",
-        Value::Object(_) => "an object",
+fn with_article(kind: &str) -> String {
+    match kind {
+        "null" => kind.to_owned(),
+        "array" | "object" => format!("an {kind}"),
+        _ => format!("a {kind}"),
     }
 }

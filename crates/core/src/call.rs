@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::arguments::{Fitted, NoObject, fit};
+use crate::arguments::{Fitted, NoObject};
 pub use crate::arguments::{Provenance, RawArguments};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
@@ -65,6 +65,8 @@ pub struct Rejection {
     pub violations: Vec<Violation>,
     /// What was done to name and arguments before it was rejected.
     pub provenance: Provenance,
+    /// References that stand in the arguments as they were written: no value was there for them.
+    pub pending: Vec<Hole>,
 }
 
 impl fmt::Display for Rejection {
@@ -103,31 +105,40 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     let ToolCall { id, name, arguments } = call;
     let entry = &snapshot.list()[index];
     let roles = &entry.definition().allowed_roles;
-    let reject = |name, arguments, error, violations, provenance| {
+    let reject = |name, arguments, error, violations, provenance, pending| {
         let (call_id, entry) = (id.clone(), Some(Arc::clone(entry)));
-        Box::new(Rejection { call_id, name, arguments, entry, error, violations, provenance })
+        Box::new(Rejection { call_id, name, arguments, entry, error, violations, provenance, pending })
     };
     if !caller.principal.may_use(roles) {
         let message = format!("{} is limited to the roles {}", entry.id(), roles.join(", "));
         let error = ToolError::new(ErrorKind::NotPermitted, message);
-        return Err(reject(name, Value::Null, error, Vec::new(), Provenance::default()));
+        return Err(reject(name, Value::Null, error, Vec::new(), Provenance::default(), Vec::new()));
     }
-    let Fitted { arguments, mut provenance, pending, violations } = Fitted::to(entry, arguments, caller.variables)
-        .map_err(|NoObject { written, message }| {
+    // A guessed name is right only if the arguments say so.
+    let guessed_wrong = |id: CallId, name: String, arguments: Value| {
+        let call = ToolCall { id, name, arguments: RawArguments::Value(arguments) };
+        Err(unknown(call, snapshot, std::slice::from_ref(&entry.wire_name)))
+    };
+    let Fitted { arguments, mut provenance, pending, violations } = match Fitted::to(entry, arguments, caller.variables)
+    {
+        Ok(fitted) => fitted,
+        Err(NoObject { written, .. }) if matched.is_guess() => return guessed_wrong(id, name, written),
+        Err(NoObject { written, message }) => {
             let violation = Violation { path: String::new(), keyword: "parse".into(), message: message.clone() };
             let message = format!("the arguments of {} {message}", entry.wire_name);
             let error = ToolError::new(ErrorKind::InvalidParameters, message);
-            reject(name.clone(), written, error, vec![violation], Provenance { matched, ..Provenance::default() })
-        })?;
-    provenance.matched = matched;
-    if !violations.is_empty() {
-        // The name was a guess: arguments that do not fit say that it was a wrong one.
-        if matched.is_guess() {
-            let call = ToolCall { id, name, arguments: RawArguments::Value(arguments) };
-            return Err(unknown(call, snapshot, std::slice::from_ref(&entry.wire_name)));
+            let provenance = Provenance { matched, ..Provenance::default() };
+            return Err(reject(name, written, error, vec![violation], provenance, Vec::new()));
         }
+    };
+    provenance.matched = matched;
+    let validated = matches!(entry.tool.schema(), Ok(Some(_)));
+    if matched.is_guess() && !(validated && violations.is_empty()) {
+        return guessed_wrong(id, name, arguments);
+    }
+    if !violations.is_empty() {
         let error = invalid(entry, &violations, provenance.repaired);
-        return Err(reject(name, arguments, error, violations, provenance));
+        return Err(reject(name, arguments, error, violations, provenance, pending));
     }
     let unvalidated = match entry.tool.schema() {
         Ok(Some(_)) => None,
@@ -167,10 +178,8 @@ pub fn land(
         return Ok(Landing::Waits(call));
     }
     call.provenance.resolved.extend(found.replaced);
-    if violations.is_empty()
-        && let Ok(Some(schema)) = call.entry.tool.schema()
-    {
-        let fitted = fit(schema, arguments, call.provenance);
+    if violations.is_empty() {
+        let fitted = Fitted::whole(&call.entry, arguments, call.provenance, Vec::new());
         (arguments, call.provenance, violations) = (fitted.arguments, fitted.provenance, fitted.violations);
     }
     if violations.is_empty() {
@@ -184,6 +193,7 @@ pub fn land(
         entry: Some(call.entry),
         violations,
         provenance: call.provenance,
+        pending: found.missing,
     }))
 }
 
@@ -199,11 +209,19 @@ fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejectio
     let error = ToolError::new(ErrorKind::UnknownTool, format!("no tool is called `{shown}`{why}{hint}"))
         .with_model_message(format!("no tool is called `{shown}`{hint}"));
     let arguments = match call.arguments {
-        RawArguments::Value(value) => value,
+        RawArguments::Value(value) | RawArguments::Resolved(value, _) => value,
         RawArguments::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
     };
-    let (violations, provenance) = (Vec::new(), Provenance::default());
-    Box::new(Rejection { call_id: call.id, name: shown, arguments, entry: None, error, violations, provenance })
+    Box::new(Rejection {
+        call_id: call.id,
+        name: shown,
+        arguments,
+        entry: None,
+        error,
+        violations: Vec::new(),
+        provenance: Provenance::default(),
+        pending: Vec::new(),
+    })
 }
 
 fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError {
@@ -327,6 +345,38 @@ mod tests {
         rejected("read", json!({"other": 1}), ErrorKind::UnknownTool, "did you mean fs__read");
         rejected("fs.read", json!({"other": 1}), ErrorKind::UnknownTool, "did you mean fs__read");
         rejected("functions.fs__read", json!({"other": 1}), ErrorKind::InvalidParameters, "\"path\" is missing");
+    }
+
+    #[test]
+    fn a_guessed_name_counts_only_if_a_schema_took_its_arguments() {
+        let guess = run("read", RawArguments::Text("no object".into())).expect_err("a guess");
+        assert_eq!(guess.error.kind(), ErrorKind::UnknownTool, "{guess}");
+        rejected("any", json!({"x": 1}), ErrorKind::UnknownTool, "did you mean gh__any");
+        rejected("broken", json!({"x": 1}), ErrorKind::UnknownTool, "did you mean gh__broken");
+    }
+
+    #[test]
+    fn a_null_that_was_left_out_gets_the_default() {
+        let null = RawArguments::Value(json!({"path": "a", "n": null}));
+        let call = valid("fs__read", null, json!({"path": "a", "n": 3}));
+        assert!(call.provenance.defaulted && call.provenance.coerced == ["/n"]);
+        let values = Values(json!({"state": {"n": null}}));
+        let call = with_state("fs__read", json!({"path": "a", "n": "†state.n"}), &Values::default()).expect("waits");
+        let Ok(Landing::Ready(landed)) = land(call, Some(&values), Outlook::Open) else { panic!("lands") };
+        assert_eq!(landed.arguments, json!({"path": "a", "n": 3}));
+    }
+
+    #[test]
+    fn what_was_resolved_is_not_resolved_again() {
+        let values = Values(json!({"state": {"text": "†state.secret", "secret": "s"}, "input": {"n": 7}}));
+        let first =
+            with_state("fs__read", json!({"path": "†state.text", "n": "†state.later"}), &values).expect("waits");
+        assert_eq!(first.arguments["path"], "†state.secret");
+        let again = RawArguments::Resolved(first.arguments.clone(), first.pending.clone());
+        let call = ToolCall { id: CallId::new("c"), name: "fs__read".into(), arguments: again };
+        let owner = Principal::owner();
+        let second = check(call, &snapshot(), Caller { principal: &owner, variables: Some(&values) }).expect("valid");
+        assert_eq!((second.arguments, second.pending), (first.arguments, first.pending));
     }
 
     fn with_state(name: &str, arguments: Value, values: &Values) -> Result<ValidCall, Box<Rejection>> {

@@ -10,6 +10,7 @@ use crate::context::Redactor;
 use crate::error::ErrorKind;
 use crate::model::{Message, ModelRequest, ModelResponse, StopReason};
 use crate::schema::Violation;
+use crate::variables::Hole;
 
 /// Schema and arguments together that are worth a request, in bytes.
 const MAX_TEXT: usize = 64 << 10;
@@ -134,11 +135,14 @@ pub fn read(answer: &ModelResponse) -> Result<Value, String> {
     }
 }
 
-/// The call of `rejection` with other arguments, to be checked like any call.
+/// The call of `rejection` with other arguments, to be checked like any call. What references stood for is in
+/// them already; a text that looks like one is a value.
 #[must_use]
 pub fn retry(rejection: &Rejection, candidate: Value) -> ToolCall {
     let name = rejection.entry.as_ref().map_or_else(|| rejection.name.clone(), |entry| entry.wire_name.clone());
-    ToolCall { id: rejection.call_id.clone(), name, arguments: RawArguments::Value(candidate) }
+    let stays = |hole: &&Hole| candidate.pointer(&hole.path).and_then(Value::as_str) == Some(hole.reference.as_str());
+    let holes = rejection.pending.iter().filter(stays).cloned().collect();
+    ToolCall { id: rejection.call_id.clone(), name, arguments: RawArguments::Resolved(candidate, holes) }
 }
 
 #[cfg(test)]
@@ -176,6 +180,18 @@ mod tests {
         tried.provenance.repair = Some(Box::new(RepairRecord::begin("m", &tried)));
         assert!(request(&tried).is_none());
         assert!(request(&rejected("x__t", &json!({"m": "x".repeat(MAX_TEXT)}).to_string())).is_none());
+    }
+
+    #[test]
+    fn a_candidate_is_not_looked_through_for_references_but_for_those_that_stayed() {
+        let mut before = rejected("x__t", r#"{"m": "†state.m"}"#);
+        before.pending = vec![Hole { path: "/m".into(), reference: "†state.m".into() }];
+        let holes = |candidate: Value| match retry(&before, candidate).arguments {
+            RawArguments::Resolved(_, holes) => holes.len(),
+            _ => panic!("resolved"),
+        };
+        assert_eq!(holes(json!({"n": "†state.n", "m": "†state.m"})), 1);
+        assert_eq!(holes(json!({"n": 1, "m": 2})), 0);
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub enum Unreadable {
     /// More than [`MAX_DEPTH`] containers inside one another.
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// A number is larger than any float.
+    #[error("a number in it is out of range")]
+    OutOfRange,
     /// The reading took more steps than a text of this length deserves.
     #[error("too tangled to mend")]
     TooTangled,
@@ -51,8 +54,10 @@ pub enum Unreadable {
 pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
     let mut text = Cow::Borrowed(text);
     for layer in 0..=MAX_LAYERS {
-        if let Ok(value) = serde_json::from_str(&text) {
-            return Ok(Repaired { value, repaired: layer > 0 });
+        match serde_json::from_str(&text) {
+            Ok(value) => return Ok(Repaired { value, repaired: layer > 0 }),
+            Err(error) if is_out_of_range(&error) => return Err(Unreadable::OutOfRange),
+            Err(_) => {}
         }
         if layer == MAX_LAYERS || !is_escaped(&text) {
             break;
@@ -60,6 +65,44 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
         text = Cow::Owned(quoted::unescape(&text));
     }
     reader::read(&text).map(|value| Repaired { value, repaired: true })
+}
+
+/// As [`repair`], for a text that is one object or array and nothing else: `None` where there is anything
+/// around it, or a value would have to be made up.
+pub(crate) fn repair_container(text: &str) -> Option<Repaired> {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => Some(Repaired { value, repaired: false }),
+        Err(error) if is_out_of_range(&error) => None,
+        Err(_) => reader::read_whole(text).map(|value| Repaired { value, repaired: true }),
+    }
+}
+
+/// Whether it is JSON, but for a number that no float holds.
+fn is_out_of_range(error: &serde_json::Error) -> bool {
+    error.to_string().starts_with("number out of range")
+}
+
+/// What JSON Schema calls the type of `value`; every number is a `number`.
+#[must_use]
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Whether there are more than `levels` containers inside one another. Looks no deeper than that, so that no
+/// value is too deep for it.
+pub(crate) fn nests_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(|item| nests_deeper(item, levels - 1)),
+        Value::Object(members) => levels == 0 || members.values().any(|member| nests_deeper(member, levels - 1)),
+        _ => false,
+    }
 }
 
 /// Whether the quotes of the text itself are escaped, as in JSON that was taken out of a JSON string.

@@ -47,6 +47,16 @@ struct Reader<'a> {
     open: [usize; 2],
     /// A function call stands around a value: its `)` is due.
     in_call: bool,
+    /// A name had no value, and got null.
+    invented: bool,
+}
+
+/// Reads `text` as one container, if it is nothing else and each name in it has a value.
+pub(super) fn read_whole(text: &str) -> Option<Value> {
+    let mut reader = Reader::new(text);
+    let value = reader.peek_container()?;
+    reader.filler();
+    (reader.cursor.rest().is_empty() && !reader.invented).then_some(value)
 }
 
 /// Reads the first value of `text`, and the objects that follow it.
@@ -56,7 +66,7 @@ pub(super) fn read(text: &str) -> Result<Value, Unreadable> {
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str) -> Self {
-        Self { cursor: Cursor::new(text), stack: Vec::new(), open: [0, 0], in_call: false }
+        Self { cursor: Cursor::new(text), stack: Vec::new(), open: [0, 0], in_call: false, invented: false }
     }
 
     fn root(&mut self) -> Result<Value, Unreadable> {
@@ -119,6 +129,10 @@ impl<'a> Reader<'a> {
         self.string(Place::Root).map(Value::String)
     }
 
+    fn peek_container(&mut self) -> Option<Value> {
+        matches!(self.cursor.peek(), Some('{' | '[')).then(|| self.container().ok())?
+    }
+
     fn container(&mut self) -> Result<Value, Unreadable> {
         self.enter()?;
         self.members()
@@ -153,6 +167,7 @@ impl<'a> Reader<'a> {
                 Some(',') => {
                     self.cursor.bump();
                     if matches!(self.stack.last(), Some(Frame::Object { key: Some(_), .. })) {
+                        self.invented = true;
                         self.put(Value::Null);
                     }
                     None
@@ -218,6 +233,7 @@ impl<'a> Reader<'a> {
     fn pop(&mut self) -> Option<Value> {
         let frame = self.stack.pop()?;
         self.open[usize::from(frame.closer() == ']')] -= 1;
+        self.invented |= matches!(frame, Frame::Object { key: Some(_), .. });
         let value = frame.close();
         if self.stack.is_empty() {
             return Some(value);

@@ -93,6 +93,7 @@ fn over_limit(call: ValidCall, limit: usize) -> Rejection {
         error: ToolError::new(ErrorKind::LimitExceeded, message),
         violations: Vec::new(),
         provenance: call.provenance,
+        pending: call.pending,
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Number, Value};
 
 use super::CompiledSchema;
 use super::holes::counts;
+use crate::json::{Repaired, repair_container};
 use crate::pointer::{is_within, remove_member};
 
 /// Times that the errors are gone over: mending one may bring those inside it to light.
@@ -22,12 +23,23 @@ pub struct Coerced {
     pub value: Value,
     /// JSON Pointers to what was changed or left out, in the order of change, each once.
     pub paths: Vec<String>,
+    /// A text among them was broken JSON and was mended.
+    pub repaired: bool,
 }
 
 /// What is done to one place.
+#[derive(PartialEq)]
 enum Mend {
     Put(Value),
+    /// What a text that is broken JSON says.
+    Repair(Value),
     LeaveOut,
+}
+
+/// How far a value could be made valid.
+pub(crate) struct Attempt {
+    pub(crate) coerced: Coerced,
+    pub(crate) valid: bool,
 }
 
 impl CompiledSchema {
@@ -46,37 +58,43 @@ impl CompiledSchema {
     /// they are not touched, and what they may mend does not count.
     #[must_use]
     pub fn coerce_around(&self, value: &Value, holes: &[&str]) -> Option<Coerced> {
-        let mut value = value.clone();
-        let mut paths: Vec<String> = Vec::new();
+        self.attempt(value, holes).filter(|attempt| attempt.valid).map(|attempt| attempt.coerced)
+    }
+
+    /// Mends what can be mended; `None` for a value that cannot be looked through.
+    pub(crate) fn attempt(&self, value: &Value, holes: &[&str]) -> Option<Attempt> {
+        let mut coerced = Coerced { value: value.clone(), paths: Vec::new(), repaired: false };
         for _ in 0..MAX_ROUNDS {
             let mut mends: Vec<(String, Mend)> = Vec::new();
-            for error in self.errors(&value)?.filter(|error| counts(error, holes)).take(MAX_PATHS) {
+            for error in self.errors(&coerced.value)?.filter(|error| counts(error, holes)).take(MAX_PATHS) {
                 mends.extend(mend(&error).unwrap_or_default());
             }
             let mut changed = false;
             for (path, mend) in mends {
                 // What was mended once and is still wrong is not mended again: it would go in circles.
-                let settled = paths.contains(&path) || holes.iter().any(|hole| is_within(hole, &path));
-                if !settled && apply(&mut value, &path, mend) {
-                    paths.push(path);
+                let settled = coerced.paths.contains(&path) || holes.iter().any(|hole| is_within(hole, &path));
+                let repairs = matches!(mend, Mend::Repair(_));
+                if !settled && apply(&mut coerced.value, &path, mend) {
+                    coerced.paths.push(path);
+                    coerced.repaired |= repairs;
                     changed = true;
                 }
             }
-            if !changed || paths.len() > MAX_PATHS {
-                return None;
+            if !changed || coerced.paths.len() > MAX_PATHS {
+                break;
             }
-            if self.errors(&value)?.all(|error| !counts(&error, holes)) {
-                return Some(Coerced { value, paths });
+            if self.errors(&coerced.value)?.all(|error| !counts(&error, holes)) {
+                return Some(Attempt { coerced, valid: true });
             }
         }
-        None
+        Some(Attempt { coerced, valid: false })
     }
 }
 
 /// Returns whether anything was changed. The whole value never is.
 fn apply(value: &mut Value, path: &str, mend: Mend) -> bool {
     match mend {
-        Mend::Put(mended) => match value.pointer_mut(path) {
+        Mend::Put(mended) | Mend::Repair(mended) => match value.pointer_mut(path) {
             Some(place) if !path.is_empty() => {
                 *place = mended;
                 true
@@ -100,7 +118,7 @@ fn mend(error: &ValidationError<'_>) -> Option<Vec<(String, Mend)>> {
     }
     // Where no branch takes a value of this type, it may become one of any type that is taken.
     if let Some(types) = wanted(error) {
-        return as_one_of(&types, instance).map(Mend::Put).map(here);
+        return as_one_of(&types, instance).map(here);
     }
     let at_top = |inner: &&ValidationError<'_>| inner.instance_path() == error.instance_path();
     let mut spellings = branches.iter().flatten().filter(at_top).filter_map(|inner| respelled(inner.kind(), instance));
@@ -115,12 +133,12 @@ fn mend(error: &ValidationError<'_>) -> Option<Vec<(String, Mend)>> {
 }
 
 fn mended_here(error: &ValidationError<'_>, instance: &Value) -> Option<Mend> {
-    let value = match error.kind() {
+    let mend = match error.kind() {
         ValidationErrorKind::Type { .. } => wanted(error).and_then(|types| as_one_of(&types, instance)),
-        kind => respelled(kind, instance),
+        kind => respelled(kind, instance).map(Mend::Put),
     };
-    match (value, error.kind()) {
-        (Some(value), _) => Some(Mend::Put(value)),
+    match (mend, error.kind()) {
+        (Some(mend), _) => Some(mend),
         (
             None,
             ValidationErrorKind::Type { .. } | ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. },
@@ -169,7 +187,7 @@ fn folded(value: &Value) -> Option<String> {
 }
 
 /// `value` as one of the `wanted` types, if it means one.
-fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Value> {
+fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Mend> {
     let wants = |one: JsonType| wanted.contains(one);
     let number = |number: &Number| {
         if wants(JsonType::Number) {
@@ -179,19 +197,28 @@ fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Value> {
         }
     };
     let meant = match value {
-        Value::String(text) => spelled(text).and_then(|meant| match &meant {
-            Value::Number(written) => number(written),
-            Value::Null => wants(JsonType::Null).then_some(meant),
-            Value::Bool(_) => wants(JsonType::Boolean).then_some(meant),
-            Value::Array(_) => wants(JsonType::Array).then_some(meant),
-            Value::Object(_) => wants(JsonType::Object).then_some(meant),
-            Value::String(_) => None,
+        Value::String(text) => spelled(text).and_then(|meant| {
+            let fits = match &meant.value {
+                Value::Number(written) => {
+                    let exact = || exactly(text).filter(|_| wants(JsonType::Integer) && !wants(JsonType::Number));
+                    return exact().or_else(|| number(written)).map(Mend::Put);
+                }
+                Value::Null => wants(JsonType::Null),
+                Value::Bool(_) => wants(JsonType::Boolean),
+                Value::Array(_) => wants(JsonType::Array),
+                Value::Object(_) => wants(JsonType::Object),
+                Value::String(_) => false,
+            };
+            fits.then(|| if meant.repaired { Mend::Repair(meant.value) } else { Mend::Put(meant.value) })
         }),
-        Value::Number(written) if wants(JsonType::String) => Some(written.to_string().into()),
-        Value::Number(written) => number(written),
+        // A float was written in one of many ways, and which is not known any more.
+        Value::Number(written) if wants(JsonType::String) => {
+            (!written.is_f64()).then(|| Mend::Put(written.to_string().into()))
+        }
+        Value::Number(written) => number(written).map(Mend::Put),
         _ => None,
     };
-    meant.or_else(|| (wants(JsonType::Array) && !value.is_null()).then(|| Value::Array(vec![value.clone()])))
+    meant.or_else(|| (wants(JsonType::Array) && !value.is_null()).then(|| Mend::Put(Value::Array(vec![value.clone()]))))
 }
 
 /// The integer that `number` is, if it is one.
@@ -204,16 +231,24 @@ fn whole(number: &Number) -> Option<Value> {
     format!("{float:.0}").parse::<i64>().ok().map(Value::from)
 }
 
-/// The value whose JSON, or other common spelling, is `text`.
-fn spelled(text: &str) -> Option<Value> {
+/// The integer that is written with a fraction of nothing but zeros, which a float might not hold.
+fn exactly(text: &str) -> Option<Value> {
+    let (digits, zeros) = text.trim().split_once('.')?;
+    let whole = zeros.bytes().all(|digit| digit == b'0');
+    whole.then(|| digits.parse::<i64>().map(Value::from).or_else(|_| digits.parse::<u64>().map(Value::from)).ok())?
+}
+
+/// The value whose JSON, or other common spelling, is `text`, all of it.
+fn spelled(text: &str) -> Option<Repaired> {
     let text = text.trim();
-    match text {
-        "True" | "TRUE" => Some(true.into()),
-        "False" | "FALSE" => Some(false.into()),
-        "None" => Some(Value::Null),
-        _ if text.starts_with(['{', '[']) => crate::json::repair(text).ok().map(|read| read.value),
-        _ => serde_json::from_str(text).ok(),
-    }
+    let value = match text {
+        "True" | "TRUE" => true.into(),
+        "False" | "FALSE" => false.into(),
+        "None" => Value::Null,
+        _ if text.starts_with(['{', '[']) => return repair_container(text),
+        _ => serde_json::from_str(text).ok()?,
+    };
+    Some(Repaired { value, repaired: false })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod suite;
 mod tangle;
 mod validate;
 
+pub(crate) use coerce::Attempt;
 pub use coerce::Coerced;
 pub use defaults::fill_defaults;
 pub use shape::shape;

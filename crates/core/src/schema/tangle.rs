@@ -2,11 +2,13 @@
 //! past what the stack holds. Whether a value is valid is remembered place by place; what is wrong with it is
 //! looked for on every way.
 //!
-//! References are followed where they stand for a place in the document (`#`, a pointer, an anchor); one
-//! through an `$id` inside the document is taken to lead nowhere.
+//! References are followed as the validator follows them: by pointer, anchor or `$id`.
+
+mod build;
 
 use std::collections::HashMap;
 
+use jsonschema::Draft;
 use serde_json::Value;
 
 /// Ways through a schema for one value. Telling apart more takes too long.
@@ -14,34 +16,32 @@ const MAX_WAYS: u64 = 100_000;
 /// Schemas that one way passes, the levels of the value included: each takes its piece of the stack.
 const MAX_STEPS: usize = 1000;
 
+/// Stands for the name of any member: it has no members itself.
+static NAME: Value = Value::Null;
 /// Levels of a value: containers in one another, and what is in the innermost.
 const MAX_LEVELS: usize = crate::json::MAX_DEPTH + 1;
 
-/// Keywords that lead to another place of the document.
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Keywords whose schema, or schemas, judge the same value.
-const HERE: [&str; 8] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"];
-/// Keywords whose schema, or schemas, judge any member.
-const MEMBERS: [&str; 3] = ["additionalProperties", "patternProperties", "unevaluatedProperties"];
-/// Keywords whose schema, or schemas, judge any item.
-const ITEMS: [&str; 5] = ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"];
-
 /// Why a schema is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TooMuch {
     /// Schemas that refer to each other without going into the value.
     Circle,
     /// Too many ways, or too long a one.
     Ways,
+    /// A reference that leads nowhere in the document, and to no metaschema.
+    Lost(String),
 }
 
 impl TooMuch {
-    pub(super) fn describe(self) -> &'static str {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::Circle => {
-                "it refers back to itself for the same value, so that it says nothing; refer to itself only for members or items"
+                "it refers back to itself for the same value, so that it says nothing; refer to itself only for members or items".into()
             }
-            Self::Ways => "its references multiply into too many ways to judge one value; name the alternatives once",
+            Self::Ways => "its references multiply into too many ways to judge one value; name the alternatives once".into(),
+            Self::Lost(reference) => {
+                format!("the reference `{reference}` leads nowhere in the document; put the definition under $defs")
+            }
         }
     }
 }
@@ -60,20 +60,15 @@ struct Node {
     here: Vec<usize>,
     named: Vec<(Box<str>, usize)>,
     members: Vec<usize>,
+    /// Of the names of members.
+    names: Vec<usize>,
     items: Vec<usize>,
 }
 
 impl Tangle {
-    /// Looks through `schema`.
-    pub(super) fn of(schema: &Value) -> Result<Self, TooMuch> {
-        let mut build =
-            Build { root: schema, refers: false, known: HashMap::new(), nodes: Vec::new(), open: Vec::new() };
-        build.index_of(schema);
-        while let Some((index, schema)) = build.open.pop() {
-            build.fill(index, schema);
-        }
-        // Without references a schema is a tree: each part of it is passed once.
-        let nodes = if build.refers { build.nodes } else { Vec::new() };
+    /// Looks through `schema`, written in `draft`.
+    pub(super) fn of(schema: &Value, draft: Draft) -> Result<Self, TooMuch> {
+        let nodes = build::nodes(schema, draft)?;
         let mut tangle = Self { nodes, longest: 0 };
         tangle.measure()?;
         Ok(tangle)
@@ -175,6 +170,11 @@ impl Count<'_> {
                         all.add(self.pass(*next, member)?);
                     }
                 }
+                for &next in &node.names {
+                    for _ in members {
+                        all.add(self.pass(next, &NAME)?);
+                    }
+                }
                 for &next in &node.members {
                     for member in members.values() {
                         all.add(self.pass(next, member)?);
@@ -197,85 +197,14 @@ impl Count<'_> {
     }
 }
 
-struct Build<'a> {
-    root: &'a Value,
-    /// It has references.
-    refers: bool,
-    /// Schemas by their address in the document.
-    known: HashMap<usize, usize>,
-    nodes: Vec<Node>,
-    open: Vec<(usize, &'a Value)>,
-}
-
-impl<'a> Build<'a> {
-    fn index_of(&mut self, schema: &'a Value) -> usize {
-        let (next, address) = (self.nodes.len(), std::ptr::from_ref(schema).addr());
-        let index = *self.known.entry(address).or_insert(next);
-        if index == next {
-            self.nodes.push(Node::default());
-            self.open.push((index, schema));
-        }
-        index
-    }
-
-    fn fill(&mut self, index: usize, schema: &'a Value) {
-        let Value::Object(keywords) = schema else { return };
-        let mut node = Node::default();
-        for (keyword, value) in keywords {
-            let keyword = keyword.as_str();
-            if REFERENCES.contains(&keyword) {
-                self.refers = true;
-                let target = value.as_str().and_then(|reference| target(self.root, reference));
-                node.here.extend(target.map(|target| self.index_of(target)));
-            } else if HERE.contains(&keyword) {
-                self.schemas(keyword == "dependentSchemas", value, &mut node.here);
-            } else if keyword == "properties" {
-                for (name, schema) in value.as_object().into_iter().flatten() {
-                    node.named.push((name.as_str().into(), self.index_of(schema)));
-                }
-            } else if MEMBERS.contains(&keyword) {
-                self.schemas(keyword == "patternProperties", value, &mut node.members);
-            } else if ITEMS.contains(&keyword) {
-                self.schemas(false, value, &mut node.items);
-            }
-        }
-        self.nodes[index] = node;
-    }
-
-    /// The schemas of a keyword: one, a list, or with `by_name` the members of an object.
-    fn schemas(&mut self, by_name: bool, value: &'a Value, into: &mut Vec<usize>) {
-        match value {
-            Value::Array(schemas) => into.extend(schemas.iter().map(|schema| self.index_of(schema))),
-            Value::Object(schemas) if by_name => into.extend(schemas.values().map(|schema| self.index_of(schema))),
-            Value::Object(_) => into.push(self.index_of(value)),
-            _ => {}
-        }
-    }
-}
-
-/// The place in the document that a reference names.
-fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let fragment = reference.strip_prefix('#')?;
-    if fragment.is_empty() || fragment.starts_with('/') {
-        return root.pointer(fragment);
-    }
-    anchored(root, fragment)
-}
-
-fn anchored<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
-    let is_name = |keyword: &str| value.get(keyword).and_then(Value::as_str) == Some(name);
-    match value {
-        Value::Object(_) if is_name("$anchor") || is_name("$dynamicAnchor") => Some(value),
-        Value::Object(members) => members.values().find_map(|member| anchored(member, name)),
-        Value::Array(items) => items.iter().find_map(|item| anchored(item, name)),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn of(schema: &Value) -> Result<Tangle, TooMuch> {
+        Tangle::of(schema, Draft::default())
+    }
 
     #[test]
     fn ways_are_counted_before_anything_walks_them() {
@@ -286,32 +215,59 @@ mod tests {
             definitions.insert(levels.to_string(), json!({"type": "string"}));
             json!({"$defs": definitions, "$ref": "#/$defs/0"})
         };
-        assert!(Tangle::of(&doubling(10)).is_ok());
-        assert_eq!(Tangle::of(&doubling(40)).err(), Some(TooMuch::Ways));
-        assert_eq!(Tangle::of(&json!({"anyOf": [{"$ref": "#"}, {"type": "string"}]})).err(), Some(TooMuch::Circle));
+        assert!(of(&doubling(10)).is_ok());
+        assert_eq!(of(&doubling(40)).err(), Some(TooMuch::Ways));
+        assert_eq!(of(&json!({"anyOf": [{"$ref": "#"}, {"type": "string"}]})).err(), Some(TooMuch::Circle));
         assert_eq!(
-            Tangle::of(&json!({"$defs": {"a": {"$anchor": "x", "not": {"$ref": "#x"}}}, "$ref": "#x"})).err(),
+            of(&json!({"$defs": {"a": {"$anchor": "x", "not": {"$ref": "#x"}}}, "$ref": "#x"})).err(),
             Some(TooMuch::Circle)
         );
-        assert!(Tangle::of(&json!({"properties": {"a": {"$ref": "#"}}, "items": {"$ref": "#"}})).is_ok());
-        assert!(
-            Tangle::of(&json!({"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {}}})).is_ok()
-        );
+        assert!(of(&json!({"properties": {"a": {"$ref": "#"}}, "items": {"$ref": "#"}})).is_ok());
+        assert!(of(&json!({"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {}}})).is_ok());
     }
 
     #[test]
     fn a_value_is_borne_as_far_as_its_ways_are_few() {
         let either = json!({"anyOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]});
-        let tangle = Tangle::of(&either).expect("bearable");
+        let tangle = of(&either).expect("bearable");
         let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
         assert!(
             tangle.is_clear_for(&nested(10)) && !tangle.is_clear_for(&nested(40)) && tangle.is_short_for(&nested(127))
         );
-        let tree = Tangle::of(&json!({"properties": {"a": {"$ref": "#"}}})).expect("bearable");
+        let tree = of(&json!({"properties": {"a": {"$ref": "#"}}})).expect("bearable");
         assert!(tree.is_clear_for(&nested(127)));
         let long = (0..30).fold(json!({"properties": {"a": {"$ref": "#"}}}), |inner, _| json!({"allOf": [inner]}));
-        let tangle = Tangle::of(&long).expect("bearable");
+        let tangle = of(&long).expect("bearable");
         assert!(tangle.is_short_for(&nested(20)) && !tangle.is_short_for(&nested(127)));
+    }
+
+    #[test]
+    fn ways_through_ids_escaped_pointers_dependencies_and_names_of_members_are_counted() {
+        let doubling = |level: &dyn Fn(usize) -> Value, top: Value| {
+            let mut definitions: serde_json::Map<String, Value> =
+                (0..40).map(|step| (format!("d{step}"), level(step))).collect();
+            definitions.insert("d40".into(), json!({"$id": "d40", "type": "string"}));
+            json!({"$id": "http://x.test/", "$defs": definitions, "allOf": [top]})
+        };
+        let twice = |step: Value| json!([step, step]);
+        let by_id =
+            |step: usize| json!({"$id": format!("d{step}"), "anyOf": twice(json!({"$ref": format!("d{}", step + 1)}))});
+        let escaped = |step: usize| json!({"anyOf": twice(json!({"$ref": format!("#/%24defs/d{}", step + 1)}))});
+        let depending = |step: usize| {
+            let next = json!({"$ref": format!("#/$defs/d{}", step + 1)});
+            json!({"dependencies": {"x": next, "y": next, "z": ["x"]}})
+        };
+        let names =
+            |step: usize| json!({"propertyNames": {"anyOf": twice(json!({"$ref": format!("#/$defs/d{}", step + 1)}))}});
+        let top = json!({"$ref": "#/$defs/d0"});
+        assert_eq!(of(&doubling(&by_id, json!({"$ref": "d0"}))).err(), Some(TooMuch::Ways));
+        assert_eq!(of(&doubling(&escaped, top.clone())).err(), Some(TooMuch::Ways));
+        assert_eq!(of(&doubling(&depending, top.clone())).err(), Some(TooMuch::Ways));
+        // A name has no names of members: each level but the first judges nothing.
+        assert!(of(&doubling(&names, top)).is_ok());
+        let lost = of(&json!({"properties": {"a": {"$ref": "elsewhere"}}})).err();
+        assert!(matches!(lost, Some(TooMuch::Lost(_))), "{lost:?}");
+        assert!(of(&json!({"$ref": "https://json-schema.org/draft/2020-12/schema"})).is_ok());
     }
 
     /// The tools of real servers, where they are: `TOOLWRIGHT_TEST_DATA` names their folder.
@@ -321,7 +277,7 @@ mod tests {
         let lines = std::fs::read_to_string(folder.join("mcp_catalogue/tools.jsonl")).expect("the tools");
         for line in lines.lines() {
             let tool: Value = serde_json::from_str(line).expect("a tool");
-            assert!(Tangle::of(&tool["inputSchema"]).is_ok(), "{line}");
+            assert!(of(&tool["inputSchema"]).is_ok(), "{line}");
         }
     }
 }

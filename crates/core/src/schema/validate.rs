@@ -8,7 +8,9 @@ use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::tangle::Tangle;
+use crate::json::{nests_deeper, type_name};
+
+use super::tangle::{Tangle, TooMuch};
 
 /// At most this many violations are reported for one call: a model mends a few at a time.
 pub(super) const MAX_VIOLATIONS: usize = 12;
@@ -97,7 +99,8 @@ pub struct CompiledSchema {
     tangle: Tangle,
 }
 
-struct RefuseRemote;
+/// Resolves nothing that is not there already.
+pub(super) struct RefuseRemote;
 
 impl Retrieve for RefuseRemote {
     fn retrieve(&self, uri: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
@@ -133,12 +136,19 @@ impl CompiledSchema {
         if nests_deeper(schema, MAX_DEPTH) {
             return Err(refused(too_deep()));
         }
-        let tangle = Tangle::of(schema).map_err(|much| refused(much.describe().to_owned()))?;
         let mut options = jsonschema::options().with_retriever(RefuseRemote).should_validate_formats(false);
         if schema.get("$schema").is_none() {
             options = options.with_draft(unnamed.into());
         }
-        let validator = options.build(schema).map_err(|error| schema_error(schema, &error))?;
+        let draft = jsonschema::Draft::from(unnamed).detect(schema);
+        let build = || options.build(schema).map_err(|error| schema_error(schema, &error));
+        let tangle = match Tangle::of(schema, draft) {
+            Ok(tangle) => tangle,
+            // The validator's words for a lost reference name the place.
+            Err(lost @ TooMuch::Lost(_)) => return Err(build().err().unwrap_or_else(|| refused(lost.describe()))),
+            Err(much) => return Err(refused(much.describe())),
+        };
+        let validator = build()?;
         Ok(Self { validator, tangle })
     }
 
@@ -165,15 +175,6 @@ impl CompiledSchema {
     /// Whether the stack can bear to judge `value`.
     fn is_bearable(&self, value: &Value) -> bool {
         !nests_deeper(value, MAX_DEPTH) && self.tangle.is_short_for(value)
-    }
-}
-
-/// Whether there are more than `levels` containers inside one another. Looks no deeper than that.
-fn nests_deeper(value: &Value, levels: usize) -> bool {
-    match value {
-        Value::Array(items) => levels == 0 || items.iter().any(|item| nests_deeper(item, levels - 1)),
-        Value::Object(members) => levels == 0 || members.values().any(|member| nests_deeper(member, levels - 1)),
-        _ => false,
     }
 }
 
@@ -246,17 +247,6 @@ fn message(error: &ValidationError<'_>) -> String {
         ValidationErrorKind::Format { format } => format!("{} is not a valid {format}", got()),
         ValidationErrorKind::PropertyNames { error } => format!("illegal property name: {}", message(error)),
         _ => shorten(&error.to_string(), 300),
-    }
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

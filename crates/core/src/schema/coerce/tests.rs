@@ -4,10 +4,14 @@ use super::*;
 use serde_json::json;
 
 fn check(property: Value, value: Value, expect: Option<Value>) {
+    check_mended(property, value, expect, false);
+}
+
+fn check_mended(property: Value, value: Value, expect: Option<Value>, repaired: bool) {
     let compiled = CompiledSchema::compile(&json!({"properties": {"p": property}})).expect("compiles");
     let value = json!({"p": value});
     assert!(!compiled.is_valid(&value), "{value}");
-    let expect = expect.map(|p| Coerced { value: json!({"p": p}), paths: vec!["/p".into()] });
+    let expect = expect.map(|p| Coerced { value: json!({"p": p}), paths: vec!["/p".into()], repaired });
     assert_eq!(compiled.coerce(&value), expect, "{property} {value}");
 }
 
@@ -25,10 +29,33 @@ fn values_of_the_wrong_type_become_what_they_spell() {
     check(json!({"type": "string"}), json!(true), None);
     check(json!({"type": "array", "items": {"type": "string"}}), json!("x"), Some(json!(["x"])));
     check(json!({"type": "array", "items": {"type": "integer"}}), json!("x"), None);
-    check(json!({"type": "array"}), json!("[1, 2,]"), Some(json!([1, 2])));
+    check_mended(json!({"type": "array"}), json!("[1, 2,]"), Some(json!([1, 2])), true);
     check(json!({"type": "object", "required": ["a"]}), json!("{\"a\": 1}"), Some(json!({"a": 1})));
     check(json!({"type": "object", "required": ["a"]}), json!("{\"b\": 1}"), None);
     check(json!({"type": "integer", "minimum": 5}), json!("3"), None);
+}
+
+#[test]
+fn a_text_that_only_begins_like_json_is_not_taken_apart() {
+    let texts = json!({"type": "array", "items": {"type": "string"}});
+    for text in ["[ERROR] disk full", "[x](http://y) and more", "[a] [b]", "{see below}"] {
+        check(texts.clone(), json!(text), Some(json!([text])));
+    }
+    for text in ["{see below}", "{a: 1} and more", "{a: 1} {b: 2}", "{a: , b: 1}", "{a"] {
+        check(json!({"type": "object"}), json!(text), None);
+    }
+    check_mended(texts, json!("['a', 'b']"), Some(json!(["a", "b"])), true);
+    check_mended(json!({"type": "object"}), json!("{a: 1}"), Some(json!({"a": 1})), true);
+}
+
+#[test]
+fn numbers_keep_their_digits() {
+    for number in [json!(1.10), json!(12345678901234567890123.0), json!(1e2), json!(-0.0)] {
+        check(json!({"type": "string"}), number, None);
+    }
+    check(json!({"type": "string"}), json!(u64::MAX), Some(json!(u64::MAX.to_string())));
+    check(json!({"type": "integer"}), json!("9007199254740993.0"), Some(json!(9_007_199_254_740_993_i64)));
+    check(json!({"type": "integer"}), json!("18446744073709551616"), None);
 }
 
 #[test]
