@@ -350,8 +350,14 @@ pub(super) enum Markup {
 pub(super) struct Raw {
     /// Marker before it.
     pub open: &'static str,
-    /// The tools that take it, the first known one of them.
+    /// The tools that take it, the first known one of them. Without a known one, it is the first.
     pub tools: &'static [&'static str],
+    /// What the argument is called where the tool does not say.
+    pub argument: &'static str,
+    /// What ends the tool's name, where it is written.
+    pub name_end: Option<&'static str>,
+    /// Where the next piece begins; none where the text is the rest of the answer.
+    pub until: Option<&'static str>,
 }
 
 impl Call {

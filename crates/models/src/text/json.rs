@@ -129,7 +129,7 @@ impl Block {
         };
         if view.trust == Trust::Known {
             let rest = &view.text[self.at..];
-            if !calls.iter().all(|call| view.knows(&call.name)) || blank(rest) < rest.len() {
+            if !calls.iter().all(|call| view.may_call(&call.name)) || blank(rest) < rest.len() {
                 return Step::Fail;
             }
             if !view.ended {

@@ -8,6 +8,7 @@ use super::block::{MAX_NAME, Step, Trust, View, is_name};
 use super::grammar::{Id, Named};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
+use super::table;
 use super::write::Past;
 
 /// How far it has been read.
@@ -164,7 +165,9 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
         Id::AroundName(prefix) => (bare_name(prefix, &rest[..name]), &rest[..name]),
         _ => (&rest[..name], id),
     };
-    let doubtful = form.open.is_empty() && view.trust == Trust::Known && !view.knows(name);
+    // Without an end or a token of its own, nothing but the name says that this is a call.
+    let plain = form.close.is_none() && !table::is_control(form.open);
+    let doubtful = plain && view.trust == Trust::Known && !view.knows(name);
     if name.is_empty() || doubtful {
         return Err(Step::Fail);
     }

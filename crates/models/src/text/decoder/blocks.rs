@@ -6,6 +6,7 @@ use super::super::block::{Block, Step, View};
 use super::super::grammar::{At, Channels, Prompted, Spacing};
 use super::super::markers::blank;
 use super::super::output::Sink;
+use super::code::Code;
 use super::{MAX_BLOCK, MAX_HEADER, MAX_WASTE, Mode, Open, TextDecoder};
 
 impl TextDecoder {
@@ -67,7 +68,15 @@ impl TextDecoder {
         let rest = &self.text[self.at..];
         let cut = rest.floor_char_boundary(MAX_BLOCK);
         let long = cut < rest.len();
-        let view = View { text: &rest[..cut], ended: ended && !long, tools: &self.tools, trust: self.trust };
+        let form = open.forms.get(open.form);
+        let view = View {
+            text: &rest[..cut],
+            ended: ended && !long,
+            tools: &self.tools,
+            trust: self.trust,
+            alone: self.state.code.line_blank(),
+            stops: form.map_or(&[], |form| self.forms[*form].0.stops),
+        };
         match open.block.step(view) {
             Step::More if !long => false,
             Step::Done { len, calls } => {
@@ -112,8 +121,7 @@ impl TextDecoder {
         self.at += len;
         self.state.fresh = true;
         self.state.bare = bare;
-        self.state.line_blank = false;
-        self.state.ticked = false;
+        self.state.code.interrupt();
     }
 
     /// A header begins.
@@ -143,6 +151,7 @@ impl TextDecoder {
         let header = &rest[..end];
         self.state.mode = Mode::Text;
         self.state.fresh = true;
+        self.state.code = Code::new();
         if let Some(name) = recipient(channels, header) {
             if self.state.calls_off {
                 self.plain(len, sink);

@@ -82,8 +82,16 @@ pub(super) const FUNCTION_TAG: Call = Call::plain(Form::Named(Named {
 }));
 
 /// Code for an interpreter.
-pub(super) const PYTHON: Call =
-    Call::plain(Form::Raw(Raw { open: "<|python_tag|>", tools: &["python", "ipython", "code_interpreter"] }));
+pub(super) const CODE: Raw = Raw {
+    open: "<|python_tag|>",
+    tools: &["python", "ipython", "code_interpreter"],
+    argument: "code",
+    name_end: None,
+    until: None,
+};
+
+/// Code after a token.
+pub(super) const PYTHON: Call = Call::plain(Form::Raw(CODE));
 
 /// Cohere Command R7B, Command A and Cohere2 MoE: everything stands between tokens.
 pub(super) const COMMAND_A: Format = Format {

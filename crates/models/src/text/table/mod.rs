@@ -47,6 +47,29 @@ pub(super) static FORMATS: [Format; 34] = [
     other::XML,
 ];
 
+/// How control tokens begin. A model writes them only for what they mean, whatever stands around them; other
+/// markers are ordinary text too.
+const CONTROL: [&str; 13] = [
+    "<|",
+    "<｜",
+    "</｜",
+    "[TOOL_CALLS]",
+    "[THINK]",
+    "[/THINK]",
+    "]<]minimax[>[",
+    "<start_function_call>",
+    "<channel|>",
+    "<turn|>",
+    "<end_of_turn>",
+    "<SPECIAL_",
+    "[e~[",
+];
+
+/// Whether `marker` is a control token.
+pub(super) fn is_control(marker: &str) -> bool {
+    CONTROL.iter().any(|start| marker.starts_with(start))
+}
+
 /// What most rows have in common.
 const ROW: Format = Format {
     name: "",

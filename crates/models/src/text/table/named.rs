@@ -1,7 +1,9 @@
 //! Formats whose calls are a name, and then JSON.
 
-use super::super::grammar::{Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Reasoning, Shape, Yields};
-use super::json::{FUNCTION_TAG, PYTHON};
+use super::super::grammar::{
+    Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Raw, Reasoning, Shape, Yields,
+};
+use super::json::{CODE, FUNCTION_TAG, PYTHON};
 use super::{CHATML_END, LLAMA_END, ROW, THINK};
 
 /// Mistral: a name and JSON (from Small 3.2, Devstral and Magistral on), or an array of calls (before).
@@ -137,6 +139,8 @@ pub(super) const FUNCTIONARY_V3_2: Format = Format {
             fence: None,
             close: None,
         })),
+        Call::plain(Form::Raw(Raw { open: ">>>", name_end: Some("\n"), until: Some("\n>>>"), ..CODE })),
+        Call::plain(Form::Raw(Raw { open: "", name_end: Some("\n"), until: Some("\n>>>"), ..CODE })),
     ],
     preface: &["all\n"],
     noise: &[">>>all\n"],
