@@ -104,9 +104,9 @@ impl Block {
         Self { call: Some(call), head: None, state }
     }
 
-    /// A message to the tool called `name`, whose header has `head` bytes.
-    pub(super) fn body(name: &str, head: usize) -> Self {
-        Self { call: None, head: None, state: State::Body(named::Body::new(name, head)) }
+    /// The body of a message to a tool.
+    pub(super) fn body(body: named::Body) -> Self {
+        Self { call: None, head: None, state: State::Body(body) }
     }
 
     /// How far into its text it has been read.

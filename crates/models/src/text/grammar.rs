@@ -120,12 +120,25 @@ pub(super) struct Channels {
     pub ends: &'static [&'static str],
     /// The part of the header that is not shown when reasoning is kept in the text.
     pub silent: &'static str,
-    /// What stands before the name of a tool; the body is the JSON of its arguments.
-    pub recipient: Option<&'static str>,
+    /// Messages that are calls, where their headers say so.
+    pub recipient: Option<Recipient>,
     /// A word in the header of a body that is reasoning.
     pub thought: &'static str,
     /// How a message that is a call is written: `{name}` and `{call}` are filled in.
     pub call: &'static str,
+}
+
+/// Who a message is for.
+#[derive(Debug)]
+pub(super) struct Recipient {
+    /// What stands before the name.
+    pub open: &'static str,
+    /// What stands before the names of tools that were shown, and is no part of them.
+    pub namespace: &'static str,
+    /// Names that are no tool's.
+    pub others: &'static [&'static str],
+    /// Ends a message that is a call.
+    pub end: &'static str,
 }
 
 /// One form of a call.

@@ -49,7 +49,8 @@ impl Block {
                 }
             };
             match scan.run(text) {
-                Reach::More => return view.wait(),
+                Reach::More if view.ended => return self.cut(form, view),
+                Reach::More => return Step::More,
                 Reach::End(end) => {
                     self.values.push(self.at..end);
                     self.at = end;
@@ -100,6 +101,19 @@ impl Block {
                 None
             }
             Some(_) => Some(Step::Fail),
+        }
+    }
+
+    /// The answer is over in a value. A text that was left open has hidden the marker.
+    fn cut(&mut self, form: &Json, view: View<'_>) -> Step {
+        let Some(close) = form.close else { return Step::Fail };
+        let end = memchr::memmem::find(&view.text.as_bytes()[self.at..], close.as_bytes()).map(|end| self.at + end);
+        match end.filter(|end| view.text[..*end].trim_ascii_end().ends_with(['}', ']'])) {
+            Some(end) => {
+                self.values.push(self.at..end);
+                self.closed(form, end, view)
+            }
+            None => Step::Fail,
         }
     }
 

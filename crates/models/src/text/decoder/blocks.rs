@@ -3,8 +3,9 @@
 use toolwright_core::model::WrittenCall;
 
 use super::super::block::{Block, Step, View};
-use super::super::grammar::{At, Channels, Prompted, Spacing};
+use super::super::grammar::{At, Channels, Prompted, Recipient, Spacing};
 use super::super::markers::blank;
+use super::super::named::Body;
 use super::super::output::Sink;
 use super::code::Code;
 use super::{MAX_BLOCK, MAX_HEADER, MAX_WASTE, Mode, Open, TextDecoder};
@@ -152,12 +153,16 @@ impl TextDecoder {
         self.state.mode = Mode::Text;
         self.state.fresh = true;
         self.state.code = Code::new();
-        if let Some(name) = recipient(channels, header) {
+        let recipient = channels.recipient.as_ref();
+        if let Some((name, recipient)) =
+            recipient.and_then(|recipient| Some((addressee(recipient, header)?, recipient)))
+        {
             if self.state.calls_off {
                 self.plain(len, sink);
             } else {
-                let block = Block::body(name, len);
-                self.state.block = Some(Open { marker: len, forms: Vec::new(), form: 0, block });
+                let tool = name.strip_prefix(recipient.namespace);
+                let body = Body::new(tool.unwrap_or(name), len, recipient.end, tool.is_some());
+                self.state.block = Some(Open { marker: len, forms: Vec::new(), form: 0, block: Block::body(body) });
             }
             return true;
         }
@@ -178,8 +183,9 @@ impl TextDecoder {
 }
 
 /// The tool that a header names.
-fn recipient<'a>(channels: &Channels, header: &'a str) -> Option<&'a str> {
-    let (_, after) = header.split_once(channels.recipient?)?;
-    let name = after.split(|c: char| c.is_whitespace() || c == '<').next()?;
-    (!name.is_empty()).then_some(name)
+fn addressee<'a>(recipient: &Recipient, header: &'a str) -> Option<&'a str> {
+    let name = header.split_whitespace().find_map(|word| word.strip_prefix(recipient.open))?;
+    let name = name.split('<').next()?;
+    let bare = name.strip_prefix(recipient.namespace).unwrap_or(name);
+    (!bare.is_empty() && !recipient.others.contains(&name)).then_some(name)
 }

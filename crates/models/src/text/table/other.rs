@@ -2,7 +2,7 @@
 
 use super::super::grammar::{
     Answers, Braces, Call, Channels, Form, Format, Json, Keys, Markup, Nested, Place, Prompted, Pythonic, Reasoning,
-    Shape, Values, Yields,
+    Recipient, Shape, Values, Yields,
 };
 use super::{CHATML_END, ROW, THINK};
 
@@ -58,7 +58,12 @@ pub(super) const HARMONY: Format = Format {
         message: "<|message|>",
         ends: &["<|end|>", "<|return|>", "<|call|>"],
         silent: "<|start|>assistant",
-        recipient: Some(" to=functions."),
+        recipient: Some(Recipient {
+            open: "to=",
+            namespace: "functions.",
+            others: &["assistant", "all", "user"],
+            end: "<|call|>",
+        }),
         thought: "analysis",
         call: "<|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{call}<|call|>",
     }),
