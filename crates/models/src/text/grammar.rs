@@ -16,6 +16,8 @@ pub struct Format {
     pub(super) calls: &'static [Call],
     /// Words that an answer may begin with and that say nothing.
     pub(super) preface: &'static [&'static str],
+    /// What its prompt templates end with: the header of the assistant's turn.
+    pub(super) turn: &'static [&'static str],
     /// Control tokens around text. They say nothing and are dropped.
     pub(super) noise: &'static [&'static str],
     /// Tokens that end the answer, dropped there; anywhere else they are text.

@@ -146,7 +146,7 @@ impl TextDecoder {
             decoder.state.kept_lead = keep;
             decoder.state.mode = if keep { Mode::Text } else { Mode::Lead };
         }
-        decoder.text = options.prefix.unwrap_or_default();
+        decoder.text = options.prefix.map(|prefix| decoder.begun(rows, &prefix).to_owned()).unwrap_or_default();
         decoder
     }
 

@@ -1,11 +1,26 @@
 //! Where reasoning begins and ends.
 
-use super::super::grammar::{Place, Prompted, Reasoning as Thinking, Spacing};
+use super::super::grammar::{Format, Place, Prompted, Reasoning as Thinking, Spacing};
 use super::super::output::Sink;
 use super::code::Code;
 use super::{Mode, TextDecoder};
 
 impl TextDecoder {
+    /// What the prompt has begun of the answer: without the header of the turn, and without reasoning that it
+    /// closes but does not open.
+    pub(super) fn begun<'a>(&self, rows: &[Format], prefix: &'a str) -> &'a str {
+        let turns = rows.iter().flat_map(|row| row.turn);
+        let header = turns.filter_map(|turn| prefix.rfind(turn).map(|at| at + turn.len())).max();
+        let begun = header.map_or(prefix, |end| prefix[end..].trim_ascii_start());
+        let closes =
+            self.thinking.iter().flat_map(|thinking| thinking.close.iter().map(move |close| (thinking, close)));
+        let lone = closes.filter_map(|(thinking, close)| {
+            let (before, after) = begun.split_once(close)?;
+            (!thinking.open.iter().any(|open| before.contains(open))).then_some(after)
+        });
+        lone.min_by_key(|after| after.len()).unwrap_or(begun)
+    }
+
     /// Whether `marker` closes reasoning here.
     pub(super) fn closes(&self, marker: &str) -> bool {
         let hidden = |thinking: &&&Thinking| thinking.prompted != Prompted::Never;

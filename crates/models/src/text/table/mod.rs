@@ -9,11 +9,12 @@ mod tagged;
 use super::grammar::{Answers, Format, Place, Prompted, Reasoning, Spacing, Values, Yields};
 
 /// All rows. Where several know a marker and the format is not known, the first that makes sense of the
-/// text wins.
-pub(super) static FORMATS: [Format; 34] = [
+/// text wins. The first row is the default: the form that most open models were trained on.
+pub(super) static FORMATS: [Format; 37] = [
     json::HERMES,
     tagged::QWEN3_CODER,
     tagged::QWEN3_5,
+    tagged::MIMO_V2,
     tagged::GLM,
     tagged::LING,
     json::LLAMA,
@@ -36,6 +37,8 @@ pub(super) static FORMATS: [Format; 34] = [
     json::GRANITE,
     json::NEMOTRON,
     json::APRIEL,
+    json::MINIMAX_M1,
+    json::REKA_FLASH,
     json::APERTUS,
     json::GIGACHAT,
     json::FIREFUNCTION,
@@ -78,6 +81,7 @@ const ROW: Format = Format {
     channels: None,
     calls: &[],
     preface: &[],
+    turn: &[],
     noise: &[],
     stops: &[],
     spacing: Spacing::Trim,
@@ -100,6 +104,12 @@ const THINK: Reasoning = Reasoning {
 
 /// The end of a turn in ChatML.
 const CHATML_END: &[&str] = &["<|im_end|>", "<|endoftext|>"];
+/// The header of a turn in ChatML.
+const CHATML_TURN: &[&str] = &["<|im_start|>assistant"];
+/// The header of a turn of Llama 3.
+const LLAMA_TURN: &[&str] = &["<|start_header_id|>assistant<|end_header_id|>"];
+/// The header of a turn of DeepSeek.
+const DEEPSEEK_TURN: &[&str] = &["<｜Assistant｜>"];
 /// The end of a turn of Llama 3.
 const LLAMA_END: &[&str] = &["<|eot_id|>", "<|eom_id|>"];
 /// How most families show a result.

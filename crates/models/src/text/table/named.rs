@@ -4,12 +4,13 @@ use super::super::grammar::{
     Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Raw, Reasoning, Shape, Yields,
 };
 use super::json::{CODE, FUNCTION_TAG, PYTHON};
-use super::{CHATML_END, LLAMA_END, ROW, THINK};
+use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK};
 
 /// Mistral: a name and JSON (from Small 3.2, Devstral and Magistral on), or an array of calls (before).
 pub(super) const MISTRAL: Format = Format {
     name: "mistral",
     models: &["mistral", "ministral", "magistral", "devstral", "codestral", "pixtral", "mixtral"],
+    turn: &["[/INST]"],
     reasoning: Some(&Reasoning { open: &["[THINK]"], close: &["[/THINK]"], prompted: Prompted::Never, ..THINK }),
     calls: &[
         Call::plain(Form::Named(Named {
@@ -60,6 +61,7 @@ pub(super) const DEEPSEEK_R1: Format = Format {
             shape: Shape::Object,
         })),
     ],
+    turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
     result: "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>{content}<｜tool▁output▁end｜><｜tool▁outputs▁end｜>",
     ..ROW
@@ -68,7 +70,7 @@ pub(super) const DEEPSEEK_R1: Format = Format {
 /// DeepSeek V3.1.
 pub(super) const DEEPSEEK_V3_1: Format = Format {
     name: "deepseek-v3.1",
-    models: &["deepseek-v3-1"],
+    models: &["deepseek-v3-1", "deepseek-v3-2-exp"],
     reasoning: Some(&THINK),
     calls: &[Call::within(
         DEEPSEEK_SECTION.0,
@@ -82,6 +84,7 @@ pub(super) const DEEPSEEK_V3_1: Format = Format {
             close: Some("<｜tool▁call▁end｜>"),
         }),
     )],
+    turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
     result: "<｜tool▁output▁begin｜>{content}<｜tool▁output▁end｜>",
     ..ROW
@@ -104,6 +107,7 @@ pub(super) const KIMI_K2: Format = Format {
             close: Some("<|tool_call_end|>"),
         }),
     )],
+    turn: &["<|im_assistant|>assistant<|im_middle|>"],
     stops: CHATML_END,
     result: "## Return of {id}\n{content}",
     ..ROW
@@ -114,6 +118,7 @@ pub(super) const FUNCTIONARY_V3_1: Format = Format {
     name: "functionary-v3.1",
     models: &["functionary*v3-1"],
     calls: &[FUNCTION_TAG, PYTHON],
+    turn: LLAMA_TURN,
     stops: LLAMA_END,
     ..ROW
 };
@@ -144,6 +149,9 @@ pub(super) const FUNCTIONARY_V3_2: Format = Format {
     ],
     preface: &["all\n"],
     noise: &[">>>all\n"],
+    turn: &["<|start_header_id|>assistant<|end_header_id|>
+
+>>>"],
     stops: LLAMA_END,
     ..ROW
 };
