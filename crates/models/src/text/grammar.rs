@@ -28,6 +28,8 @@ pub struct Format {
     pub(super) answers: Answers,
     /// How a result reads: `{name}`, `{id}` and `{content}` are filled in.
     pub(super) result: &'static str,
+    /// What stands around all results of a turn.
+    pub(super) results: (&'static str, &'static str),
     /// What the prompt says beyond the form of a call.
     pub(super) hint: &'static str,
     /// Whether a text value survives whatever it holds.

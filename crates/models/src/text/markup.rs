@@ -250,7 +250,7 @@ fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: View<'_>)
     if !rest.trim_ascii().is_empty() {
         let text = unescape(form, &tag.name, unpadded(rest));
         let text = match text.strip_prefix('\\') {
-            Some(text) if form == Markup::Bracket && text.trim_start_matches('\\').starts_with("@@") => text.to_owned(),
+            Some(text) if form == Markup::Bracket && begins_like_line(text) => text.to_owned(),
             _ => text,
         };
         let key = body_argument(&tag.name, view, &arguments);
@@ -264,10 +264,15 @@ fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: View<'_>)
 
 /// `@@key=value`, and what follows its line.
 fn line(text: &str) -> Option<(&str, &str, &str)> {
-    let text = text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
+    let text = text.trim_start_matches(['\r', '\n']);
     let (line, after) = text.strip_prefix("@@")?.split_at(text.find('\n').map_or(text.len() - 2, |end| end - 2));
     let (key, value) = line.split_once('=')?;
     Some((key.trim(), value.trim_matches([' ', '\t', '\r']), after))
+}
+
+/// Whether a body would be read as `@@key=value`, or is one that a backslash guards.
+fn begins_like_line(body: &str) -> bool {
+    body.trim_start_matches(['\\', '\r', '\n']).starts_with("@@")
 }
 
 /// A body without the line breaks that set it apart from its tags.
@@ -306,7 +311,7 @@ pub(super) fn write(form: Markup, call: &Past<'_>, tools: &[ShownTool]) -> Strin
         (Markup::Xml, Some(body)) => format!("<{name}{head}>\n{body}\n</{name}>"),
         (Markup::Bracket, None) => format!("[/{name}]\n{head}[{name}/]"),
         (Markup::Bracket, Some(body)) => {
-            let guard = if body.trim_start_matches('\\').starts_with("@@") { "\\" } else { "" };
+            let guard = if begins_like_line(&body) { "\\" } else { "" };
             format!("[/{name}]\n{head}{guard}{body}\n[{name}/]")
         }
     }

@@ -102,7 +102,7 @@ struct Case {
     options: Options,
     /// Whether the text alone says the format.
     auto: bool,
-    /// Whether a call may turn out to be a thought.
+    /// Whether a call may turn out to be a thought or text.
     doubt: bool,
     input: String,
     want: Value,

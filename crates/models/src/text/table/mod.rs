@@ -87,6 +87,7 @@ const ROW: Format = Format {
     spacing: Spacing::Trim,
     answers: Answers::Bare,
     result: "{content}",
+    results: ("", ""),
     hint: "",
     values: Values::Any,
 };

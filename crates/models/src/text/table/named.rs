@@ -4,7 +4,7 @@ use super::super::grammar::{
     Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Raw, Reasoning, Shape, Yields,
 };
 use super::json::{CODE, FUNCTION_TAG, PYTHON};
-use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK};
+use super::{CHATML_END, DEEPSEEK_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK};
 
 /// Mistral: a name and JSON (from Small 3.2, Devstral and Magistral on), or an array of calls (before).
 pub(super) const MISTRAL: Format = Format {
@@ -63,7 +63,8 @@ pub(super) const DEEPSEEK_R1: Format = Format {
     ],
     turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
-    result: "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>{content}<｜tool▁output▁end｜><｜tool▁outputs▁end｜>",
+    result: "<｜tool▁output▁begin｜>{content}<｜tool▁output▁end｜>",
+    results: ("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
     ..ROW
 };
 

@@ -120,7 +120,7 @@ pub(super) const GEMMA: Format = Format {
         })),
     ],
     noise: &["<|channel>", "<channel|>", "<|turn>model\n", "<turn|>"],
-    stops: &["<end_of_turn>"],
+    stops: &["<end_of_turn>", "<|tool_response>"],
     result: "<|tool_response>response:{name}{value:<|\"|>{content}<|\"|>}<tool_response|>",
     values: Values::NoMarkers,
     answers: Answers::FencedJson,
