@@ -12,9 +12,6 @@ use toolwright_core::model::{
 
 use crate::text::{self, Choice, Decoded, Format, Options, TextDecoder};
 
-/// The format of a model whose family is not known: the one that most open models were trained on.
-const COMMON_FORMAT: &str = "hermes";
-
 /// How one model's tools go as text.
 #[derive(Debug, Clone, Copy)]
 pub struct TextTools {
@@ -37,10 +34,7 @@ impl TextTools {
     pub fn for_model(model: &str) -> Self {
         match text::for_model(model) {
             Some(format) => Self::in_format(format),
-            None => {
-                let common = text::by_name(COMMON_FORMAT).unwrap_or(&text::formats()[0]);
-                Self { format: common, choice: Choice::Auto }
-            }
+            None => Self { format: text::default_format(), choice: Choice::Auto },
         }
     }
 

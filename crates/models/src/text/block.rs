@@ -42,12 +42,21 @@ pub(super) struct View<'a> {
     pub tools: &'a [ShownTool],
     /// Whose calls are believed.
     pub trust: Trust,
+    /// Whether nothing stands before it on its line.
+    pub alone: bool,
+    /// The tokens that end an answer in its format.
+    pub stops: &'static [&'static str],
 }
 
 impl View<'_> {
     /// What an incomplete block is.
     pub(super) fn wait(&self) -> Step {
         if self.ended { Step::Fail } else { Step::More }
+    }
+
+    /// Whether an answer that is nothing but a call of this name is one: any is, where no tools were shown.
+    pub(super) fn may_call(&self, name: &str) -> bool {
+        self.tools.is_empty() || self.knows(name)
     }
 
     /// Whether a tool of this name was shown.
@@ -75,7 +84,7 @@ enum State {
     Pythonic(pythonic::Block),
     Braces(braces::Block),
     Markup(markup::Block),
-    Raw,
+    Raw(raw::Block),
     Body(named::Body),
 }
 
@@ -90,14 +99,14 @@ impl Block {
             Form::Pythonic(_) => State::Pythonic(pythonic::Block::default()),
             Form::Braces(_) => State::Braces(braces::Block::default()),
             Form::Markup(_) => State::Markup(markup::Block::default()),
-            Form::Raw(_) => State::Raw,
+            Form::Raw(_) => State::Raw(raw::Block::default()),
         };
         Self { call: Some(call), head: None, state }
     }
 
-    /// A message to the tool called `name`, whose header has `head` bytes.
-    pub(super) fn body(name: &str, head: usize) -> Self {
-        Self { call: None, head: None, state: State::Body(named::Body::new(name, head)) }
+    /// The body of a message to a tool.
+    pub(super) fn body(body: named::Body) -> Self {
+        Self { call: None, head: None, state: State::Body(body) }
     }
 
     /// How far into its text it has been read.
@@ -111,7 +120,7 @@ impl Block {
             State::Braces(block) => block.reach(),
             State::Markup(block) => block.reach(),
             State::Body(block) => block.reach(),
-            State::Raw => 0,
+            State::Raw(block) => block.reach(),
         }
     }
 
@@ -136,7 +145,7 @@ impl Block {
             (Form::Pythonic(form), State::Pythonic(block)) => block.step(form, head, view),
             (Form::Braces(form), State::Braces(block)) => block.step(form, head, view),
             (Form::Markup(form), State::Markup(block)) => block.step(*form, head, view),
-            (Form::Raw(form), _) => raw::step(form, head, view),
+            (Form::Raw(form), State::Raw(block)) => block.step(form, head, view),
             _ => Step::Fail,
         }
     }

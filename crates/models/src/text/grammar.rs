@@ -16,6 +16,8 @@ pub struct Format {
     pub(super) calls: &'static [Call],
     /// Words that an answer may begin with and that say nothing.
     pub(super) preface: &'static [&'static str],
+    /// What its prompt templates end with: the header of the assistant's turn.
+    pub(super) turn: &'static [&'static str],
     /// Control tokens around text. They say nothing and are dropped.
     pub(super) noise: &'static [&'static str],
     /// Tokens that end the answer, dropped there; anywhere else they are text.
@@ -26,6 +28,8 @@ pub struct Format {
     pub(super) answers: Answers,
     /// How a result reads: `{name}`, `{id}` and `{content}` are filled in.
     pub(super) result: &'static str,
+    /// What stands around all results of a turn.
+    pub(super) results: (&'static str, &'static str),
     /// What the prompt says beyond the form of a call.
     pub(super) hint: &'static str,
     /// Whether a text value survives whatever it holds.
@@ -120,12 +124,25 @@ pub(super) struct Channels {
     pub ends: &'static [&'static str],
     /// The part of the header that is not shown when reasoning is kept in the text.
     pub silent: &'static str,
-    /// What stands before the name of a tool; the body is the JSON of its arguments.
-    pub recipient: Option<&'static str>,
+    /// Messages that are calls, where their headers say so.
+    pub recipient: Option<Recipient>,
     /// A word in the header of a body that is reasoning.
     pub thought: &'static str,
     /// How a message that is a call is written: `{name}` and `{call}` are filled in.
     pub call: &'static str,
+}
+
+/// Who a message is for.
+#[derive(Debug)]
+pub(super) struct Recipient {
+    /// What stands before the name.
+    pub open: &'static str,
+    /// What stands before the names of tools that were shown, and is no part of them.
+    pub namespace: &'static str,
+    /// Names that are no tool's.
+    pub others: &'static [&'static str],
+    /// Ends a message that is a call.
+    pub end: &'static str,
 }
 
 /// One form of a call.
@@ -350,8 +367,14 @@ pub(super) enum Markup {
 pub(super) struct Raw {
     /// Marker before it.
     pub open: &'static str,
-    /// The tools that take it, the first known one of them.
+    /// The tools that take it, the first known one of them. Without a known one, it is the first.
     pub tools: &'static [&'static str],
+    /// What the argument is called where the tool does not say.
+    pub argument: &'static str,
+    /// What ends the tool's name, where it is written.
+    pub name_end: Option<&'static str>,
+    /// Where the next piece begins; none where the text is the rest of the answer.
+    pub until: Option<&'static str>,
 }
 
 impl Call {

@@ -20,6 +20,8 @@ const NAMES: [&str; 3] = ["name", "tool_name", "function"];
 const ARGUMENTS: [&str; 3] = ["arguments", "parameters", "args"];
 const IDS: [&str; 3] = ["id", "tool_call_id", "call_id"];
 
+const FENCE: &str = "```";
+
 /// How far it has been read.
 #[derive(Debug, Default)]
 pub(super) struct Block {
@@ -49,7 +51,8 @@ impl Block {
                 }
             };
             match scan.run(text) {
-                Reach::More => return view.wait(),
+                Reach::More if view.ended => return self.cut(form, view),
+                Reach::More => return Step::More,
                 Reach::End(end) => {
                     self.values.push(self.at..end);
                     self.at = end;
@@ -90,16 +93,41 @@ impl Block {
         }
         match rest.bytes().next() {
             None => Some(view.wait()),
+            // Without a marker after them, several calls are known by their bracket.
+            Some(b'{') if form.close.is_none() && form.shape == Shape::Array => Some(Step::Fail),
             Some(b'{' | b'[') => {
                 self.scan = Some(Scan::json(self.at, [form.close, form.open.first().copied()]));
                 None
             }
+            // A block of code around the JSON.
+            Some(b'`') if form.close.is_some() => match begins(rest, FENCE) {
+                Begins::Yes if "json".starts_with(&rest[FENCE.len()..]) => Some(view.wait()),
+                Begins::Yes => {
+                    self.at += FENCE.len() + if rest[FENCE.len()..].starts_with("json") { 4 } else { 0 };
+                    None
+                }
+                Begins::Perhaps => Some(view.wait()),
+                Begins::No => Some(Step::Fail),
+            },
             // A bracket too many, or what separates values.
             Some(b',' | b';' | b'}' | b']') if !self.values.is_empty() => {
                 self.at += 1;
                 None
             }
             Some(_) => Some(Step::Fail),
+        }
+    }
+
+    /// The answer is over in a value. A text that was left open has hidden the marker.
+    fn cut(&mut self, form: &Json, view: View<'_>) -> Step {
+        let Some(close) = form.close else { return Step::Fail };
+        let end = memchr::memmem::find(&view.text.as_bytes()[self.at..], close.as_bytes()).map(|end| self.at + end);
+        match end.filter(|end| view.text[..*end].trim_ascii_end().ends_with(['}', ']'])) {
+            Some(end) => {
+                self.values.push(self.at..end);
+                self.closed(form, end, view)
+            }
+            None => Step::Fail,
         }
     }
 
@@ -129,11 +157,23 @@ impl Block {
         };
         if view.trust == Trust::Known {
             let rest = &view.text[self.at..];
-            if !calls.iter().all(|call| view.knows(&call.name)) || blank(rest) < rest.len() {
+            if !calls.iter().all(|call| view.may_call(&call.name)) || blank(rest) < rest.len() {
                 return Step::Fail;
             }
             if !view.ended {
                 return Step::More;
+            }
+        } else if !calls.iter().all(|call| view.knows(&call.name)) {
+            // An object that has these keys is a call only where nothing else follows.
+            let rest = view.text[self.at..].trim_ascii_start();
+            let next = [";", ",", "{"];
+            let mut next = next.iter().chain(view.stops);
+            let ends = rest.is_empty() || next.clone().any(|next| rest.starts_with(next));
+            if !view.ended && next.any(|next| begins(rest, next) == Begins::Perhaps) {
+                return Step::More;
+            }
+            if !ends || !calls.iter().all(|call| call.arguments.starts_with('{')) {
+                return Step::Fail;
             }
         }
         Step::Done { len: self.at, calls }
@@ -161,7 +201,7 @@ fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<WrittenCall>> {
 fn one(json: &str, keys: &Keys, at: At) -> Option<WrittenCall> {
     let members: Members<'_> = serde_json::from_str(json).ok()?;
     let find = |known: &[&str]| known.iter().find_map(|key| members.get(key));
-    let name = NAMES.iter().find_map(|key| members.get(key).and_then(text_of));
+    let name = NAMES.iter().find_map(|key| members.get(key).and_then(text_of)).filter(|name| !name.is_empty());
     let id = find(&IDS).map(|id| text_of(id).unwrap_or_else(|| id.get().to_owned())).filter(|id| id != "null");
     match (name, find(&ARGUMENTS)) {
         (Some(name), Some(arguments)) => {

@@ -2,6 +2,8 @@
 
 use std::ops::BitOr;
 
+use super::table;
+
 /// A set of meanings that a marker may have; which one it has depends on where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Roles(u16);
@@ -46,6 +48,8 @@ pub(super) struct Marker {
     pub text: &'static str,
     /// What it may mean.
     pub roles: Roles,
+    /// Whether it is a token of its own, which no text is read as.
+    pub control: bool,
     /// The forms of calls that it may begin, by their place in the decoder's list.
     pub calls: Vec<usize>,
 }
@@ -82,7 +86,8 @@ impl Markers {
     pub(super) fn add(&mut self, text: &'static str, roles: Roles, call: Option<usize>) {
         let Some(&first) = text.as_bytes().first() else { return };
         let index = self.list.iter().position(|marker| marker.text == text).unwrap_or_else(|| {
-            self.list.push(Marker { text, roles: Roles::default(), calls: Vec::new() });
+            let control = table::is_control(text);
+            self.list.push(Marker { text, roles: Roles::default(), control, calls: Vec::new() });
             let index = self.list.len() - 1;
             match self.by_first.iter_mut().find(|(byte, _)| *byte == first) {
                 Some((_, bucket)) => bucket.push(index),

@@ -48,14 +48,25 @@ impl Block {
                 Err(step) => return step,
             },
         };
+        let certain = form == Markup::Bracket || view.knows(&tag.name);
+        let done = |body: Option<&str>, len: usize| {
+            // The tag of an unknown tool must have its lines for itself, its body too.
+            let apart = body.is_none_or(|body| body.is_empty() || body.starts_with(['\r', '\n']));
+            match view.text[len..].trim_start_matches([' ', '\t', '\r']).bytes().next() {
+                _ if certain => done(form, tag, body, len, view),
+                None if apart && !view.ended => Step::More,
+                None | Some(b'\n') if apart => done(form, tag, body, len, view),
+                _ => Step::Fail,
+            }
+        };
         if tag.closed {
-            return done(form, tag, None, tag.len, view);
+            return done(None, tag.len);
         }
         let end = end_tag(form, &tag.name);
         let bytes = view.text.as_bytes();
         let from = self.search.max(tag.len).min(bytes.len());
         match memchr::memmem::find(&bytes[from..], end.as_bytes()).map(|at| from + at) {
-            Some(at) => done(form, tag, Some(&view.text[tag.len..at]), at + end.len(), view),
+            Some(at) => done(Some(&view.text[tag.len..at]), at + end.len()),
             None => {
                 self.search = (bytes.len() + 1).saturating_sub(end.len());
                 view.wait()
@@ -126,8 +137,8 @@ fn tag(form: Markup, head: usize, view: View<'_>) -> Result<Tag, Step> {
     if len == rest.len() {
         return Err(view.wait());
     }
-    // Other tags are ordinary in texts: only a tool's is a call.
-    let certain = form == Markup::Bracket || view.tools.is_empty();
+    // Other tags are ordinary in texts.
+    let certain = form == Markup::Bracket || view.alone;
     if len == 0 || !(view.knows(name) || (certain && view.trust == Trust::Any)) {
         return Err(Step::Fail);
     }
@@ -239,7 +250,7 @@ fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: View<'_>)
     if !rest.trim_ascii().is_empty() {
         let text = unescape(form, &tag.name, unpadded(rest));
         let text = match text.strip_prefix('\\') {
-            Some(text) if form == Markup::Bracket && text.trim_start_matches('\\').starts_with("@@") => text.to_owned(),
+            Some(text) if form == Markup::Bracket && begins_like_line(text) => text.to_owned(),
             _ => text,
         };
         let key = body_argument(&tag.name, view, &arguments);
@@ -253,10 +264,15 @@ fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: View<'_>)
 
 /// `@@key=value`, and what follows its line.
 fn line(text: &str) -> Option<(&str, &str, &str)> {
-    let text = text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
+    let text = text.trim_start_matches(['\r', '\n']);
     let (line, after) = text.strip_prefix("@@")?.split_at(text.find('\n').map_or(text.len() - 2, |end| end - 2));
     let (key, value) = line.split_once('=')?;
     Some((key.trim(), value.trim_matches([' ', '\t', '\r']), after))
+}
+
+/// Whether a body would be read as `@@key=value`, or is one that a backslash guards.
+fn begins_like_line(body: &str) -> bool {
+    body.trim_start_matches(['\\', '\r', '\n']).starts_with("@@")
 }
 
 /// A body without the line breaks that set it apart from its tags.
@@ -278,7 +294,7 @@ fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> Stri
 
 /// A call, its body being the argument that reading it takes for one.
 pub(super) fn write(form: Markup, call: &Past<'_>, tools: &[ShownTool]) -> String {
-    let view = View { text: "", ended: true, tools, trust: Trust::Any };
+    let view = View { text: "", ended: true, tools, trust: Trust::Any, alone: true, stops: &[] };
     let named = body_argument(call.name, view, &Map::new());
     let bodied = call.arguments.get(&named).and_then(Value::as_str).filter(|body| !body.trim_ascii().is_empty());
     let mut head = String::new();
@@ -295,7 +311,7 @@ pub(super) fn write(form: Markup, call: &Past<'_>, tools: &[ShownTool]) -> Strin
         (Markup::Xml, Some(body)) => format!("<{name}{head}>\n{body}\n</{name}>"),
         (Markup::Bracket, None) => format!("[/{name}]\n{head}[{name}/]"),
         (Markup::Bracket, Some(body)) => {
-            let guard = if body.trim_start_matches('\\').starts_with("@@") { "\\" } else { "" };
+            let guard = if begins_like_line(&body) { "\\" } else { "" };
             format!("[/{name}]\n{head}{guard}{body}\n[{name}/]")
         }
     }

@@ -45,6 +45,12 @@ pub fn formats() -> &'static [Format] {
     &table::FORMATS
 }
 
+/// The format that models of no known family are shown.
+#[must_use]
+pub fn default_format() -> &'static Format {
+    &table::FORMATS[0]
+}
+
 /// The format called `name`.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Format> {

@@ -8,6 +8,7 @@ use super::block::{MAX_NAME, Step, Trust, View, is_name};
 use super::grammar::{Id, Named};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
+use super::table;
 use super::write::Past;
 
 /// How far it has been read.
@@ -60,13 +61,14 @@ impl Block {
             match text[at..].bytes().next() {
                 None => return view.wait(),
                 Some(b'{') => self.json = Some((at, Scan::json(at, [form.close, None]))),
-                Some(_) => return Step::Fail,
+                Some(_) => return unread(form, header, at, view),
             }
         }
         let Some((start, scan)) = &mut self.json else { return Step::Fail };
         let end = loop {
             match self.end.map_or_else(|| scan.run(text), Reach::End) {
-                Reach::More => return view.wait(),
+                Reach::More if view.ended => return cut(form, header, *start, view),
+                Reach::More => return Step::More,
                 Reach::End(end) => break *self.end.insert(end),
                 Reach::Watched(at) => {
                     let Some(close) = form.close else { return Step::Fail };
@@ -99,18 +101,51 @@ impl Block {
                 } else if next.iter().flatten().chain([&close]).any(|next| begins(rest, next) == Begins::Perhaps) {
                     return view.wait();
                 } else {
-                    return Step::Fail;
+                    return unread(form, header, *start, view);
                 }
             }
         };
         match arguments(text[*start..end].trim_ascii_end()) {
-            Some(arguments) => Step::Done {
-                len,
-                calls: vec![WrittenCall { id: header.id.clone(), name: header.name.clone(), arguments }],
-            },
-            None => Step::Fail,
+            Some(arguments) => header.call(len, arguments),
+            None => unread(form, header, *start, view),
         }
     }
+}
+
+impl Header {
+    fn call(&self, len: usize, arguments: String) -> Step {
+        Step::Done { len, calls: vec![WrittenCall { id: self.id.clone(), name: self.name.clone(), arguments }] }
+    }
+}
+
+/// A call whose JSON the answer leaves open. A text that was left open may have hidden its end.
+fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
+    let json = &view.text[start..];
+    let json = form.close.and_then(|close| json.split_once(close)).map(|(json, _)| json.trim_ascii_end());
+    match json {
+        Some(json) if json.ends_with(['}', ']', '`']) => unread(form, header, start, view),
+        _ => Step::Fail,
+    }
+}
+
+/// A call whose arguments, from `start` on, are no object, once it is closed: none are an empty object, and
+/// others are given out as they are written, so that the model hears what is wrong with them. Without a
+/// token of its own it is prose unless its name is a tool's.
+fn unread(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
+    let Some(close) = form.close else { return Step::Fail };
+    if !(table::is_control(form.open) || view.may_call(&header.name)) {
+        return Step::Fail;
+    }
+    let Some(end) = memchr::memmem::find(&view.text.as_bytes()[start..], close.as_bytes()) else {
+        return view.wait();
+    };
+    let written = view.text[start..start + end].trim_ascii();
+    let written = match form.fence {
+        Some((_, fence)) => written.strip_suffix(fence).unwrap_or(written).trim_ascii_end(),
+        None => written,
+    };
+    let arguments = if written.is_empty() { "{}" } else { written };
+    header.call(start + end + close.len(), arguments.to_owned())
 }
 
 /// An object as it is written, mended if need be.
@@ -164,7 +199,9 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
         Id::AroundName(prefix) => (bare_name(prefix, &rest[..name]), &rest[..name]),
         _ => (&rest[..name], id),
     };
-    let doubtful = form.open.is_empty() && view.trust == Trust::Known && !view.knows(name);
+    // Without an end or a token of its own, nothing but the name says that this is a call.
+    let plain = form.close.is_none() && !table::is_control(form.open);
+    let doubtful = plain && view.trust == Trust::Known && !view.knows(name);
     if name.is_empty() || doubtful {
         return Err(Step::Fail);
     }
@@ -186,39 +223,71 @@ pub(super) struct Body {
     name: String,
     /// The length of the header.
     head: usize,
+    /// The token that ends the message.
+    close: &'static str,
+    /// Whether the JSON alone says that it is a call.
+    certain: bool,
     scan: Option<Scan>,
+    end: Option<usize>,
+    /// Where the token is looked for.
+    search: usize,
 }
 
 impl Body {
-    /// A message to `name`, whose body begins after `head` bytes.
-    pub(super) fn new(name: &str, head: usize) -> Self {
-        Self { name: name.to_owned(), head, scan: None }
+    /// A message to `name`, whose body begins after `head` bytes. It is a call if `close` ends it, or
+    /// JSON where this is `certain`.
+    pub(super) fn new(name: &str, head: usize, close: &'static str, certain: bool) -> Self {
+        Self { name: name.to_owned(), head, close, certain, scan: None, end: None, search: head }
     }
 
     /// How far it has been read.
     pub(super) fn reach(&self) -> usize {
-        self.scan.as_ref().map_or(0, Scan::at)
+        self.scan.as_ref().map_or(self.search, Scan::at)
     }
 
-    /// Reads to the end of the JSON.
+    /// Reads to the end of the JSON, or of the message.
     pub(super) fn step(&mut self, view: View<'_>) -> Step {
         let start = self.head + blank(&view.text[self.head..]);
-        if self.scan.is_none() {
-            match view.text[start..].bytes().next() {
-                None => return view.wait(),
-                Some(b'{') => self.scan = Some(Scan::json(start, [None, None])),
-                Some(_) => return Step::Fail,
+        let first = view.text[start..].bytes().next();
+        if self.scan.is_none() && first == Some(b'{') {
+            self.scan = Some(Scan::json(start, [None, None]));
+        }
+        let Some(scan) = &mut self.scan else {
+            return if first.is_none() { view.wait() } else { self.unread(start, view) };
+        };
+        let end = match self.end {
+            Some(end) => end,
+            None => match scan.run(view.text) {
+                Reach::End(end) => *self.end.insert(end),
+                _ if view.ended => return self.unread(start, view),
+                _ => return Step::More,
+            },
+        };
+        let rest = view.text[end..].trim_ascii_start();
+        match (arguments(&view.text[start..end]), begins(rest, self.close)) {
+            (Some(arguments), Begins::Yes) => self.call(end, arguments),
+            (Some(arguments), _) if self.certain => self.call(end, arguments),
+            (Some(_), Begins::Perhaps) => view.wait(),
+            _ => self.unread(start, view),
+        }
+    }
+
+    /// A body that is no JSON is given out as it is.
+    fn unread(&mut self, start: usize, view: View<'_>) -> Step {
+        let bytes = view.text.as_bytes();
+        let from = self.search.max(start).min(bytes.len());
+        match memchr::memmem::find(&bytes[from..], self.close.as_bytes()).map(|at| from + at) {
+            Some(end) => self.call(end, view.text[start..end].trim_ascii().to_owned()),
+            None => {
+                self.search = (bytes.len() + 1).saturating_sub(self.close.len()).max(from);
+                view.wait()
             }
         }
-        let Some(scan) = &mut self.scan else { return Step::Fail };
-        let Reach::End(end) = scan.run(view.text) else { return view.wait() };
-        match arguments(&view.text[start..end]) {
-            Some(arguments) => Step::Done {
-                len: end,
-                calls: vec![WrittenCall { id: String::new(), name: self.name.clone(), arguments }],
-            },
-            None => Step::Fail,
-        }
+    }
+
+    fn call(&self, len: usize, arguments: String) -> Step {
+        let call = WrittenCall { id: String::new(), name: self.name.clone(), arguments };
+        Step::Done { len, calls: vec![call] }
     }
 }
 

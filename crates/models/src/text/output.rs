@@ -1,6 +1,8 @@
 //! What goes out: pieces of text and reasoning as early as they are certain, without the white space
 //! that belongs to markers.
 
+use std::collections::HashSet;
+
 use toolwright_core::model::{ModelEvent, WrittenCall};
 
 use super::fenced::Fenced;
@@ -31,6 +33,8 @@ pub(super) struct Output {
     after_call: bool,
     /// Whether white space is held back no longer.
     flooded: bool,
+    /// The ids of the calls so far.
+    ids: HashSet<String>,
 }
 
 impl Output {
@@ -45,6 +49,7 @@ impl Output {
             has_other: false,
             after_call: false,
             flooded: false,
+            ids: HashSet::new(),
         }
     }
 
@@ -136,8 +141,8 @@ impl Output {
         }
     }
 
-    /// A call.
-    pub(super) fn call(&mut self, call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
+    /// A call. An id that another call has is none.
+    pub(super) fn call(&mut self, mut call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
         self.settle(false, sink);
         self.has_other = true;
         let spaced = self.has_text && !self.after_call && !self.pending.is_empty();
@@ -145,6 +150,9 @@ impl Output {
             sink(ModelEvent::Text(std::mem::take(&mut self.pending)));
         }
         self.after_call = true;
+        if !call.id.is_empty() && !self.ids.insert(call.id.clone()) {
+            call.id.clear();
+        }
         sink(ModelEvent::Call(call));
     }
 }

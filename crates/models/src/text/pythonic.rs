@@ -74,7 +74,7 @@ impl Block {
         let Some(calls) = read(source, form, view).filter(|calls| !calls.is_empty()) else { return Step::Fail };
         if form.open.is_empty() && view.trust == Trust::Known {
             let rest = &text[len..];
-            if !calls.iter().all(|call| view.knows(&call.name)) || blank(rest) < rest.len() {
+            if !calls.iter().all(|call| view.may_call(&call.name)) || blank(rest) < rest.len() {
                 return Step::Fail;
             }
             if !view.ended {

@@ -2,28 +2,86 @@
 
 use serde_json::json;
 
-use super::block::{Step, View, call};
+use super::block::{Step, Trust, View, call};
 use super::grammar::Raw;
+use super::markers::{Begins, begins};
 use super::scan::{Reach, Scan};
 use super::typing::Schema;
 
-/// The text is over only with the answer.
-pub(super) fn step(form: &Raw, head: usize, view: View<'_>) -> Step {
-    let Some(name) = form.tools.iter().find(|name| view.knows(name)) else { return Step::Fail };
-    let text = view.text[head..].trim_ascii();
-    if !view.ended {
-        return Step::More;
+/// How far it has been read.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    /// Where the end is looked for.
+    search: usize,
+}
+
+impl Block {
+    /// How far it has been read.
+    pub(super) fn reach(&self) -> usize {
+        self.search
     }
-    if is_cut(text) {
-        return Step::Fail;
-    }
-    let member = Schema::of_tool(view.tools, name).and_then(|schema| schema.members().first().copied());
-    match member {
-        Some(member) if !text.is_empty() => {
-            Step::Done { len: view.text.len(), calls: vec![call(name, json!({ member: text }).to_string())] }
+
+    /// The text is over where the next piece begins, or with the answer.
+    pub(super) fn step(&mut self, form: &Raw, head: usize, view: View<'_>) -> Step {
+        let (name, start) = match tool(form, head, view) {
+            Ok(found) => found,
+            Err(step) => return step,
+        };
+        let bytes = view.text.as_bytes();
+        let from = self.search.max(start).min(bytes.len());
+        let until = form.until.and_then(|until| memchr::memmem::find(&bytes[from..], until.as_bytes()));
+        let end = match until {
+            Some(at) => from + at,
+            None if !view.ended => {
+                self.search = (bytes.len() + 1).saturating_sub(form.until.map_or(0, str::len)).max(from);
+                return Step::More;
+            }
+            None => bytes.len(),
+        };
+        let code = without(&view.text[start..end], view.stops);
+        if code.is_empty() || (until.is_none() && is_cut(code)) {
+            return Step::Fail;
         }
-        _ => Step::Fail,
+        let schema = Schema::of_tool(view.tools, name);
+        let member = schema.and_then(|schema| schema.members().first().copied()).unwrap_or(form.argument);
+        Step::Done { len: end, calls: vec![call(name, json!({ member: code }).to_string())] }
     }
+}
+
+/// The tool, and where its text begins.
+fn tool(form: &Raw, head: usize, view: View<'_>) -> Result<(&'static str, usize), Step> {
+    let believed = |name: &&&str| view.knows(name);
+    let Some(end) = form.name_end else {
+        let usual = form.tools.first().filter(|_| view.trust == Trust::Any);
+        let name = form.tools.iter().find(believed).or(usual).ok_or(Step::Fail)?;
+        return Ok((name, head));
+    };
+    if form.open.is_empty() && view.trust == Trust::Known {
+        return Err(Step::Fail);
+    }
+    let mut step = Step::Fail;
+    for name in form.tools.iter().filter(|name| view.trust == Trust::Any || believed(name)) {
+        let rest = &view.text[head..];
+        match begins(rest, name) {
+            Begins::Yes => match begins(&rest[name.len()..], end) {
+                Begins::Yes => return Ok((name, head + name.len() + end.len())),
+                Begins::Perhaps => step = view.wait(),
+                Begins::No => {}
+            },
+            Begins::Perhaps => step = view.wait(),
+            Begins::No => {}
+        }
+    }
+    Err(step)
+}
+
+/// `code` without white space around it and the tokens that end the answer.
+fn without<'a>(code: &'a str, stops: &[&str]) -> &'a str {
+    let mut code = code.trim_ascii();
+    while let Some(rest) = stops.iter().find_map(|stop| code.strip_suffix(stop)) {
+        code = rest.trim_ascii_end();
+    }
+    code
 }
 
 /// Whether brackets or texts in `code` are open: it ended before its end.

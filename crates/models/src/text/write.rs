@@ -127,7 +127,8 @@ impl Format {
             }
             fill(self.result, &result.name, &result.call_id, &text)
         });
-        written.collect::<Vec<_>>().join("\n")
+        let (open, close) = self.results;
+        format!("{open}{}{close}", written.collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -102,7 +102,7 @@ struct Case {
     options: Options,
     /// Whether the text alone says the format.
     auto: bool,
-    /// Whether a call may turn out to be a thought.
+    /// Whether a call may turn out to be a thought or text.
     doubt: bool,
     input: String,
     want: Value,
@@ -126,7 +126,8 @@ fn own_cases() -> Vec<Case> {
             let (mut auto, mut doubt) = (true, false);
             while let Some(word) = words.next() {
                 match word {
-                    "prefix" => options.prefix = words.next().map(str::to_owned),
+                    "prefix" => options.prefix = words.next().map(|word| word.replace("\\n", "\n")),
+                    "tools" => options.tools = words.next().map(|_| Arc::default()).unwrap(),
                     "keep" => options.reasoning = Reasoning::Keep,
                     "noauto" => auto = false,
                     "doubt" => doubt = true,
@@ -183,7 +184,8 @@ fn a_cut_answer_has_no_call_that_the_whole_has_not() {
         for (at, _) in case.input.char_indices() {
             let cut = decode(&case.input[..at], choice, case.options.clone()).calls;
             // Code has no end but the answer's.
-            let code = case.input.contains("<|python_tag|>") && cut.iter().all(|call| call.name == "python");
+            let code = ["<|python_tag|>", "python\n"].iter().any(|marker| case.input.contains(marker));
+            let code = code && cut.iter().all(|call| call.name == "python");
             assert!(code || whole.starts_with(&cut), "{} cut at {at}: {cut:?}", case.title);
         }
     }
@@ -269,9 +271,18 @@ fn models_are_known_by_their_names() {
         ("ibm-granite/granite-4.0-h-small", "hermes"),
         ("inclusionAI/Ling-3.0-flash", "ling"),
         ("stepfun-ai/Step-3.5-Flash", "qwen3.5"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.1"),
+        ("ServiceNow-AI/Apriel-Nemotron-15b-Thinker", "apriel"),
+        ("NousResearch/DeepHermes-3-Llama-3-8B-Preview", "hermes"),
+        ("MiniMaxAI/MiniMax-M1-80k", "minimax-m1"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "mimo-v2"),
+        ("RekaAI/reka-flash-3", "reka-flash-3"),
+        ("openbmb/MiniCPM5-1B", "minicpm"),
     ] {
         assert_eq!(for_model(model).map(Format::name), Some(format), "{model}");
     }
-    assert!(for_model("a-model-of-ours").is_none());
+    for model in ["a-model-of-ours", "stepfun-ai/step3", "openbmb/MiniCPM3-4B"] {
+        assert!(for_model(model).is_none(), "{model}");
+    }
     assert!(formats().iter().all(|format| by_name(format.name()).is_some_and(|found| found.name() == format.name())));
 }

@@ -3,9 +3,11 @@
 use toolwright_core::model::WrittenCall;
 
 use super::super::block::{Block, Step, View};
-use super::super::grammar::{At, Channels, Prompted, Spacing};
+use super::super::grammar::{At, Channels, Prompted, Recipient, Spacing};
 use super::super::markers::blank;
+use super::super::named::Body;
 use super::super::output::Sink;
+use super::code::Code;
 use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_WASTE, Mode, Open, TextDecoder};
 
 impl TextDecoder {
@@ -72,7 +74,15 @@ impl TextDecoder {
         let rest = &self.text[self.at..];
         let cut = rest.floor_char_boundary(MAX_BLOCK);
         let long = cut < rest.len();
-        let view = View { text: &rest[..cut], ended: ended && !long, tools: &self.tools, trust: self.trust };
+        let form = open.forms.get(open.form);
+        let view = View {
+            text: &rest[..cut],
+            ended: ended && !long,
+            tools: &self.tools,
+            trust: self.trust,
+            alone: self.state.code.line_blank(),
+            stops: form.map_or(&[], |form| self.forms[*form].0.stops),
+        };
         match open.block.step(view) {
             Step::More if !long => false,
             Step::Done { len, calls } => {
@@ -117,8 +127,7 @@ impl TextDecoder {
         self.at += len;
         self.state.fresh = true;
         self.state.bare = bare;
-        self.state.line_blank = false;
-        self.state.ticked = false;
+        self.state.code.interrupt();
     }
 
     /// A header begins.
@@ -148,12 +157,17 @@ impl TextDecoder {
         let header = &rest[..end];
         self.state.mode = Mode::Text;
         self.state.fresh = true;
-        if let Some(name) = recipient(channels, header) {
+        self.state.code = Code::new();
+        let recipient = channels.recipient.as_ref();
+        if let Some((name, recipient)) =
+            recipient.and_then(|recipient| Some((addressee(recipient, header)?, recipient)))
+        {
             if self.state.calls_off {
                 self.plain(len, sink);
             } else {
-                let block = Block::body(name, len);
-                self.state.block = Some(Open { marker: len, forms: Vec::new(), form: 0, block });
+                let tool = name.strip_prefix(recipient.namespace);
+                let body = Body::new(tool.unwrap_or(name), len, recipient.end, tool.is_some());
+                self.state.block = Some(Open { marker: len, forms: Vec::new(), form: 0, block: Block::body(body) });
             }
             return true;
         }
@@ -174,8 +188,9 @@ impl TextDecoder {
 }
 
 /// The tool that a header names.
-fn recipient<'a>(channels: &Channels, header: &'a str) -> Option<&'a str> {
-    let (_, after) = header.split_once(channels.recipient?)?;
-    let name = after.split(|c: char| c.is_whitespace() || c == '<').next()?;
-    (!name.is_empty()).then_some(name)
+fn addressee<'a>(recipient: &Recipient, header: &'a str) -> Option<&'a str> {
+    let name = header.split_whitespace().find_map(|word| word.strip_prefix(recipient.open))?;
+    let name = name.split('<').next()?;
+    let bare = name.strip_prefix(recipient.namespace).unwrap_or(name);
+    (!bare.is_empty() && !recipient.others.contains(&name)).then_some(name)
 }

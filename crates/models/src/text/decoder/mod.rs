@@ -1,18 +1,21 @@
 //! The one machine that reads all formats.
 
 mod blocks;
+mod code;
 mod reasoning;
 
 use std::sync::Arc;
 
 use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
 
+use code::Code;
+
 use super::block::{Block, Trust};
 use super::grammar::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
 use super::markers::{Begins, Hit, Markers, Roles, begins, blank};
 use super::output::{Output, Sink};
 use super::utf8::Utf8;
-use super::{Choice, Options, Reasoning, formats};
+use super::{Choice, Options, Reasoning, formats, table};
 
 /// The longest call, in bytes; what is longer is text.
 const MAX_BLOCK: usize = 4 << 20;
@@ -57,6 +60,8 @@ pub struct TextDecoder {
 #[derive(Debug)]
 struct State {
     mode: Mode,
+    /// Whether text may have been reasoning that is kept in it.
+    kept_lead: bool,
     /// Text that was reasoning if a marker says so.
     lead: String,
     /// How much of it goes out with its white space.
@@ -67,12 +72,8 @@ struct State {
     fresh: bool,
     /// Whether a form without a marker may still come.
     bare: bool,
-    /// Whether only white space stands on this line.
-    line_blank: bool,
-    /// Whether the last character was a backtick.
-    ticked: bool,
-    /// The length of the fence of the open block of code.
-    fence: usize,
+    /// What of the text is code.
+    code: Code,
     /// The open call.
     block: Option<Open>,
     /// Whether calls have been read and the end of their section has not.
@@ -143,22 +144,28 @@ impl TextDecoder {
         };
         rows.iter().for_each(|row| decoder.add(row));
         let hidden = decoder.thinking.iter().any(|thinking| thinking.prompted != Prompted::Never);
-        if options.prefix.is_none() && hidden && !keep {
-            decoder.state.mode = Mode::Lead;
+        if options.prefix.is_none() && hidden {
+            decoder.state.kept_lead = keep;
+            decoder.state.mode = if keep { Mode::Text } else { Mode::Lead };
         }
-        decoder.text = options.prefix.unwrap_or_default();
+        decoder.text = options.prefix.map(|prefix| decoder.begun(rows, &prefix).to_owned()).unwrap_or_default();
         decoder
     }
 
     /// The markers and forms of a row.
     fn add(&mut self, row: &'static Format) {
-        let (outside, inside) = (&mut self.outside, &mut self.inside);
+        let (outside, inside, trust) = (&mut self.outside, &mut self.inside, self.trust);
+        // Where the format is not known, what may be text is.
+        let says = |marker: &str| trust == Trust::Any || table::is_control(marker);
         outside.add("```", Roles::FENCE, None);
         if let Some(thinking) = row.reasoning {
             thinking.open.iter().for_each(|open| outside.add(open, Roles::OPEN, None));
             for (markers, role) in [(thinking.close, Roles::CLOSE), (thinking.before, Roles::BEFORE)] {
                 for marker in markers {
-                    outside.add(marker, role, None);
+                    // What may be text does not say that all before it was reasoning.
+                    if role == Roles::CLOSE || says(marker) {
+                        outside.add(marker, role, None);
+                    }
                     inside.add(marker, role, None);
                 }
             }
@@ -171,9 +178,9 @@ impl TextDecoder {
                 }
             }
         }
-        row.noise.iter().for_each(|noise| outside.add(noise, Roles::NOISE, None));
+        row.noise.iter().filter(|noise| says(noise)).for_each(|noise| outside.add(noise, Roles::NOISE, None));
         row.stops.iter().for_each(|stop| outside.add(stop, Roles::STOP, None));
-        let yields = row.reasoning.is_some_and(|thinking| thinking.yields == Yields::ToCalls) && !self.keep;
+        let yields = row.reasoning.is_some_and(|thinking| thinking.yields == Yields::ToCalls);
         for call in row.calls {
             self.forms.push((row, call));
             let form = Some(self.forms.len() - 1);
@@ -300,11 +307,7 @@ impl TextDecoder {
         }
         let piece = &self.text[self.at..self.at + len];
         let state = &mut self.state;
-        let bytes = piece.as_bytes();
-        let line = memchr::memrchr(b'\n', bytes).map(|end| &bytes[end + 1..]);
-        let is_blank = line.unwrap_or(bytes).iter().all(|byte| *byte == b' ');
-        state.line_blank = is_blank && (line.is_some() || state.line_blank);
-        state.ticked = bytes.last() == Some(&b'`');
+        state.code.take(piece);
         if !piece.trim_ascii().is_empty() {
             state.fresh = false;
             state.bare = false;
@@ -321,19 +324,23 @@ impl TextDecoder {
                 }
                 return;
             }
-            Mode::Thinking(thinking) if !self.keep => {
+            Mode::Thinking(thinking) => {
                 let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
+                let mut thought = |piece: &str| match self.keep {
+                    true => self.out.text(piece, sink),
+                    false => self.out.reasoning(piece, spacing, sink),
+                };
                 match &mut state.doubt {
                     Some(doubt) if piece.trim_ascii().is_empty() => doubt.raw.push_str(piece),
-                    _ => {
-                        if let Some(doubt) = state.doubt.take() {
-                            self.out.reasoning(&doubt.raw, spacing, sink);
+                    doubt => {
+                        if let Some(doubt) = doubt.take() {
+                            thought(&doubt.raw);
                         }
-                        self.out.reasoning(piece, spacing, sink);
+                        thought(piece);
                     }
                 }
             }
-            Mode::Text | Mode::Thinking(_) | Mode::Header(_) => self.out.text(piece, sink),
+            Mode::Text | Mode::Header(_) => self.out.text(piece, sink),
         }
         self.at += len;
     }
@@ -347,10 +354,12 @@ impl TextDecoder {
         if roles.has(Roles::FENCE) {
             return self.fence(ended, sink);
         }
-        if roles.has(Roles::HEADER) {
+        // Calls of one section follow each other, whatever stands before it.
+        let quoted = self.state.code.quotes(marker.control) && !self.state.section;
+        if roles.has(Roles::HEADER) && !quoted {
             return self.open_header(text, sink);
         }
-        if roles.has(Roles::END) {
+        if roles.has(Roles::END) && !quoted {
             if self.keep && matches!(mode, Mode::Thinking(_)) {
                 self.plain(len, sink);
             } else {
@@ -359,21 +368,20 @@ impl TextDecoder {
             self.end_thinking(sink);
             return true;
         }
-        if roles.has(Roles::CLOSE) && self.closes(text) {
+        if roles.has(Roles::CLOSE) && !quoted && self.closes(text) {
             return self.close(len, sink);
         }
-        if roles.has(Roles::BEFORE) && mode != Mode::Text {
+        if roles.has(Roles::BEFORE) && !quoted && mode != Mode::Text {
             match mode {
                 Mode::Lead => self.settle_lead(Mode::Thinking(None), sink),
                 _ => self.end_thinking(sink),
             }
             return true;
         }
-        if roles.has(Roles::OPEN) && self.opens(text, len, sink) {
+        if roles.has(Roles::OPEN) && !quoted && self.opens(text, len, sink) {
             return true;
         }
         let is_call = !marker_calls(self, index, mode).is_empty();
-        let quoted = !self.state.section && (self.state.fence > 0 || self.state.ticked);
         if is_call && !self.state.calls_off && !quoted {
             let forms = marker_calls(self, index, mode).to_vec();
             self.open_block(forms, len);
@@ -387,10 +395,10 @@ impl TextDecoder {
             self.at += len;
             return true;
         }
-        let drops = (roles.has(Roles::NOISE) || roles.has(Roles::STOP)) && !matches!(mode, Mode::Thinking(_));
-        if drops && roles.has(Roles::NOISE) {
+        let outside = !matches!(mode, Mode::Thinking(_));
+        if outside && roles.has(Roles::NOISE) && !quoted {
             self.at += len;
-        } else if drops && mode == Mode::Text {
+        } else if roles.has(Roles::STOP) && mode == Mode::Text {
             self.out.stop(text, sink);
             self.at += len;
         } else {
@@ -407,15 +415,10 @@ impl TextDecoder {
         if after.is_none() && !ended {
             return false;
         }
-        if self.state.line_blank {
-            let fence = self.state.fence;
-            if fence == 0 {
-                self.state.fence = run;
-            } else if run >= fence && after.is_none_or(char::is_whitespace) {
-                self.state.fence = 0;
-            }
-        }
+        let mut code = std::mem::replace(&mut self.state.code, Code::new());
+        code.fence(&rest[..run], after);
         self.plain(run, sink);
+        self.state.code = code;
         true
     }
 }
@@ -430,14 +433,13 @@ impl State {
     fn new() -> Self {
         Self {
             mode: Mode::Text,
+            kept_lead: false,
             lead: String::new(),
             verbatim: 0,
             begins: true,
             fresh: true,
             bare: true,
-            line_blank: true,
-            ticked: false,
-            fence: 0,
+            code: Code::new(),
             block: None,
             section: false,
             doubt: None,

@@ -1,17 +1,34 @@
 //! Where reasoning begins and ends.
 
-use super::super::grammar::{Place, Prompted, Reasoning as Thinking, Spacing};
+use super::super::grammar::{Format, Place, Prompted, Reasoning as Thinking, Spacing};
 use super::super::output::Sink;
+use super::code::Code;
 use super::{Mode, TextDecoder};
 
 impl TextDecoder {
+    /// What the prompt has begun of the answer: without the header of the turn, and without reasoning that it
+    /// closes but does not open.
+    pub(super) fn begun<'a>(&self, rows: &[Format], prefix: &'a str) -> &'a str {
+        let turns = rows.iter().flat_map(|row| row.turn);
+        let header = turns.filter_map(|turn| prefix.rfind(turn).map(|at| at + turn.len())).max();
+        let begun = header.map_or(prefix, |end| prefix[end..].trim_ascii_start());
+        let closes =
+            self.thinking.iter().flat_map(|thinking| thinking.close.iter().map(move |close| (thinking, close)));
+        let lone = closes.filter_map(|(thinking, close)| {
+            let (before, after) = begun.split_once(close)?;
+            (!thinking.open.iter().any(|open| before.contains(open))).then_some(after)
+        });
+        lone.min_by_key(|after| after.len()).unwrap_or(begun)
+    }
+
     /// Whether `marker` closes reasoning here.
     pub(super) fn closes(&self, marker: &str) -> bool {
+        let hidden = |thinking: &&&Thinking| thinking.prompted != Prompted::Never;
+        let lead = || self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker));
         match self.state.mode {
-            Mode::Lead => {
-                let hidden = |thinking: &&&Thinking| thinking.prompted != Prompted::Never;
-                self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker))
-            }
+            Mode::Lead => lead(),
+            // What it closes has gone out as text.
+            Mode::Text if self.state.kept_lead => lead(),
             Mode::Thinking(Some(index)) => self.thinking[index].close.contains(&marker),
             _ => false,
         }
@@ -20,7 +37,8 @@ impl TextDecoder {
     pub(super) fn close(&mut self, len: usize, sink: Sink<'_>) -> bool {
         if self.keep {
             self.plain(len, sink);
-            self.end_thinking(sink);
+            self.state.kept_lead = false;
+            self.after_thinking();
             return true;
         }
         self.at += len;
@@ -45,7 +63,7 @@ impl TextDecoder {
         let thinking = self.thinking[index];
         let state = &mut self.state;
         let here = thinking.place == Place::Anywhere || (state.fresh && state.lead.trim_ascii().is_empty());
-        if matches!(state.mode, Mode::Thinking(_)) || !here || state.fence > 0 {
+        if matches!(state.mode, Mode::Thinking(_)) || !here {
             return false;
         }
         if state.mode == Mode::Lead && thinking.prompted == Prompted::Always {
@@ -117,8 +135,6 @@ impl TextDecoder {
         self.state.mode = Mode::Text;
         self.state.fresh = true;
         self.state.bare = true;
-        self.state.fence = 0;
-        self.state.line_blank = true;
-        self.state.ticked = false;
+        self.state.code = Code::new();
     }
 }

@@ -4,7 +4,7 @@ use super::super::grammar::{
     Call, Form, Format, Id, Json, Keys, Named, Prompted, Pythonic, Raw, Reasoning, Shape, Values,
 };
 use super::tagged::GIGACHAT_MARKUP;
-use super::{CHATML_END, LLAMA_END, ROW, THINK, TOOL_RESPONSE};
+use super::{CHATML_END, CHATML_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK, TOOL_RESPONSE};
 
 const NAME_ARGUMENTS: Keys = Keys::Named { name: "name", arguments: "arguments", id: None };
 
@@ -16,6 +16,7 @@ pub(super) const HERMES: Format = Format {
         "hermes-2",
         "hermes-3",
         "hermes-4",
+        "deephermes",
         "llama-3-groq",
         "qwen2",
         "qwen-2",
@@ -38,6 +39,7 @@ pub(super) const HERMES: Format = Format {
         keys: NAME_ARGUMENTS,
         shape: Shape::Object,
     }))],
+    turn: CHATML_TURN,
     stops: CHATML_END,
     result: TOOL_RESPONSE,
     ..ROW
@@ -66,6 +68,7 @@ pub(super) const LLAMA: Format = Format {
         FUNCTION_TAG,
         PYTHON,
     ],
+    turn: LLAMA_TURN,
     stops: LLAMA_END,
     hint: "A call is the whole answer: write no other text with it, and several calls one after another.",
     ..ROW
@@ -82,13 +85,22 @@ pub(super) const FUNCTION_TAG: Call = Call::plain(Form::Named(Named {
 }));
 
 /// Code for an interpreter.
-pub(super) const PYTHON: Call =
-    Call::plain(Form::Raw(Raw { open: "<|python_tag|>", tools: &["python", "ipython", "code_interpreter"] }));
+pub(super) const CODE: Raw = Raw {
+    open: "<|python_tag|>",
+    tools: &["python", "ipython", "code_interpreter"],
+    argument: "code",
+    name_end: None,
+    until: None,
+};
+
+/// Code after a token.
+pub(super) const PYTHON: Call = Call::plain(Form::Raw(CODE));
 
 /// Cohere Command R7B, Command A and Cohere2 MoE: everything stands between tokens.
 pub(super) const COMMAND_A: Format = Format {
     name: "command-a",
     models: &["command-r7b", "command-a", "cohere2", "north"],
+    turn: &["<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"],
     reasoning: Some(&Reasoning {
         open: &["<|START_THINKING|>"],
         close: &["<|END_THINKING|>"],
@@ -117,6 +129,7 @@ pub(super) const COMMAND_A: Format = Format {
 pub(super) const COMMAND_R: Format = Format {
     name: "command-r",
     models: &["command-r"],
+    turn: &["<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"],
     calls: &[Call::plain(Form::Json(Json {
         open: &["Action: ```json", "Action:```json", "Action:\n```json"],
         close: Some("```"),
@@ -132,9 +145,10 @@ pub(super) const COMMAND_R: Format = Format {
 pub(super) const GRANITE: Format = Format {
     name: "granite",
     models: &["granite", "granite-3", "phi-4"],
+    turn: &["<|start_of_role|>assistant<|end_of_role|>", "<|assistant|>"],
     reasoning: Some(&Reasoning { close: &["</think>"], before: &["<response>"], prompted: Prompted::Never, ..THINK }),
     calls: &[Call::plain(Form::Json(Json {
-        open: &["<|tool_call|>"],
+        open: &["<|tool_call|>", "<tool_call>"],
         close: None,
         keys: NAME_ARGUMENTS,
         shape: Shape::Array,
@@ -148,6 +162,7 @@ pub(super) const GRANITE: Format = Format {
 pub(super) const NEMOTRON: Format = Format {
     name: "nemotron",
     models: &["nemotron", "llama-3*nemotron"],
+    turn: &["<SPECIAL_11>Assistant", "<|start_header_id|>assistant<|end_header_id|>"],
     reasoning: Some(&THINK),
     calls: &[Call::plain(Form::Json(Json {
         open: &["<TOOLCALL>"],
@@ -163,7 +178,8 @@ pub(super) const NEMOTRON: Format = Format {
 /// ServiceNow Apriel 1.5 and 1.6, and Jamba.
 pub(super) const APRIEL: Format = Format {
     name: "apriel",
-    models: &["apriel", "jamba"],
+    models: &["apriel", "apriel*nemotron", "jamba"],
+    turn: &["<|assistant|>", "<|begin_assistant|>"],
     reasoning: Some(&Reasoning {
         open: &["Here are my reasoning steps:\n", "<thinking>"],
         close: &["[BEGIN FINAL RESPONSE]", "</thinking>"],
@@ -180,10 +196,37 @@ pub(super) const APRIEL: Format = Format {
     ..ROW
 };
 
+/// MiniMax M1: a line of JSON for each call.
+pub(super) const MINIMAX_M1: Format = Format {
+    name: "minimax-m1",
+    models: &["minimax-m1", "minimax-text"],
+    reasoning: Some(&THINK),
+    calls: &[Call::plain(Form::Json(Json {
+        open: &["<tool_calls>"],
+        close: Some("</tool_calls>"),
+        keys: NAME_ARGUMENTS,
+        shape: Shape::Object,
+    }))],
+    turn: &["<beginning_of_sentence>ai name=MiniMax AI"],
+    stops: &["<end_of_sentence>"],
+    ..ROW
+};
+
+/// Reka Flash 3: its own name for reasoning.
+pub(super) const REKA_FLASH: Format = Format {
+    name: "reka-flash-3",
+    models: &["reka-flash-3"],
+    reasoning: Some(&Reasoning { open: &["<reasoning>"], close: &["</reasoning>"], ..THINK }),
+    turn: &["assistant:"],
+    stops: &["<sep>", "<|endoftext|>"],
+    ..HERMES
+};
+
 /// Swiss AI Apertus: the name is the key.
 pub(super) const APERTUS: Format = Format {
     name: "apertus",
     models: &["apertus"],
+    turn: &["<|assistant_start|>"],
     reasoning: Some(&Reasoning {
         open: &["<|inner_prefix|>"],
         close: &["<|inner_suffix|>"],
@@ -205,6 +248,7 @@ pub(super) const APERTUS: Format = Format {
 pub(super) const GIGACHAT: Format = Format {
     name: "gigachat",
     models: &["gigachat"],
+    turn: &["assistant<|role_sep|>"],
     reasoning: Some(&Reasoning { prompted: Prompted::Never, ..THINK }),
     calls: &[
         Call::plain(Form::Json(Json {
@@ -235,6 +279,7 @@ pub(super) const FIREFUNCTION: Format = Format {
         keys: NAME_ARGUMENTS,
         shape: Shape::Array,
     }))],
+    turn: LLAMA_TURN,
     stops: LLAMA_END,
     values: Values::Any,
     ..ROW

@@ -9,11 +9,12 @@ mod tagged;
 use super::grammar::{Answers, Format, Place, Prompted, Reasoning, Spacing, Values, Yields};
 
 /// All rows. Where several know a marker and the format is not known, the first that makes sense of the
-/// text wins.
-pub(super) static FORMATS: [Format; 34] = [
+/// text wins. The first row is the default: the form that most open models were trained on.
+pub(super) static FORMATS: [Format; 37] = [
     json::HERMES,
     tagged::QWEN3_CODER,
     tagged::QWEN3_5,
+    tagged::MIMO_V2,
     tagged::GLM,
     tagged::LING,
     json::LLAMA,
@@ -36,6 +37,8 @@ pub(super) static FORMATS: [Format; 34] = [
     json::GRANITE,
     json::NEMOTRON,
     json::APRIEL,
+    json::MINIMAX_M1,
+    json::REKA_FLASH,
     json::APERTUS,
     json::GIGACHAT,
     json::FIREFUNCTION,
@@ -47,6 +50,29 @@ pub(super) static FORMATS: [Format; 34] = [
     other::XML,
 ];
 
+/// How control tokens begin. A model writes them only for what they mean, whatever stands around them; other
+/// markers are ordinary text too.
+const CONTROL: [&str; 13] = [
+    "<|",
+    "<｜",
+    "</｜",
+    "[TOOL_CALLS]",
+    "[THINK]",
+    "[/THINK]",
+    "]<]minimax[>[",
+    "<start_function_call>",
+    "<channel|>",
+    "<turn|>",
+    "<end_of_turn>",
+    "<SPECIAL_",
+    "[e~[",
+];
+
+/// Whether `marker` is a control token.
+pub(super) fn is_control(marker: &str) -> bool {
+    CONTROL.iter().any(|start| marker.starts_with(start))
+}
+
 /// What most rows have in common.
 const ROW: Format = Format {
     name: "",
@@ -55,11 +81,13 @@ const ROW: Format = Format {
     channels: None,
     calls: &[],
     preface: &[],
+    turn: &[],
     noise: &[],
     stops: &[],
     spacing: Spacing::Trim,
     answers: Answers::Bare,
     result: "{content}",
+    results: ("", ""),
     hint: "",
     values: Values::Any,
 };
@@ -77,6 +105,12 @@ const THINK: Reasoning = Reasoning {
 
 /// The end of a turn in ChatML.
 const CHATML_END: &[&str] = &["<|im_end|>", "<|endoftext|>"];
+/// The header of a turn in ChatML.
+const CHATML_TURN: &[&str] = &["<|im_start|>assistant"];
+/// The header of a turn of Llama 3.
+const LLAMA_TURN: &[&str] = &["<|start_header_id|>assistant<|end_header_id|>"];
+/// The header of a turn of DeepSeek.
+const DEEPSEEK_TURN: &[&str] = &["<｜Assistant｜>"];
 /// The end of a turn of Llama 3.
 const LLAMA_END: &[&str] = &["<|eot_id|>", "<|eom_id|>"];
 /// How most families show a result.

@@ -1,13 +1,16 @@
 //! Formats whose calls are a name, and then JSON.
 
-use super::super::grammar::{Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Reasoning, Shape, Yields};
-use super::json::{FUNCTION_TAG, PYTHON};
-use super::{CHATML_END, LLAMA_END, ROW, THINK};
+use super::super::grammar::{
+    Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Raw, Reasoning, Shape, Yields,
+};
+use super::json::{CODE, FUNCTION_TAG, PYTHON};
+use super::{CHATML_END, DEEPSEEK_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK};
 
 /// Mistral: a name and JSON (from Small 3.2, Devstral and Magistral on), or an array of calls (before).
 pub(super) const MISTRAL: Format = Format {
     name: "mistral",
     models: &["mistral", "ministral", "magistral", "devstral", "codestral", "pixtral", "mixtral"],
+    turn: &["[/INST]"],
     reasoning: Some(&Reasoning { open: &["[THINK]"], close: &["[/THINK]"], prompted: Prompted::Never, ..THINK }),
     calls: &[
         Call::plain(Form::Named(Named {
@@ -58,15 +61,17 @@ pub(super) const DEEPSEEK_R1: Format = Format {
             shape: Shape::Object,
         })),
     ],
+    turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
-    result: "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>{content}<｜tool▁output▁end｜><｜tool▁outputs▁end｜>",
+    result: "<｜tool▁output▁begin｜>{content}<｜tool▁output▁end｜>",
+    results: ("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
     ..ROW
 };
 
 /// DeepSeek V3.1.
 pub(super) const DEEPSEEK_V3_1: Format = Format {
     name: "deepseek-v3.1",
-    models: &["deepseek-v3-1"],
+    models: &["deepseek-v3-1", "deepseek-v3-2-exp"],
     reasoning: Some(&THINK),
     calls: &[Call::within(
         DEEPSEEK_SECTION.0,
@@ -80,6 +85,7 @@ pub(super) const DEEPSEEK_V3_1: Format = Format {
             close: Some("<｜tool▁call▁end｜>"),
         }),
     )],
+    turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
     result: "<｜tool▁output▁begin｜>{content}<｜tool▁output▁end｜>",
     ..ROW
@@ -102,6 +108,7 @@ pub(super) const KIMI_K2: Format = Format {
             close: Some("<|tool_call_end|>"),
         }),
     )],
+    turn: &["<|im_assistant|>assistant<|im_middle|>"],
     stops: CHATML_END,
     result: "## Return of {id}\n{content}",
     ..ROW
@@ -112,6 +119,7 @@ pub(super) const FUNCTIONARY_V3_1: Format = Format {
     name: "functionary-v3.1",
     models: &["functionary*v3-1"],
     calls: &[FUNCTION_TAG, PYTHON],
+    turn: LLAMA_TURN,
     stops: LLAMA_END,
     ..ROW
 };
@@ -137,9 +145,14 @@ pub(super) const FUNCTIONARY_V3_2: Format = Format {
             fence: None,
             close: None,
         })),
+        Call::plain(Form::Raw(Raw { open: ">>>", name_end: Some("\n"), until: Some("\n>>>"), ..CODE })),
+        Call::plain(Form::Raw(Raw { open: "", name_end: Some("\n"), until: Some("\n>>>"), ..CODE })),
     ],
     preface: &["all\n"],
     noise: &[">>>all\n"],
+    turn: &["<|start_header_id|>assistant<|end_header_id|>
+
+>>>"],
     stops: LLAMA_END,
     ..ROW
 };

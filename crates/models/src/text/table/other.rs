@@ -2,14 +2,15 @@
 
 use super::super::grammar::{
     Answers, Braces, Call, Channels, Form, Format, Json, Keys, Markup, Nested, Place, Prompted, Pythonic, Reasoning,
-    Shape, Values, Yields,
+    Recipient, Shape, Values, Yields,
 };
-use super::{CHATML_END, ROW, THINK};
+use super::{CHATML_END, CHATML_TURN, ROW, THINK};
 
 /// Llama 4 and others that were trained on calls as in Python.
 pub(super) const PYTHONIC: Format = Format {
     name: "pythonic",
     models: &["llama-4", "llama4", "toolace"],
+    turn: &["<|header_start|>assistant<|header_end|>"],
     calls: &[
         Call::plain(Form::Pythonic(Pythonic { open: "", close: None, list: true, suffix: "" })),
         Call::plain(Form::Pythonic(Pythonic {
@@ -43,6 +44,7 @@ pub(super) const LFM: Format = Format {
             shape: Shape::Array,
         })),
     ],
+    turn: CHATML_TURN,
     stops: CHATML_END,
     result: "<|tool_response_start|>{content}<|tool_response_end|>",
     ..ROW
@@ -52,13 +54,19 @@ pub(super) const LFM: Format = Format {
 pub(super) const HARMONY: Format = Format {
     name: "harmony",
     models: &["gpt-oss", "harmony"],
+    turn: &["<|start|>assistant"],
     channels: Some(&Channels {
         opens: &["<|start|>", "<|channel|>"],
         starts: &[" to=", "to="],
         message: "<|message|>",
         ends: &["<|end|>", "<|return|>", "<|call|>"],
         silent: "<|start|>assistant",
-        recipient: Some(" to=functions."),
+        recipient: Some(Recipient {
+            open: "to=",
+            namespace: "functions.",
+            others: &["assistant", "all", "user"],
+            end: "<|call|>",
+        }),
         thought: "analysis",
         call: "<|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{call}<|call|>",
     }),
@@ -70,6 +78,7 @@ pub(super) const HARMONY: Format = Format {
 pub(super) const MINIMAX_M3: Format = Format {
     name: "minimax-m3",
     models: &["minimax-m3"],
+    turn: &["]~b]ai"],
     reasoning: Some(&Reasoning { open: &["<mm:think>"], close: &["</mm:think>"], ..THINK }),
     calls: &[Call::within(
         "]<]minimax[>[<tool_call>",
@@ -93,6 +102,7 @@ pub(super) const MINIMAX_M3: Format = Format {
 pub(super) const GEMMA: Format = Format {
     name: "gemma",
     models: &["gemma", "gemma4", "functiongemma"],
+    turn: &["<|turn>model", "<start_of_turn>model"],
     reasoning: Some(&Reasoning {
         open: &["<|channel>thought"],
         close: &["<channel|>"],
@@ -110,7 +120,7 @@ pub(super) const GEMMA: Format = Format {
         })),
     ],
     noise: &["<|channel>", "<channel|>", "<|turn>model\n", "<turn|>"],
-    stops: &["<end_of_turn>"],
+    stops: &["<end_of_turn>", "<|tool_response>"],
     result: "<|tool_response>response:{name}{value:<|\"|>{content}<|\"|>}<tool_response|>",
     values: Values::NoMarkers,
     answers: Answers::FencedJson,

@@ -4,7 +4,7 @@ use super::super::grammar::{
     Answers, Call, Channels, Form, Format, Padding, Prompted, Quoting, Reasoning, Spacing, Tagged, Typed, Values,
     Yields,
 };
-use super::{CHATML_END, ROW, THINK, TOOL_RESPONSE};
+use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, ROW, THINK, TOOL_RESPONSE};
 
 /// `<function=name>`, `<parameter=key>`.
 const FUNCTION: Tagged = Tagged {
@@ -44,6 +44,7 @@ pub(super) const QWEN3_CODER: Format = Format {
     name: "qwen3-coder",
     models: &["qwen3-coder", "qwen-3-coder"],
     calls: &[Call::plain(Form::Tagged(FUNCTION))],
+    turn: CHATML_TURN,
     stops: CHATML_END,
     spacing: Spacing::Keep,
     result: TOOL_RESPONSE,
@@ -54,15 +55,20 @@ pub(super) const QWEN3_CODER: Format = Format {
 /// Qwen 3.5, Nemotron 3 and StepFun 3.5: the same, and they think.
 pub(super) const QWEN3_5: Format = Format {
     name: "qwen3.5",
-    models: &["qwen3-5", "qwen-3-5", "qwen3-6", "nemotron-3", "stepfun", "stepfun3", "step-3", "step3"],
+    models: &["qwen3-5", "qwen-3-5", "qwen3-6", "nemotron-3", "stepfun3-5", "stepfun-3-5", "step-3-5", "step3-5"],
     reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: Yields::ToCalls, ..THINK }),
     ..QWEN3_CODER
 };
+
+/// Xiaomi MiMo V2: the same, and its prompt may open the reasoning.
+pub(super) const MIMO_V2: Format =
+    Format { name: "mimo-v2", models: &["mimo-v2"], reasoning: Some(&THINK), ..QWEN3_CODER };
 
 /// ByteDance Seed-OSS: its own names for the same tags, values without line breaks around them.
 pub(super) const SEED_OSS: Format = Format {
     name: "seed-oss",
     models: &["seed-oss", "seed"],
+    turn: &["<seed:bos>assistant"],
     reasoning: Some(&Reasoning {
         open: &["<seed:think>"],
         close: &["</seed:think>"],
@@ -83,6 +89,7 @@ pub(super) const SEED_OSS: Format = Format {
 pub(super) const GLM: Format = Format {
     name: "glm",
     models: &["glm", "chatglm", "spark", "spark2", "laguna"],
+    turn: &["<|assistant|>"],
     reasoning: Some(&THINK),
     calls: &[Call::plain(Form::Tagged(ARG_KEY))],
     stops: &["<|user|>", "<|observation|>", "<|endoftext|>"],
@@ -110,6 +117,7 @@ const ARG_KEY: Tagged = Tagged {
 pub(super) const LING: Format = Format {
     name: "ling",
     models: &["ling-3", "ring-3", "bailing"],
+    turn: &["<role>ASSISTANT</role>"],
     reasoning: Some(&Reasoning {
         prompted: Prompted::Always,
         yields: Yields::ToCalls,
@@ -124,6 +132,7 @@ pub(super) const LING: Format = Format {
 pub(super) const MINIMAX_M2: Format = Format {
     name: "minimax-m2",
     models: &["minimax"],
+    turn: &["]~b]ai"],
     reasoning: Some(&THINK),
     calls: &[Call::within("<minimax:tool_call>", "</minimax:tool_call>", Form::Tagged(INVOKE))],
     stops: &["[e~["],
@@ -148,6 +157,7 @@ pub(super) const DEEPSEEK_V3_2: Format = Format {
     models: &["deepseek-v3-2"],
     reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: Yields::ToCalls, ..THINK }),
     calls: &[Call::within("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", Form::Tagged(DSML))],
+    turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
     result: "<function_results>\n<result>{content}</result>\n</function_results>",
     values: Values::NoMarkers,
@@ -182,6 +192,7 @@ pub(super) const GIGACHAT_MARKUP: Call = Call::within(
 pub(super) const KIMI_K3: Format = Format {
     name: "kimi-k3",
     models: &["kimi-k3"],
+    turn: &["<|open|>message role=\"assistant\"<|sep|>"],
     reasoning: Some(&Reasoning {
         open: &["<|open|>think<|sep|>"],
         close: &["<|close|>think<|sep|>"],
@@ -224,7 +235,7 @@ pub(super) const KIMI_K3: Format = Format {
 /// MiniCPM 5. A value that holds tags stands in CDATA.
 pub(super) const MINICPM: Format = Format {
     name: "minicpm",
-    models: &["minicpm", "minicpm5"],
+    models: &["minicpm-5", "minicpm5"],
     reasoning: Some(&THINK),
     calls: &[Call::plain(Form::Tagged(Tagged {
         outer: None,
@@ -236,6 +247,7 @@ pub(super) const MINICPM: Format = Format {
         layout: "",
         ..INVOKE
     }))],
+    turn: CHATML_TURN,
     stops: CHATML_END,
     result: TOOL_RESPONSE,
     ..ROW
@@ -245,6 +257,7 @@ pub(super) const MINICPM: Format = Format {
 pub(super) const MUSE: Format = Format {
     name: "muse",
     models: &["muse"],
+    turn: &["<|start|>assistant"],
     channels: Some(&Channels {
         opens: &["<|start|>"],
         starts: &[" to=", "to=", "<|message|>"],
