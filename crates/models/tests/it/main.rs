@@ -9,6 +9,7 @@ mod discovery;
 mod echo;
 mod golden;
 mod hostile;
+mod lenient;
 mod recordings;
 mod streams;
 mod text;
