@@ -1,9 +1,9 @@
 //! What servers and relays send that the APIs do not say, and how it ends when it is not even that.
 
-use toolwright_core::model::ModelErrorKind;
-use toolwright_models::{Api, Decoder};
+use toolwright_core::model::{ModelErrorKind, WrittenCall};
+use toolwright_models::{Api, Decoder, decode_whole};
 
-use crate::streams::decode_all;
+use crate::streams::{call, decode_all, sse, usage};
 
 #[test]
 fn a_malformed_end_is_told_from_one_that_was_cut() {
@@ -51,4 +51,74 @@ fn a_byte_order_mark_before_an_answer_is_skipped() {
         }
     }
     assert_eq!(decode_all(Api::Ollama, &format!("\u{feff}{lines}")).text, "a");
+}
+
+#[test]
+fn a_number_that_is_none_or_a_text_loses_nothing() {
+    let check = |api: Api, events: &[&str], text: &str, calls: &[WrittenCall]| {
+        let answer = decode_all(api, &sse(&events.join("\n"), false));
+        assert_eq!((answer.text.as_str(), answer.calls.as_slice()), (text, calls), "{events:?}");
+    };
+    let two = [call("x", "a", "{}"), call("y", "b", r#"{"k":1}"#)];
+    check(
+        Api::OpenAiChat,
+        &[
+            r#"{"choices":[{"index":null,"delta":{"content":"T"}}]}"#,
+            r#"{"choices":[{"index":"0","delta":{"tool_calls":[{"index":"0","id":"x","function":{"name":"a","arguments":"{"}},{"index":"1","id":"y","function":{"name":"b","arguments":"{\"k\""}}]}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":"0","function":{"arguments":"}"}},{"index":"1","function":{"arguments":":1}"}}]}}]}"#,
+            r#"{"choices":[{"index":{},"delta":{},"finish_reason":"tool_calls"}]}"#,
+        ],
+        "T",
+        &two,
+    );
+    check(
+        Api::OpenAiResponses,
+        &[
+            r#"{"type":"response.output_text.delta","output_index":null,"delta":"T"}"#,
+            r#"{"type":"response.output_item.done","output_index":"1","item":{"type":"function_call","call_id":"x","name":"a","arguments":"{}"}}"#,
+            r#"{"type":"response.completed","response":{"status":"completed"}}"#,
+        ],
+        "T",
+        &two[..1],
+    );
+    check(
+        Api::Anthropic,
+        &[
+            r#"{"type":"content_block_start","index":null,"content_block":{"type":"text","text":"T"}}"#,
+            r#"{"type":"content_block_stop","index":null}"#,
+            r#"{"type":"content_block_start","index":"1","content_block":{"type":"tool_use","id":"x","name":"a"}}"#,
+            r#"{"type":"content_block_delta","index":1,"delta":{"partial_json":"{}"}}"#,
+            r#"{"type":"content_block_stop","index":"1"}"#,
+            r#"{"type":"message_stop"}"#,
+        ],
+        "T",
+        &two[..1],
+    );
+    check(
+        Api::Gemini,
+        &[
+            r#"{"candidates":[{"index":null,"content":{"parts":[{"text":"T","thought":null},{"functionCall":{"id":"x","name":"a","args":{},"willContinue":0}}]}}]}"#,
+            r#"{"candidates":[{"index":"0","finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":"7","candidatesTokenCount":1.5}}"#,
+        ],
+        "T",
+        &two[..1],
+    );
+    let line = r#"{"message":{"content":"T"},"done":true,"eval_count":"9","prompt_eval_count":-1}"#;
+    let answer = decode_all(Api::Ollama, line);
+    assert_eq!((answer.text.as_str(), answer.usage), ("T", usage(0, 9, 0)));
+}
+
+#[test]
+fn of_several_answers_the_first_is_taken() {
+    let chat = |first: &str, second: &str| {
+        format!(
+            r#"{{"choices":[{{{first}"message":{{"content":"a"}},"finish_reason":"stop"}},{{{second}"message":{{"content":"b"}},"finish_reason":"stop"}}]}}"#
+        )
+    };
+    for (first, second) in [("", ""), (r#""index":null,"#, r#""index":null,"#), (r#""index":0,"#, r#""index":1,"#)] {
+        let answer = decode_whole(Api::OpenAiChat, chat(first, second).as_bytes()).unwrap();
+        assert_eq!(answer.text, "a", "{first} {second}");
+    }
+    let candidates = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"},{"content":{"parts":[{"text":"b"}]},"finishReason":"STOP"}]}"#;
+    assert_eq!(decode_whole(Api::Gemini, candidates.as_bytes()).unwrap().text, "a");
 }
