@@ -163,13 +163,21 @@ impl Assemble for Assembly {
 }
 
 impl Assembly {
+    /// A whole message. The server closes the input of a call that the limit cut, and nothing tells it from
+    /// one that is complete: a call at the very end of such a message is dropped.
     fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let message: Message<'_> = parse(API, data)?;
-        let (Some(content), Some(reason)) = (message.content, message.stop_reason.filled()) else {
+        let (Some(mut content), Some(reason)) = (message.content, message.stop_reason.filled()) else {
             return Err(ModelError::new(ModelErrorKind::BadResponse, "the answer holds no finished message"));
         };
         self.usage(message.usage);
-        self.answer.stop = Some(stop_reason(reason));
+        let stop = stop_reason(reason);
+        if let (StopReason::MaxTokens | StopReason::Refusal, Some(last)) = (&stop, content.last())
+            && parse_part::<Start<'_>>(API, last)?.kind.as_str() == "tool_use"
+        {
+            content.pop();
+        }
+        self.answer.stop = Some(stop);
         self.blocks(content, sink)?;
         self.finish(sink);
         Ok(())

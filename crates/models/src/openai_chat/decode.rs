@@ -319,7 +319,8 @@ impl Assembly {
     fn close(&mut self, sink: Sink<'_>) {
         self.complete = true;
         let mut slots = std::mem::take(&mut self.slots);
-        if self.answer.stop == Some(StopReason::MaxTokens) && slots.last().is_some_and(|slot| slot.custom) {
+        let cut = matches!(self.answer.stop, Some(StopReason::MaxTokens | StopReason::Refusal));
+        if cut && slots.last().is_some_and(|slot| slot.custom) {
             slots.pop();
         }
         for slot in slots {

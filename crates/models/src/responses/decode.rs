@@ -220,7 +220,7 @@ impl Assembly {
         let stop = match (response.status.as_str(), response.incomplete_details) {
             ("completed" | "", _) => StopReason::End,
             ("incomplete", details) => match details.as_ref().map_or("", |details| details.reason.as_str()) {
-                "max_output_tokens" => StopReason::MaxTokens,
+                "max_output_tokens" | "max_tokens" | "" => StopReason::MaxTokens,
                 "content_filter" => StopReason::Refusal,
                 reason => StopReason::Other(reason.to_owned()),
             },

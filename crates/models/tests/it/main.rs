@@ -11,6 +11,7 @@ mod golden;
 mod hostile;
 mod lenient;
 mod recordings;
+mod stops;
 mod streams;
 mod text;
 mod text_write;
