@@ -150,7 +150,7 @@ impl Answer {
     }
 
     /// A call whose block has closed. It goes out at once when its arguments are JSON, and otherwise
-    /// waits for [`Answer::release`]: they may have been cut by the token limit.
+    /// waits for [`Answer::release`]: they may have been cut by the token limit or a filter.
     pub(crate) fn close_call(&mut self, call: WrittenCall, sink: Sink<'_>) {
         if !self.has_room() {
             return;
@@ -170,9 +170,10 @@ impl Answer {
     }
 
     /// Gives out the calls that wait, once the reason to stop is known; a last one that the token limit
-    /// cut is half done and is dropped.
+    /// or a filter cut is half done and is dropped.
     pub(crate) fn release(&mut self, sink: Sink<'_>) {
-        if self.stop == Some(StopReason::MaxTokens) && self.closed.back().is_some_and(|closed| !closed.whole) {
+        let cut = matches!(self.stop, Some(StopReason::MaxTokens | StopReason::Refusal));
+        if cut && self.closed.back().is_some_and(|closed| !closed.whole) {
             self.closed.pop_back();
         }
         while !self.closed.is_empty() {

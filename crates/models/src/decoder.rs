@@ -8,7 +8,7 @@ use crate::answer::Assemble;
 use crate::api::Api;
 use crate::dialect::Toolset;
 use crate::failure;
-use crate::framing::Framing;
+use crate::framing::{DONE, Framing, is_cut};
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
 /// The longest answer that is read, in bytes on the wire; it also bounds what a decoder holds.
@@ -96,7 +96,7 @@ impl Decoder {
         let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
         let last = self.framing.finish(&mut |data| event(api, assembly, seen, data, sink));
         // Half an event is no news: that the stream broke off is said by `finish`.
-        self.failure = last.err().filter(|error| error.kind != ModelErrorKind::BadResponse);
+        self.failure = last.err().filter(|error| !is_cut(error));
     }
 
     /// The answer, when the stream has ended.
@@ -164,10 +164,12 @@ fn event(
     *seen |= !data.is_empty();
     match data {
         b"" => Ok(()),
-        b"[DONE]" => {
+        DONE => {
             assembly.done(sink);
             Ok(())
         }
+        // The stream broke off within the mark.
+        data if DONE.starts_with(data) => Ok(()),
         data => {
             assembly.event(data, sink).map_err(|error| match error.source {
                 // What is not of the API's form may be the error of somebody on the way.

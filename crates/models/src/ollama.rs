@@ -13,7 +13,7 @@ use crate::encoder::{set, tools_place};
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
 use crate::shown::ShownTools;
-use crate::wire::{Text, arguments, parse, value};
+use crate::wire::{Text, arguments, lenient, parse, value};
 
 const API: Api = Api::Ollama;
 
@@ -96,10 +96,13 @@ fn user(parts: Vec<Part<'_>>) -> Value {
 struct Line<'a> {
     #[serde(borrow)]
     message: Option<Message<'a>>,
+    #[serde(default, deserialize_with = "lenient")]
     done: Option<bool>,
     #[serde(borrow, default)]
     done_reason: Text<'a>,
+    #[serde(default, deserialize_with = "lenient")]
     prompt_eval_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     eval_count: Option<u64>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, ModelErrorKind};
@@ -94,6 +94,13 @@ impl<'de> Visitor<'de> for TextVisitor {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Text::default())
     }
+}
+
+/// A number or a truth value of an event, also where a server wrote it as a text. Whatever else stands in its
+/// place counts as nothing.
+pub(crate) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let written = <&RawValue>::deserialize(deserializer)?.get();
+    Ok(serde_json::from_str(written.trim_matches('"')).ok())
 }
 
 /// Parses the JSON of an event or answer.

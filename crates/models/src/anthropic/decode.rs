@@ -8,15 +8,15 @@ use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, Writ
 use super::API;
 use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
-use crate::wire::{Text, arguments, count, parse, parse_part, value};
+use crate::wire::{Text, arguments, count, lenient, parse, parse_part, value};
 
 /// An event, a whole message, or an error: every key that any of them has.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Text<'a>,
-    #[serde(default)]
-    index: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    index: Option<u64>,
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
     #[serde(borrow)]
@@ -106,19 +106,20 @@ pub(crate) struct Assembly {
 impl Assemble for Assembly {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let event: Event<'_> = parse(API, data)?;
+        let index = event.index.unwrap_or_default();
         match event.kind.as_str() {
             "content_block_delta" => {
                 if let Some(delta) = event.delta {
-                    self.delta(event.index, &delta, sink);
+                    self.delta(index, &delta, sink);
                 }
             }
             "content_block_start" => {
                 if let Some(start) = event.content_block {
-                    self.open(event.index, start, sink)?;
+                    self.open(index, start, sink)?;
                 }
             }
             "content_block_stop" => {
-                if let Some(at) = self.open.iter().position(|block| block.index == event.index) {
+                if let Some(at) = self.open.iter().position(|block| block.index == index) {
                     let block = self.open.remove(at);
                     self.close(block, sink);
                 }
@@ -162,13 +163,21 @@ impl Assemble for Assembly {
 }
 
 impl Assembly {
+    /// A whole message. The server closes the input of a call that the limit cut, and nothing tells it from
+    /// one that is complete: a call at the very end of such a message is dropped.
     fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let message: Message<'_> = parse(API, data)?;
-        let (Some(content), Some(reason)) = (message.content, message.stop_reason.filled()) else {
+        let (Some(mut content), Some(reason)) = (message.content, message.stop_reason.filled()) else {
             return Err(ModelError::new(ModelErrorKind::BadResponse, "the answer holds no finished message"));
         };
         self.usage(message.usage);
-        self.answer.stop = Some(stop_reason(reason));
+        let stop = stop_reason(reason);
+        if let (StopReason::MaxTokens | StopReason::Refusal, Some(last)) = (&stop, content.last())
+            && parse_part::<Start<'_>>(API, last)?.kind.as_str() == "tool_use"
+        {
+            content.pop();
+        }
+        self.answer.stop = Some(stop);
         self.blocks(content, sink)?;
         self.finish(sink);
         Ok(())

@@ -2,9 +2,9 @@
 
 use toolwright_core::model::ModelError;
 
-use super::Each;
 use super::lines::{Lines, too_long};
 use super::mend::{Nesting, Step, is_cut, or_mended};
+use super::{BYTE_ORDER_MARK, DONE, Each};
 use crate::decoder::MAX_ANSWER;
 
 /// An incremental splitter. The usual line is one whole value and is handed on without being looked at.
@@ -53,7 +53,9 @@ impl Partial {
         }
         while !line.is_empty() {
             if self.held.is_empty() {
-                if line == b"[DONE]" {
+                line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+                // Of the first byte alone, nobody knows whether it begins a list.
+                if line.len() > 1 && DONE.starts_with(line) {
                     return each(line);
                 }
                 // The brackets and commas of a list around the values.
@@ -146,6 +148,7 @@ mod tests {
         check("[{\"a\":1},{\"b\":[2]}]", &[r#"{"a":1}"#, r#"{"b":[2]}"#]);
         check("[{\n\"a\": 1\n}\n,\n{\n\"b\": \"\\\"\"\n}\n]\n", &[r#"{"a":1}"#, r#"{"b":"\""}"#]);
         check("{\"a\":1} {\"b\":2}", &[r#"{"a":1}"#, r#"{"b":2}"#]);
+        check("\u{feff}{\"a\":1}\n\u{feff}[{\"b\":2}]", &[r#"{"a":1}"#, r#"{"b":2}"#]);
     }
 
     #[test]

@@ -12,7 +12,8 @@ const MAX_DEPTH: usize = 128;
 pub(super) fn or_mended(data: &[u8], each: Each<'_>) -> Result<(), ModelError> {
     match each(data) {
         Err(error) if is_cut(&error) => match closed(data) {
-            Some(whole) => each(&whole),
+            // What stays broken is what it was: cut.
+            Some(whole) => each(&whole).map_err(|mended| if mended.source.is_some() { error } else { mended }),
             None => Err(error),
         },
         taken => taken,
@@ -20,7 +21,7 @@ pub(super) fn or_mended(data: &[u8], each: Each<'_>) -> Result<(), ModelError> {
 }
 
 /// Whether an event failed because it ends too early.
-pub(super) fn is_cut(error: &ModelError) -> bool {
+pub(crate) fn is_cut(error: &ModelError) -> bool {
     let source = error.source.as_deref().and_then(|source| source.downcast_ref::<serde_json::Error>());
     source.is_some_and(|source| source.classify() == Category::Eof)
 }

@@ -8,7 +8,13 @@ mod sse;
 use toolwright_core::model::ModelError;
 
 use json::JsonValues;
+pub(crate) use mend::is_cut;
 use sse::Sse;
+
+/// The mark that ends the streams of some APIs.
+pub(crate) const DONE: &[u8] = b"[DONE]";
+/// What some writers put before any text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Takes the data of one event.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), ModelError>;
@@ -43,7 +49,9 @@ impl Framing {
     /// Takes some bytes and hands the data of each event that is now complete to `each`.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], each: Each<'_>) -> Result<(), ModelError> {
         if let Self::Unknown = self {
-            bytes = bytes.trim_ascii_start();
+            // No event begins with a byte of the mark, which may come in pieces.
+            let blank = |byte: &u8| byte.is_ascii_whitespace() || BYTE_ORDER_MARK.contains(byte);
+            bytes = &bytes[bytes.iter().take_while(|byte| blank(byte)).count()..];
             match bytes.first() {
                 None => return Ok(()),
                 Some(b'{' | b'[') => *self = Self::json(),

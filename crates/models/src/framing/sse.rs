@@ -3,9 +3,9 @@
 
 use toolwright_core::model::ModelError;
 
-use super::Each;
 use super::lines::{Lines, MAX_LINE, too_long};
 use super::mend::or_mended;
+use super::{BYTE_ORDER_MARK, Each};
 
 /// An incremental event parser that holds at most two events' worth of bytes.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Sse {
 
 impl Event {
     fn line(&mut self, line: &[u8], each: Each<'_>) -> Result<(), ModelError> {
-        let line = if self.past_first_line { line } else { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) };
+        let line = if self.past_first_line { line } else { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) };
         self.past_first_line = true;
         if line.is_empty() {
             let taken = if self.has_data { or_mended(&self.data, each) } else { Ok(()) };

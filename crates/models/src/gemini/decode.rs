@@ -10,7 +10,7 @@ use super::interactions::Interaction;
 use super::partial::{Arguments, PartialArg};
 use crate::answer::{Answer, Assemble, Sink};
 use crate::failure;
-use crate::wire::{Text, parse, value};
+use crate::wire::{Text, lenient, parse, value};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,18 +40,23 @@ struct Feedback<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Figures {
+    #[serde(default, deserialize_with = "lenient")]
     prompt_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     tool_use_prompt_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     candidates_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     thoughts_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     cached_content_token_count: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Candidate<'a> {
-    #[serde(default)]
-    index: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    index: Option<u64>,
     #[serde(borrow)]
     content: Option<Content<'a>>,
     #[serde(borrow, default)]
@@ -69,6 +74,7 @@ struct Content<'a> {
 struct Part<'a> {
     #[serde(borrow)]
     text: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "lenient")]
     thought: Option<bool>,
     #[serde(borrow, default)]
     thought_signature: Text<'a>,
@@ -87,6 +93,7 @@ struct FunctionCall<'a> {
     args: Option<&'a RawValue>,
     #[serde(borrow)]
     partial_args: Option<Vec<PartialArg<'a>>>,
+    #[serde(default, deserialize_with = "lenient")]
     will_continue: Option<bool>,
 }
 
@@ -125,9 +132,11 @@ impl Assemble for Assembly {
             self.finish(StopReason::Refusal, sink);
         }
         let mut whole: Option<Value> = None;
-        // We ask for one candidate.
-        let first = chunk.candidates.into_iter().flatten().enumerate().filter(|(_, candidate)| candidate.index == 0);
-        for (at, candidate) in first {
+        // We ask for one candidate. Without an index, one is known by its position.
+        for (at, candidate) in (0..).zip(chunk.candidates.into_iter().flatten()) {
+            if candidate.index.unwrap_or(at) != 0 {
+                continue;
+            }
             let parts = candidate.content.and_then(|content| content.parts);
             for (number, part) in parts.into_iter().flatten().enumerate() {
                 if !self.part(part, sink) {
@@ -248,9 +257,16 @@ fn stop_reason(reason: &str) -> StopReason {
     match reason {
         "STOP" => StopReason::End,
         "MAX_TOKENS" => StopReason::MaxTokens,
-        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" | "LANGUAGE" => {
-            StopReason::Refusal
-        }
+        "SAFETY"
+        | "RECITATION"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "LANGUAGE"
+        | "MODEL_ARMOR"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION" => StopReason::Refusal,
         other => StopReason::Other(other.to_owned()),
     }
 }

@@ -9,15 +9,15 @@ use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, Writ
 use super::API;
 use crate::answer::{Answer, Sink, may_open};
 use crate::failure;
-use crate::wire::{Text, arguments, count, parse, parse_part, value};
+use crate::wire::{Text, arguments, count, lenient, parse, parse_part, value};
 
 /// An event, or a whole interaction: every key that any of them has.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
     event_type: Text<'a>,
-    #[serde(default)]
-    index: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    index: Option<u64>,
     #[serde(borrow, alias = "content")]
     step: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -72,19 +72,20 @@ impl Interaction {
     /// Takes an event, or a whole interaction, and says whether the answer is over.
     pub(super) fn event(&mut self, data: &[u8], answer: &mut Answer, sink: Sink<'_>) -> Result<bool, ModelError> {
         let event: Event<'_> = parse(API, data)?;
+        let index = event.index.unwrap_or_default();
         match event.event_type.as_str() {
             "step.start" | "content.start" => {
                 if let Some(step) = event.step {
-                    self.start(event.index, step, answer, sink)?;
+                    self.start(index, step, answer, sink)?;
                 }
             }
             "step.delta" | "content.delta" => {
                 if let Some(delta) = event.delta {
-                    self.delta(event.index, delta, answer, sink)?;
+                    self.delta(index, delta, answer, sink)?;
                 }
             }
             "step.stop" | "content.stop" => {
-                if let Some(at) = self.open.iter().rposition(|open| open.index == event.index) {
+                if let Some(at) = self.open.iter().rposition(|open| open.index == index) {
                     close(self.open.remove(at), answer, sink);
                 }
             }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::wire::Text;
+use crate::wire::{Text, lenient};
 
 /// The deepest path that is followed.
 const MAX_DEPTH: usize = 64;
@@ -22,7 +22,9 @@ pub(super) struct PartialArg<'a> {
     string_value: Option<Text<'a>>,
     #[serde(borrow)]
     number_value: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "lenient")]
     bool_value: Option<bool>,
+    #[serde(default, deserialize_with = "lenient")]
     will_continue: Option<bool>,
 }
 

@@ -12,7 +12,7 @@ use super::API;
 use super::echo::{Echo, of_call};
 use crate::answer::{Answer, Assemble, Sink, is_whole, may_open};
 use crate::failure;
-use crate::wire::{Text, arguments, count, parse, value};
+use crate::wire::{Text, arguments, count, lenient, parse, value};
 
 #[derive(Deserialize)]
 struct Chunk<'a> {
@@ -26,8 +26,8 @@ struct Chunk<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
-    #[serde(default)]
-    index: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    index: Option<u64>,
     /// In a stream.
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
@@ -111,6 +111,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 
 #[derive(Deserialize, Default)]
 struct CallDelta<'a> {
+    #[serde(default, deserialize_with = "lenient")]
     index: Option<u64>,
     #[serde(borrow, default)]
     id: Text<'a>,
@@ -168,8 +169,11 @@ impl Assemble for Assembly {
         } else if chunk.choices.is_none() {
             return failure::from_unknown(API, data).map_or(Ok(()), Err);
         }
-        // We ask for one choice.
-        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index == 0) {
+        // We ask for one choice. Without an index, a choice is known by its position.
+        for (position, choice) in (0..).zip(chunk.choices.into_iter().flatten()) {
+            if choice.index.unwrap_or(position) != 0 {
+                continue;
+            }
             if let Some(delta) = choice.delta.or(choice.message) {
                 self.delta(delta, sink)?;
             }
@@ -315,7 +319,8 @@ impl Assembly {
     fn close(&mut self, sink: Sink<'_>) {
         self.complete = true;
         let mut slots = std::mem::take(&mut self.slots);
-        if self.answer.stop == Some(StopReason::MaxTokens) && slots.last().is_some_and(|slot| slot.custom) {
+        let cut = matches!(self.answer.stop, Some(StopReason::MaxTokens | StopReason::Refusal));
+        if cut && slots.last().is_some_and(|slot| slot.custom) {
             slots.pop();
         }
         for slot in slots {

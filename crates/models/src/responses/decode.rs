@@ -9,7 +9,7 @@ use super::API;
 use super::items::{ContentPart, Item, Meaning};
 use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
-use crate::wire::{Text, count, parse, parse_part, value};
+use crate::wire::{Text, count, lenient, parse, parse_part, value};
 
 /// An event, a whole response, or an error: every key that any of them has.
 #[derive(Deserialize)]
@@ -17,8 +17,8 @@ struct Event<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Text<'a>,
     /// Which item an event is about. Its id would say so too, but some relays give it anew in each event.
-    #[serde(default)]
-    output_index: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    output_index: Option<u64>,
     #[serde(borrow, default)]
     delta: Text<'a>,
     #[serde(borrow)]
@@ -74,34 +74,34 @@ pub(crate) struct Assembly {
 impl Assemble for Assembly {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let event: Event<'_> = parse(API, data)?;
-        let delta = event.delta.as_str();
+        let (index, delta) = (event.output_index.unwrap_or_default(), event.delta.as_str());
         match event.kind.as_str() {
             "response.output_text.delta" => {
-                self.open(event.output_index)?.spoke = true;
+                self.open(index)?.spoke = true;
                 self.answer.text(delta, sink);
             }
             "response.refusal.delta" => {
-                self.open(event.output_index)?.spoke = true;
+                self.open(index)?.spoke = true;
                 self.refusal(delta, sink);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let open = self.open(event.output_index)?;
+                let open = self.open(index)?;
                 if !std::mem::replace(&mut open.spoke, true) {
                     self.answer.reasoning_part(sink);
                 }
                 self.answer.reasoning(delta, sink);
             }
             // The parts of a summary are paragraphs.
-            "response.reasoning_summary_part.added" => self.open(event.output_index)?.spoke = false,
-            "response.function_call_arguments.delta" => self.open(event.output_index)?.arguments.push_str(delta),
+            "response.reasoning_summary_part.added" => self.open(index)?.spoke = false,
+            "response.function_call_arguments.delta" => self.open(index)?.arguments.push_str(delta),
             "response.output_item.added" => {
                 if let Some(item) = event.item {
-                    self.added(event.output_index, item)?;
+                    self.added(index, item)?;
                 }
             }
             "response.output_item.done" => {
                 if let Some(item) = event.item {
-                    self.item_done(event.output_index, item, sink)?;
+                    self.item_done(index, item, sink)?;
                 }
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
@@ -220,7 +220,7 @@ impl Assembly {
         let stop = match (response.status.as_str(), response.incomplete_details) {
             ("completed" | "", _) => StopReason::End,
             ("incomplete", details) => match details.as_ref().map_or("", |details| details.reason.as_str()) {
-                "max_output_tokens" => StopReason::MaxTokens,
+                "max_output_tokens" | "max_tokens" | "" => StopReason::MaxTokens,
                 "content_filter" => StopReason::Refusal,
                 reason => StopReason::Other(reason.to_owned()),
             },

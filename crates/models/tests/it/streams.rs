@@ -24,7 +24,7 @@ fn decode(api: Api, bytes: &[u8], chunk: usize) -> Result<ModelResponse, ModelEr
 }
 
 /// The same answer at every chunking.
-fn decode_all(api: Api, stream: &str) -> ModelResponse {
+pub(crate) fn decode_all(api: Api, stream: &str) -> ModelResponse {
     let whole = decode(api, stream.as_bytes(), stream.len()).unwrap();
     for chunk in 1..=64 {
         assert_eq!(decode(api, stream.as_bytes(), chunk).unwrap(), whole, "chunks of {chunk}");
@@ -41,7 +41,7 @@ fn refused(api: Api, stream: &str) -> ModelError {
 }
 
 /// Recorded data of events as the stream that carried it.
-fn sse(data: &str, done: bool) -> String {
+pub(crate) fn sse(data: &str, done: bool) -> String {
     let mut stream: String =
         data.lines().filter(|line| !line.is_empty()).map(|line| format!("data: {line}\r\n\r\n")).collect();
     if done {
@@ -50,11 +50,11 @@ fn sse(data: &str, done: bool) -> String {
     stream
 }
 
-fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
+pub(crate) fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
     WrittenCall { id: id.into(), name: name.into(), arguments: arguments.into() }
 }
 
-fn usage(input_tokens: u64, output_tokens: u64, cached_tokens: u64) -> Usage {
+pub(crate) fn usage(input_tokens: u64, output_tokens: u64, cached_tokens: u64) -> Usage {
     Usage { input_tokens, output_tokens, cached_tokens }
 }
 

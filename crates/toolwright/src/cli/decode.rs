@@ -42,8 +42,10 @@ pub(crate) fn command(decode: &Decode) -> Done {
     }
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut whole = Exit::Ok;
-    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        let (document, exit) = match serde_json::from_slice::<String>(line) {
+    let bytes = input::without_mark(&bytes);
+    // Each line has its answer, whatever it holds, so that they pair up; the last need not have its end.
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let (document, exit) = match input::json_text(line) {
             Ok(text) => reader.read(text.as_bytes()),
             Err(error) => reader.failed("input", &format!("the line is not one JSON string: {error}")),
         };

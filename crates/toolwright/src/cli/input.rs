@@ -3,14 +3,17 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use serde::Deserializer as _;
+use serde::de::Visitor;
+
 use super::exit::Failure;
 
 /// Bytes that are read of one input: as many as of the longest answer of a model.
 const MAX_INPUT: u64 = 64 << 20;
 
-/// The text of `file`, or of standard input for `-`.
+/// The text of `file`, or of standard input for `-`, without a byte order mark.
 pub(crate) fn read(file: &Path) -> Result<String, Failure> {
-    String::from_utf8(read_bytes(file)?)
+    String::from_utf8(without_mark(&read_bytes(file)?).to_vec())
         .map_err(|error| Failure::usage(format!("{} is not UTF-8: {}", name(file), error.utf8_error())))
 }
 
@@ -28,6 +31,38 @@ pub(crate) fn read_bytes(file: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::usage(format!("{} has more than {MAX_INPUT} bytes", name(file))));
     }
     Ok(bytes)
+}
+
+/// `bytes` without the byte order mark that some writers begin with.
+pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
+}
+
+/// The text that `json` is. Half a surrogate pair, which several languages write but no text can hold, becomes
+/// U+FFFD.
+pub(crate) fn json_text(json: &[u8]) -> serde_json::Result<String> {
+    struct Bytes;
+    impl Visitor<'_> for Bytes {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+            Ok(bytes.to_vec())
+        }
+    }
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let mut bytes = reader.deserialize_bytes(Bytes)?;
+    reader.end()?;
+    // Half a pair comes as the three bytes that UTF-8 would have for it, were it allowed.
+    for at in 0..bytes.len().saturating_sub(2) {
+        if bytes[at] == 0xED && bytes[at + 1] >= 0xA0 {
+            bytes[at..at + 3].copy_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 fn name(file: &Path) -> String {

@@ -211,6 +211,40 @@ fn decode_answers_each_line_on_failure_too() {
 }
 
 #[test]
+fn decode_answers_each_line_once_whatever_it_holds() {
+    let place = place("[]");
+    let decode = |format: &str, input: &str| answers(&place, &["decode", "--format", format, "--jsonl"], input);
+    let (lines, code) = decode("hermes", "\u{feff}\"a\"\n\n  \r\n\"b\"\n[1]\n\n\"c\"");
+    let texts: Vec<&str> = lines.iter().map(|line| line["text"].as_str().expect("a text")).collect();
+    assert_eq!((texts, code), (vec!["a", "", "", "b", "", "", "c"], 1));
+    let failed: Vec<bool> = lines.iter().map(|line| line["error"]["kind"] == "input").collect();
+    assert_eq!(failed, [false, true, true, false, true, true, false]);
+    assert_eq!(decode("hermes", ""), (vec![], 0));
+    assert_eq!(decode("hermes", "\n").0.len(), 1);
+
+    let surrogates = r#""\ud800x \udc00 \ud83d\ude00 \ud83dé \uD800\ud800""#;
+    let (lines, code) = decode("hermes", &format!("{surrogates}\n"));
+    let half = "\u{fffd}";
+    assert_eq!(
+        (lines[0]["text"].as_str(), code),
+        (Some(format!("{half}x {half} 😀 {half}é {half}{half}").as_str()), 0)
+    );
+    assert_eq!(decode("hermes", "\"a\" \"b\"\n").1, 1, "one string a line");
+}
+
+#[test]
+fn a_byte_order_mark_before_tools_or_an_answer_is_skipped() {
+    for tools in ["\u{feff}[{\"name\": \"a\"}]", "\u{feff}{\"name\": \"a\"}\n{\"name\": \"b\"}\n"] {
+        assert_eq!(encode(&place(tools), "ollama", &[])["tools"][0]["function"]["name"], "a", "{tools}");
+    }
+    let body = format!("\u{feff}{}", chat(&[("a", "{}")]));
+    for chunk in ["1", "2", "4096"] {
+        let (document, code) = answer(&place("[]"), &["decode", "--format", "openai-chat", "--chunk", chunk], &body);
+        assert_eq!((code, &document["calls"][0]["name"]), (0, &json!("a")), "{document}");
+    }
+}
+
+#[test]
 fn a_command_line_that_is_none_is_answered_as_json_too() {
     for arguments in [&["decode", "--format", "nonsense"][..], &["encode", "--api", "ollama"], &["validate"]] {
         let (document, code) = answer(&place("[]"), arguments, "");
