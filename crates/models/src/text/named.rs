@@ -17,6 +17,8 @@ pub(super) struct Block {
     header: Option<Header>,
     json: Option<(usize, Scan)>,
     end: Option<usize>,
+    /// Where the end of what is no JSON is looked for.
+    search: usize,
 }
 
 #[derive(Debug)]
@@ -29,7 +31,7 @@ struct Header {
 impl Block {
     /// How far it has been read.
     pub(super) fn reach(&self) -> usize {
-        self.json.as_ref().map_or(0, |(_, scan)| scan.at())
+        self.json.as_ref().map_or(self.search, |(_, scan)| scan.at())
     }
 
     /// Reads the name, the JSON and what closes them.
@@ -61,7 +63,7 @@ impl Block {
             match text[at..].bytes().next() {
                 None => return view.wait(),
                 Some(b'{') => self.json = Some((at, Scan::json(at, [form.close, None]))),
-                Some(_) => return unread(form, header, at, view),
+                Some(_) => return unread(form, header, at, &mut self.search, view),
             }
         }
         let Some((start, scan)) = &mut self.json else { return Step::Fail };
@@ -101,13 +103,13 @@ impl Block {
                 } else if next.iter().flatten().chain([&close]).any(|next| begins(rest, next) == Begins::Perhaps) {
                     return view.wait();
                 } else {
-                    return unread(form, header, *start, view);
+                    return unread(form, header, *start, &mut self.search, view);
                 }
             }
         };
         match arguments(text[*start..end].trim_ascii_end()) {
             Some(arguments) => header.call(len, arguments),
-            None => unread(form, header, *start, view),
+            None => unread(form, header, *start, &mut self.search, view),
         }
     }
 }
@@ -123,7 +125,7 @@ fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
     let json = &view.text[start..];
     let json = form.close.and_then(|close| json.split_once(close)).map(|(json, _)| json.trim_ascii_end());
     match json {
-        Some(json) if json.ends_with(['}', ']', '`']) => unread(form, header, start, view),
+        Some(json) if json.ends_with(['}', ']', '`']) => unread(form, header, start, &mut 0, view),
         _ => Step::Fail,
     }
 }
@@ -131,21 +133,24 @@ fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
 /// A call whose arguments, from `start` on, are no object, once it is closed: none are an empty object, and
 /// others are given out as they are written, so that the model hears what is wrong with them. Without a
 /// token of its own it is prose unless its name is a tool's.
-fn unread(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
+fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view: View<'_>) -> Step {
     let Some(close) = form.close else { return Step::Fail };
     if !(table::is_control(form.open) || view.may_call(&header.name)) {
         return Step::Fail;
     }
-    let Some(end) = memchr::memmem::find(&view.text.as_bytes()[start..], close.as_bytes()) else {
+    let bytes = view.text.as_bytes();
+    let from = start.max(*search).min(bytes.len());
+    let Some(end) = memchr::memmem::find(&bytes[from..], close.as_bytes()).map(|at| from + at) else {
+        *search = (bytes.len() + 1).saturating_sub(close.len()).max(from);
         return view.wait();
     };
-    let written = view.text[start..start + end].trim_ascii();
+    let written = view.text[start..end].trim_ascii();
     let written = match form.fence {
         Some((_, fence)) => written.strip_suffix(fence).unwrap_or(written).trim_ascii_end(),
         None => written,
     };
     let arguments = if written.is_empty() { "{}" } else { written };
-    header.call(start + end + close.len(), arguments.to_owned())
+    header.call(end + close.len(), arguments.to_owned())
 }
 
 /// An object as it is written, mended if need be.
