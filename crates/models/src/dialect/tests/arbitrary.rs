@@ -136,12 +136,78 @@ fn assert_sound(view: &ToolView, schema: &Value) {
     assert!(view.parameters["properties"].is_object(), "{schema}");
 }
 
-/// Without `$defs`, and the names of every `required` in one order.
+/// Schemas most of which could be shown as they are, and the rest only nearly.
+fn nearly_sound() -> impl Strategy<Value = Value> {
+    let keyword = |pairs: Vec<(&'static str, Value)>| proptest::sample::select(pairs);
+    let beside = keyword(vec![
+        ("description", json!("d")),
+        ("title", json!("T")),
+        ("title", json!(1)),
+        ("default", json!(null)),
+        ("minimum", json!(1)),
+        ("exclusiveMinimum", json!(true)),
+        ("exclusiveMaximum", json!(9)),
+        ("minItems", json!(1)),
+        ("maxLength", json!(-1)),
+        ("pattern", json!("^a+$")),
+        ("pattern", json!("(")),
+        ("format", json!("date")),
+        ("enum", json!(["a", 1])),
+        ("enum", json!([null])),
+        ("enum", json!([])),
+        ("const", json!("a")),
+        ("uniqueItems", json!(true)),
+        ("nullable", json!(true)),
+        ("x-own", json!(1)),
+        ("$schema", json!("http://json-schema.org/draft-07/schema#")),
+        ("$ref", json!("#")),
+    ]);
+    let types = [json!("string"), json!("integer"), json!(["string", "null"]), json!("array"), json!("int")];
+    let leaf = (proptest::sample::select(types.to_vec()), proptest::collection::vec(beside.clone(), 0..3));
+    let leaf = leaf.prop_map(|(types, beside)| {
+        let mut map = Map::from_iter([("type".to_owned(), types)]);
+        map.extend(beside.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        Value::Object(map)
+    });
+    let object = move |inner: BoxedStrategy<Value>| {
+        let names = || proptest::sample::select(vec!["a", "b", "c-d", "e f"]);
+        let properties = proptest::collection::vec((names(), inner), 0..4);
+        let further = proptest::option::of(proptest::sample::select(vec![json!(false), json!(true), json!({})]));
+        let required = proptest::option::of(proptest::collection::vec(names(), 0..3));
+        (properties, required, further, proptest::collection::vec(beside.clone(), 0..2)).prop_map(
+            |(properties, required, further, beside)| {
+                let properties: Map<String, Value> =
+                    properties.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
+                let mut map = json!({"type": "object", "properties": properties});
+                for (key, value) in beside {
+                    map[key] = value;
+                }
+                if let Some(required) = required {
+                    map["required"] = json!(required);
+                }
+                if let Some(further) = further {
+                    map["additionalProperties"] = further;
+                }
+                map
+            },
+        )
+    };
+    let below = object.clone();
+    let inner = leaf.prop_recursive(3, 16, 3, move |inner| {
+        let list = inner.clone().prop_map(|items| json!({"type": "array", "items": items}));
+        let union =
+            (proptest::sample::select(vec!["anyOf", "oneOf", "allOf"]), proptest::collection::vec(inner.clone(), 0..3));
+        prop_oneof![list, union.prop_map(|(key, parts)| json!({key: parts})), below(inner.boxed())]
+    });
+    object(inner.boxed())
+}
+
+/// The names of every `required` in one order, without what a root leaves out.
 fn plain(schema: &Value) -> Value {
     match schema {
         Value::Object(map) => map
             .iter()
-            .filter(|(key, _)| *key != "$defs")
+            .filter(|(key, _)| *key != "$schema")
             .map(|(key, value)| {
                 let mut value = plain(value);
                 if let (true, Value::Array(names)) = (key == "required", &mut value) {
@@ -157,9 +223,9 @@ fn plain(schema: &Value) -> Value {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
-    fn what_is_shown_as_it_is_would_be_written_so(schema in schemas()) {
-        let schema = plain(&schema);
+    fn what_is_shown_as_it_is_would_be_written_so(schema in nearly_sound()) {
         for dialect in DIALECTS {
             let rules = rules(dialect, false);
             let Some(view) = schema.as_object().and_then(|map| sound::view(rules, map)) else { continue };
@@ -169,7 +235,9 @@ proptest! {
             prop_assert_eq!(losses, []);
         }
     }
+}
 
+proptest! {
     #[test]
     fn whatever_the_schema_the_view_is_one(schema in schemas(), call in arguments()) {
         for dialect in DIALECTS {
