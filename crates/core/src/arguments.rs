@@ -208,6 +208,7 @@ pub fn read_object(text: &str) -> Option<Value> {
 
 /// An object, its JSON text, or JSON text inside a JSON string; what is broken is mended.
 fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObject> {
+    let row = matches!(&raw, RawArguments::Text(text) if text.trim_start().starts_with('{'));
     let mut value = match raw {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) if nests_deeper(&value, MAX_DEPTH) => {
             let message = format!("are nested deeper than {MAX_DEPTH} levels; flatten them");
@@ -237,6 +238,10 @@ fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObje
         Value::Null => {
             provenance.emptied = true;
             Ok(Value::Object(Map::new()))
+        }
+        other if row && other.is_array() => {
+            let message = "are several objects in a row; write one object, and a call for each".into();
+            Err(NoObject { written: other, message })
         }
         other => {
             let message = format!("must be a JSON object, not {}", with_article(type_name(&other)));

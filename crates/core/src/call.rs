@@ -11,12 +11,14 @@ use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
 use crate::names::Resolution;
-use crate::schema::{Violation, shape};
+use crate::schema::{Violation, shape, shape_at, shorten};
 use crate::session::{CallId, Principal};
 use crate::variables::{Hole, Outlook, Resolved, Variables, resolve_at};
 
 /// An expected shape that takes more bytes than this is not shown.
 const MAX_SHAPE: usize = 300;
+/// What is wrong takes no more characters than this.
+const MAX_LIST: usize = 1500;
 
 /// A call as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -226,8 +228,16 @@ fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejectio
 
 fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError {
     let list = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let expected = entry.definition().parameters.as_ref().and_then(|schema| shape(schema, MAX_SHAPE));
-    let expected = expected.map(|shape| format!("; expected {shape}")).unwrap_or_default();
+    let list = shorten(&list, MAX_LIST);
+    let expected = entry.definition().parameters.as_ref().and_then(|schema| {
+        let whole = shape(schema, MAX_SHAPE).map(|shape| format!("; expected {shape}"));
+        whole.or_else(|| {
+            let paths = violations.iter().map(|violation| &violation.path);
+            let mut shapes = paths.filter_map(|path| Some((path, shape_at(schema, path, MAX_SHAPE)?)));
+            shapes.next().map(|(path, shape)| format!("; expected at {path}: {shape}"))
+        })
+    });
+    let expected = expected.unwrap_or_default();
     let mended =
         if repaired { "; the text was not JSON and had to be mended first: write one whole JSON object" } else { "" };
     let message = format!("invalid arguments for {}: {list}{expected}{mended}", entry.wire_name);

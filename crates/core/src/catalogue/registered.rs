@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use serde_json::Value;
+
 use crate::canonical::ContentHash;
 use crate::definition::ToolDefinition;
 use crate::name::{IdError, ToolId};
-use crate::schema::{CompiledSchema, SchemaError};
+use crate::schema::{CompiledSchema, SchemaError, shorten};
 
 /// Why a tool cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +24,7 @@ pub enum RegistrationError {
     MissingMode(ToolId),
     /// The schema is not of an object.
     #[error(
-        "tool {0} has `parameters` of type {1}: arguments are an object, so give it `type: object` and name the value under `properties`"
+        "tool {0} has `parameters` that no object fits ({1}): arguments are an object, so give it `type: object` and name the value under `properties`"
     )]
     NotAnObject(ToolId, String),
     /// The schema does not compile.
@@ -78,10 +80,10 @@ impl RegisteredTool {
         if let Err(error) = tool.schema() {
             return Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() });
         }
-        if let Some(kind) = tool.definition.parameters.as_ref().and_then(|schema| schema.get("type"))
-            && !(kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object")))
+        if let Some(schema) = &tool.definition.parameters
+            && let Some(why) = refuses_objects(schema, schema, 0)
         {
-            return Err(RegistrationError::NotAnObject(tool.definition.id.clone(), kind.to_string()));
+            return Err(RegistrationError::NotAnObject(tool.definition.id.clone(), why));
         }
         Ok(Arc::new(tool))
     }
@@ -132,6 +134,38 @@ impl RegisteredTool {
     }
 }
 
+/// Schemas inside schemas that are looked through for one that takes no object.
+const MAX_DEPTH: usize = 8;
+
+/// The part of `schema` that no object can satisfy, as it is written in `root`.
+fn refuses_objects(root: &Value, schema: &Value, depth: usize) -> Option<String> {
+    if depth > MAX_DEPTH {
+        return None;
+    }
+    let inner = |schema: &Value| refuses_objects(root, schema, depth + 1);
+    let part = |keyword: &str| schema.get(keyword);
+    let all_of = |keyword: &str| part(keyword).and_then(Value::as_array).filter(|schemas| !schemas.is_empty());
+    let written = |keyword: &str, value: &Value| Some(shorten(&format!("{keyword}: {value}"), 100));
+    match (part("type"), part("enum"), part("const")) {
+        _ if *schema == Value::Bool(false) => return Some("false".into()),
+        (Some(Value::Array(kinds)), ..) if kinds.iter().all(|kind| kind != "object") => {
+            return written("type", &kinds.clone().into());
+        }
+        (Some(kind @ Value::String(name)), ..) if name != "object" => return written("type", kind),
+        (_, Some(Value::Array(options)), _) if !options.iter().any(Value::is_object) => {
+            return written("enum", &options.clone().into());
+        }
+        (.., Some(fixed)) if !fixed.is_object() => return written("const", fixed),
+        _ => {}
+    }
+    let target = part("$ref").and_then(Value::as_str).and_then(|path| root.pointer(path.strip_prefix('#')?));
+    let either = |keyword| all_of(keyword).and_then(|schemas| schemas.iter().map(inner).collect::<Option<Vec<_>>>());
+    target
+        .and_then(inner)
+        .or_else(|| all_of("allOf")?.iter().find_map(inner))
+        .or_else(|| either("anyOf").or_else(|| either("oneOf")).map(|whys| whys.join(", ")))
+}
+
 impl fmt::Debug for RegisteredTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RegisteredTool({})", self.definition.id)
@@ -177,6 +211,27 @@ mod tests {
         let broken = ToolDefinition::new(id(), "", Some(json!({"$ref": "http://x/y"})));
         assert!(RegisteredTool::own(broken.clone()).expect_err("remote").to_string().contains("http://x/y"));
         assert!(RegisteredTool::foreign(broken, "t").schema().is_err(), "a foreign one is kept, unvalidated");
+    }
+
+    #[test]
+    fn parameters_that_no_object_fits_are_refused() {
+        let of = |schema: Value| {
+            RegisteredTool::own(ToolDefinition::new(ToolId::parse("x:t@1.0.0").expect("id"), "", Some(schema)))
+        };
+        for schema in [
+            json!(false),
+            json!({"enum": ["a", 1]}),
+            json!({"const": 3}),
+            json!({"$defs": {"t": {"type": "string"}}, "$ref": "#/$defs/t"}),
+            json!({"anyOf": [{"type": "string"}, false]}),
+            json!({"allOf": [{}, {"type": "array"}]}),
+        ] {
+            assert!(matches!(of(schema.clone()), Err(RegistrationError::NotAnObject(..))), "{schema}");
+        }
+        for schema in [json!(true), json!({}), json!({"enum": [{}, 1]}), json!({"anyOf": [{"type": "object"}, false]})]
+        {
+            assert!(of(schema.clone()).is_ok(), "{schema}");
+        }
     }
 
     #[test]

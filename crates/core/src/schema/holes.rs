@@ -3,7 +3,8 @@
 use jsonschema::ValidationError;
 use serde_json::Value;
 
-use super::validate::{MAX_VIOLATIONS, too_deep, violation};
+use super::message::violations;
+use super::validate::MAX_VIOLATIONS;
 use super::{CompiledSchema, Violation};
 use crate::pointer::is_within;
 
@@ -30,10 +31,11 @@ impl CompiledSchema {
     pub fn violations_around(&self, value: &Value, holes: &[&str]) -> Vec<Violation> {
         match self.errors(value) {
             Some(errors) => {
-                errors.filter(|error| counts(error, holes)).take(MAX_VIOLATIONS).map(|e| violation(&e)).collect()
+                let counted = errors.filter(|error| counts(error, holes));
+                counted.flat_map(|error| violations(&error)).take(MAX_VIOLATIONS).collect()
             }
             None if self.is_valid(value) => Vec::new(),
-            None => vec![Violation { path: String::new(), keyword: "depth".into(), message: too_deep() }],
+            None => vec![self.unsaid(value)],
         }
     }
 }

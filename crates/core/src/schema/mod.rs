@@ -5,6 +5,7 @@ mod bounds;
 mod coerce;
 mod defaults;
 mod holes;
+mod message;
 mod shape;
 #[cfg(test)]
 mod suite;
@@ -14,5 +15,7 @@ mod validate;
 pub(crate) use coerce::Attempt;
 pub use coerce::Coerced;
 pub use defaults::fill_defaults;
+pub(crate) use message::shorten;
 pub use shape::shape;
+pub(crate) use shape::shape_at;
 pub use validate::{CompiledSchema, Draft, SchemaError, Violation};

@@ -6,27 +6,61 @@ use serde_json::Value;
 const MAX_DEPTH: usize = 3;
 /// Members of an object and values of an enumeration that are spelled out.
 const MAX_PARTS: usize = 16;
+/// References to references that are followed.
+const MAX_REFERENCES: usize = 8;
+/// Steps of a path that are followed.
+const MAX_STEPS: usize = 128;
 
 /// What `schema` asks for, as in `{"path": string, "limit"?: integer}`; a `?` marks what may be left out.
 /// None if that takes more than `limit` bytes: then it helps nobody.
 #[must_use]
 pub fn shape(schema: &Value, limit: usize) -> Option<String> {
-    let text = describe(schema, 0)?;
-    (text.len() <= limit).then_some(text)
+    bounded(describe(schema, schema, 0), limit)
 }
 
-fn describe(schema: &Value, depth: usize) -> Option<String> {
+/// As [`shape`], of what `schema` asks for at `path`, a JSON Pointer into the value.
+pub(crate) fn shape_at(schema: &Value, path: &str, limit: usize) -> Option<String> {
+    let steps = path.strip_prefix('/')?.split('/');
+    let found = steps.take(MAX_STEPS).try_fold(referred(schema, schema), |place, step| {
+        let name = step.replace("~1", "/").replace("~0", "~");
+        let member = place.get("properties").and_then(|properties| properties.get(&name));
+        let inner = member.or_else(|| place.get("items").filter(|_| name.parse::<usize>().is_ok()));
+        inner.or_else(|| place.get("additionalProperties")).map(|inner| referred(schema, inner))
+    })?;
+    bounded(describe(schema, found, 0), limit)
+}
+
+fn bounded(text: Option<String>, limit: usize) -> Option<String> {
+    text.filter(|text| text.len() <= limit)
+}
+
+/// The schema that `schema` refers to inside `root`, itself if it refers to none.
+fn referred<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let target = |schema: &'a Value| root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?);
+    let mut found = schema;
+    for _ in 0..MAX_REFERENCES {
+        match target(found) {
+            Some(next) => found = next,
+            None => break,
+        }
+    }
+    found
+}
+
+fn describe(root: &Value, schema: &Value, depth: usize) -> Option<String> {
     if depth > MAX_DEPTH {
         return None;
     }
+    let schema = referred(root, schema);
     if let Some(options) = schema.get("enum").and_then(Value::as_array) {
         return (options.len() <= MAX_PARTS)
             .then(|| options.iter().map(Value::to_string).collect::<Vec<_>>().join(" | "));
     }
     if let Some(branches) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
+        let left_out = if branches.len() > MAX_PARTS { " | …" } else { "" };
         let branches: Option<Vec<String>> =
-            branches.iter().take(MAX_PARTS).map(|branch| describe(branch, depth + 1)).collect();
-        return Some(branches?.join(" | "));
+            branches.iter().take(MAX_PARTS).map(|branch| describe(root, branch, depth + 1)).collect();
+        return Some(format!("{}{left_out}", branches?.join(" | ")));
     }
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         let required = schema.get("required").and_then(Value::as_array);
@@ -38,14 +72,14 @@ fn describe(schema: &Value, depth: usize) -> Option<String> {
             .map(|(name, property)| {
                 let needed = required.is_some_and(|all| all.iter().any(|one| one == name.as_str()));
                 let mark = if needed { "" } else { "?" };
-                Some(format!("{}{mark}: {}", Value::from(name.as_str()), describe(property, depth + 1)?))
+                Some(format!("{}{mark}: {}", Value::from(name.as_str()), describe(root, property, depth + 1)?))
             })
             .collect();
         return Some(format!("{{{}}}", members?.join(", ")));
     }
     match schema.get("type") {
         Some(Value::String(one)) if one == "array" => match schema.get("items") {
-            Some(items) => Some(format!("[{}]", describe(items, depth + 1)?)),
+            Some(items) => Some(format!("[{}]", describe(root, items, depth + 1)?)),
             None => Some("array".into()),
         },
         Some(Value::String(one)) => Some(one.clone()),
@@ -67,5 +101,18 @@ mod tests {
         let expect = r#"{"path": string, "n"?: integer | null, "tags"?: ["a" | "b"]}"#;
         assert_eq!(shape(&schema, 300).as_deref(), Some(expect));
         assert_eq!(shape(&schema, 10), None);
+    }
+
+    #[test]
+    fn a_local_reference_is_shown_as_what_it_refers_to_and_a_place_by_itself() {
+        let schema = json!({
+            "$defs": {"point": {"properties": {"x": {"type": "number"}}, "required": ["x"]}},
+            "properties": {"at": {"$ref": "#/$defs/point"}, "all": {"type": "array", "items": {"$ref": "#/$defs/point"}}},
+        });
+        assert_eq!(shape(&schema, 300).as_deref(), Some(r#"{"at"?: {"x": number}, "all"?: [{"x": number}]}"#));
+        assert_eq!(shape_at(&schema, "/all/3", 20).as_deref(), Some(r#"{"x": number}"#));
+        assert_eq!(shape_at(&schema, "/none", 20), None);
+        let many: Vec<Value> = (0..20).map(|_| json!({"type": "string"})).collect();
+        assert!(shape(&json!({"anyOf": many}), 300).is_some_and(|text| text.ends_with("| …")));
     }
 }

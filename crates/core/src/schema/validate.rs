@@ -3,19 +3,18 @@
 
 use std::fmt;
 
-use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::json::{nests_deeper, type_name};
+use super::message::shorten;
+use crate::json::nests_deeper;
 
 use super::tangle::{Tangle, TooMuch};
 
 /// At most this many violations are reported for one call: a model mends a few at a time.
 pub(super) const MAX_VIOLATIONS: usize = 12;
-/// Bound on the text of a value quoted in a message, in characters.
-const MAX_QUOTE: usize = 80;
 /// Containers inside one another that a schema or a value may have: as deep as JSON text is read.
 const MAX_DEPTH: usize = crate::json::MAX_DEPTH;
 
@@ -172,13 +171,27 @@ impl CompiledSchema {
         clear.then(|| self.validator.iter_errors(value))
     }
 
+    /// Why nothing can be said about `value`, if that is so.
+    pub(super) fn unsaid(&self, value: &Value) -> Violation {
+        let (keyword, message) = if nests_deeper(value, MAX_DEPTH) {
+            ("depth", too_deep())
+        } else {
+            (
+                "tangle",
+                "it is not valid, or too large to be judged: the schema leaves too many ways to say what is wrong"
+                    .into(),
+            )
+        };
+        Violation { path: String::new(), keyword: keyword.into(), message }
+    }
+
     /// Whether the stack can bear to judge `value`.
     fn is_bearable(&self, value: &Value) -> bool {
         !nests_deeper(value, MAX_DEPTH) && self.tangle.is_short_for(value)
     }
 }
 
-pub(super) fn too_deep() -> String {
+fn too_deep() -> String {
     format!("nested deeper than {MAX_DEPTH} levels")
 }
 
@@ -191,6 +204,11 @@ fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
             format!("the metaschema `{metaschema}` is refused: it is none of drafts 4 to 2020-12, and none is fetched")
         }
         _ => with_sources(error),
+    };
+    let message = if message.contains("No base URI is available") {
+        format!("{message}: the reference leads out of the document and is refused; put the definition under $defs")
+    } else {
+        message
     };
     SchemaError { path: error.instance_path().to_string(), message: shorten(&message, 400) }
 }
@@ -207,58 +225,6 @@ fn with_sources(error: &ValidationError<'_>) -> String {
         source = cause.source();
     }
     text
-}
-
-pub(super) fn violation(error: &ValidationError<'_>) -> Violation {
-    let keyword = error.kind().keyword().to_owned();
-    Violation { path: error.instance_path().to_string(), keyword, message: message(error) }
-}
-
-fn message(error: &ValidationError<'_>) -> String {
-    let got = || quote(error.instance());
-    match error.kind() {
-        ValidationErrorKind::Required { property } => format!("the required property {} is missing", quote(property)),
-        ValidationErrorKind::Type { kind } => {
-            let expected = match kind {
-                TypeKind::Single(one) => one.to_string(),
-                TypeKind::Multiple(many) => many.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" or "),
-            };
-            format!("expected {expected}, got {} {}", type_name(error.instance()), got())
-        }
-        ValidationErrorKind::AdditionalProperties { unexpected }
-        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            format!(
-                "unknown property {}; remove it",
-                unexpected.iter().map(|p| format!("\"{p}\"")).collect::<Vec<_>>().join(", ")
-            )
-        }
-        ValidationErrorKind::Enum { options } => {
-            format!("{} is not one of {}", got(), shorten(&options.to_string(), 400))
-        }
-        ValidationErrorKind::Constant { expected_value } => {
-            format!("expected exactly {}, got {}", quote(expected_value), got())
-        }
-        ValidationErrorKind::AnyOf { .. } => format!("{} matches none of the allowed shapes (anyOf)", got()),
-        ValidationErrorKind::OneOfNotValid { .. } => format!("{} matches none of the allowed shapes (oneOf)", got()),
-        ValidationErrorKind::OneOfMultipleValid { .. } => {
-            format!("{} matches more than one of the allowed shapes (oneOf)", got())
-        }
-        ValidationErrorKind::Pattern { pattern } => format!("{} does not match the pattern {pattern}", got()),
-        ValidationErrorKind::Format { format } => format!("{} is not a valid {format}", got()),
-        ValidationErrorKind::PropertyNames { error } => format!("illegal property name: {}", message(error)),
-        _ => shorten(&error.to_string(), 300),
-    }
-}
-
-fn quote(value: &Value) -> String {
-    shorten(&value.to_string(), MAX_QUOTE)
-}
-
-fn shorten(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }
 
 #[cfg(test)]

@@ -208,7 +208,7 @@ pub(crate) struct Validate {
     #[arg(long, conflicts_with = "tool")]
     pub(crate) coerce: bool,
     /// Leaves values of the wrong type as they are. Default with a schema.
-    #[arg(long, conflicts_with_all = ["tool", "coerce"])]
+    #[arg(long, conflicts_with = "coerce")]
     pub(crate) no_coerce: bool,
     /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
     #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use toolwright::core::RawArguments;
-use toolwright::core::arguments::{Fitted, Provenance, fit};
+use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
 use toolwright::core::json::repair;
 use toolwright::core::names::Resolution;
 use toolwright::core::schema::CompiledSchema;
@@ -45,9 +45,23 @@ pub(crate) async fn against_tool(global: &Global, tool: &str, validate: &Validat
     let snapshot = house.catalogue().snapshot();
     house.shut_down().await;
     match snapshot.resolve(tool) {
-        Resolution::Found(index, _) => {
+        Resolution::Found(index, matched) => {
             let entry = &snapshot.list()[index];
-            let fitted = Fitted::to(entry, RawArguments::Text(text.clone()), None);
+            let mut fitted = Fitted::to(entry, RawArguments::Text(text.clone()), None);
+            let schema = entry.tool.schema().ok().flatten();
+            let valid = schema.is_some() && fitted.as_ref().is_ok_and(|fitted| fitted.violations.is_empty());
+            // A call by a guessed name that does not fit is a call of no tool.
+            if matched.is_guess() && !valid {
+                return Err(tools::unknown(&snapshot, tool, std::slice::from_ref(&entry.wire_name)));
+            }
+            if let (true, Some(schema), Ok(fitted), Some(written)) =
+                (validate.no_coerce, schema, &mut fitted, read_object(&text))
+                && !fitted.provenance.coerced.is_empty()
+            {
+                fitted.violations = schema.violations(&written);
+                fitted.arguments = written;
+                fitted.provenance.coerced.clear();
+            }
             answer(&text, fitted.map_err(|unusable| format!("the arguments {}", unusable.message)))
         }
         Resolution::Unknown(near) => Err(tools::unknown(&snapshot, tool, &near)),

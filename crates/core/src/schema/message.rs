@@ -1,0 +1,171 @@
+//! What the validator's errors say, in words that a model can act on, each of bounded length.
+
+use jsonschema::ValidationError;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use serde_json::Value;
+
+use super::Violation;
+use crate::json::type_name;
+
+/// Bound on the text of a value quoted in a message, in characters.
+const MAX_QUOTE: usize = 80;
+/// Bound on a path, in characters.
+const MAX_PATH: usize = 200;
+/// Unknown properties that are named.
+const MAX_NAMES: usize = 5;
+
+/// What `error` says. Of alternatives, what is wrong with the one that was meant, if it is plain which.
+pub(super) fn violations(error: &ValidationError<'_>) -> Vec<Violation> {
+    match error.kind() {
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            match meant(error, context) {
+                Some(branch) => branch.iter().flat_map(violations).collect(),
+                None => vec![violation(error)],
+            }
+        }
+        _ => vec![violation(error)],
+    }
+}
+
+/// The one branch that takes values of this kind and that the fewest errors keep from taking this one.
+fn meant<'a, 'i>(
+    error: &ValidationError<'_>,
+    branches: &'a [Vec<ValidationError<'i>>],
+) -> Option<&'a [ValidationError<'i>]> {
+    let depth = |error: &ValidationError<'_>| error.instance_path().to_string().matches('/').count();
+    let top = depth(error);
+    let strange = |inner: &ValidationError<'_>| match inner.kind() {
+        ValidationErrorKind::Type { .. } => depth(inner) == top,
+        // A member with a fixed value tells the branches apart.
+        ValidationErrorKind::Constant { .. } | ValidationErrorKind::Enum { .. } => depth(inner) <= top + 1,
+        ValidationErrorKind::FalseSchema => true,
+        _ => false,
+    };
+    let fitting = || branches.iter().filter(|branch| !branch.iter().any(strange));
+    let fewest = fitting().map(Vec::len).min()?;
+    let mut best = fitting().filter(|branch| branch.len() == fewest);
+    let found = best.next()?;
+    best.next().is_none().then_some(found.as_slice())
+}
+
+fn violation(error: &ValidationError<'_>) -> Violation {
+    let rule = error.schema_path().to_string();
+    let last = || rule.rsplit('/').take(2);
+    let depends = ["dependentRequired", "dependencies"].into_iter().find(|&keyword| last().any(|step| step == keyword));
+    let depends = depends.filter(|_| !rule.ends_with("/required"));
+    let keyword = match error.kind() {
+        ValidationErrorKind::Required { .. } => depends.unwrap_or("required"),
+        kind => kind.keyword(),
+    };
+    let path = shorten(&error.instance_path().to_string(), MAX_PATH);
+    Violation { path, keyword: keyword.to_owned(), message: message(error) }
+}
+
+fn message(error: &ValidationError<'_>) -> String {
+    let got = || quote(error.instance());
+    match error.kind() {
+        ValidationErrorKind::Required { property } => format!("the required property {} is missing", quote(property)),
+        ValidationErrorKind::Type { kind } => {
+            let expected = match kind {
+                TypeKind::Single(one) => one.to_string(),
+                TypeKind::Multiple(many) => many.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" or "),
+            };
+            match error.instance().as_ref() {
+                Value::Null | Value::Bool(_) => format!("expected {expected}, got {}", got()),
+                other => format!("expected {expected}, got {} {}", type_name(other), got()),
+            }
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+            let names: Vec<String> =
+                unexpected.iter().take(MAX_NAMES).map(|name| quote(&name.as_str().into())).collect();
+            let more = match unexpected.len().saturating_sub(MAX_NAMES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("unknown property {}{more}; remove it", names.join(", "))
+        }
+        ValidationErrorKind::Enum { options } => {
+            format!("{} is not one of {}", got(), shorten(&options.to_string(), 400))
+        }
+        ValidationErrorKind::Constant { expected_value } => {
+            format!("expected exactly {}, got {}", quote(expected_value), got())
+        }
+        ValidationErrorKind::AnyOf { .. } => format!("{} matches none of the allowed shapes (anyOf)", got()),
+        ValidationErrorKind::OneOfNotValid { .. } => format!("{} matches none of the allowed shapes (oneOf)", got()),
+        ValidationErrorKind::OneOfMultipleValid { .. } => {
+            format!("{} matches more than one of the allowed shapes (oneOf)", got())
+        }
+        ValidationErrorKind::Contains => {
+            format!("not as many items of {} fit its `contains` as the schema asks for", got())
+        }
+        ValidationErrorKind::FalseSchema => format!("nothing is allowed here, got {}; leave it out", got()),
+        ValidationErrorKind::Pattern { pattern } => {
+            format!("{} does not match the pattern {}", got(), shorten(pattern, 200))
+        }
+        ValidationErrorKind::Format { format } => format!("{} is not a valid {format}", got()),
+        ValidationErrorKind::PropertyNames { error } => format!("illegal property name: {}", message(error)),
+        _ => shorten(&error.to_string(), 300),
+    }
+}
+
+fn quote(value: &Value) -> String {
+    shorten(&value.to_string(), MAX_QUOTE)
+}
+
+/// `text`, cut after `limit` characters.
+pub(crate) fn shorten(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CompiledSchema;
+    use super::*;
+    use serde_json::json;
+
+    fn check(schema: Value, value: Value, path: &str, keyword: &str, fragment: &str) {
+        let violations = CompiledSchema::compile(&schema).expect("compiles").violations(&value);
+        let [first, ..] = violations.as_slice() else { panic!("valid: {value}") };
+        assert_eq!((first.path.as_str(), first.keyword.as_str()), (path, keyword), "{first:?}");
+        assert!(first.message.contains(fragment), "{first:?}");
+        assert!(violations.iter().all(|violation| violation.message.len() < 2_000 && violation.path.len() < 1_000));
+    }
+
+    #[test]
+    fn many_or_long_names_are_not_all_told() {
+        let closed = json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false});
+        let many: serde_json::Map<String, Value> = (0..1000).map(|n| (format!("p{n}"), json!(1))).collect();
+        check(closed.clone(), many.into(), "", "additionalProperties", "and 995 more");
+        check(closed, json!({"k".repeat(1 << 20): 1}), "", "additionalProperties", "…");
+        let long = "k".repeat(1 << 20);
+        let path = format!("/{}…", "k".repeat(MAX_PATH - 1));
+        check(json!({"additionalProperties": {"type": "string"}}), json!({long: 1}), &path, "type", "string");
+    }
+
+    #[test]
+    fn of_alternatives_the_one_that_was_meant_is_explained() {
+        let shape = json!({"oneOf": [
+            {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]},
+            {"type": "object", "properties": {"kind": {"const": "box"}, "w": {"type": "number"}}, "required": ["kind", "w"]},
+            {"type": "null"},
+        ]});
+        check(shape.clone(), json!({"kind": "box", "w": "wide"}), "/w", "type", "expected number");
+        check(shape.clone(), json!({"kind": "box"}), "", "required", "\"w\" is missing");
+        check(shape.clone(), json!({"kind": "line"}), "", "oneOf", "none of the allowed shapes");
+        check(shape, json!("box"), "", "oneOf", "none of the allowed shapes");
+    }
+
+    #[test]
+    fn words_fit_what_was_wrong() {
+        let messages =
+            |schema: Value, value: Value| CompiledSchema::compile(&schema).expect("compiles").violations(&value);
+        assert_eq!(messages(json!({"type": "string"}), Value::Null)[0].message, "expected string, got null");
+        assert_eq!(messages(json!({"type": "string"}), json!(true))[0].message, "expected string, got true");
+        check(json!({"dependentRequired": {"a": ["b"]}}), json!({"a": 1}), "", "dependentRequired", "\"b\"");
+        check(json!({"contains": {"const": 1}, "minContains": 2}), json!([1, 2]), "", "contains", "not as many");
+    }
+}
