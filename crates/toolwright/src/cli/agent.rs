@@ -52,20 +52,6 @@ fn remedy(profile: Profile) -> String {
     format!("there is no terminal to ask at: run it in one, or allow the tool by a rule under policy.rules{wider}")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_denial_names_no_profile_that_cannot_help() {
-        for (profile, wider) in [(Profile::Ask, true), (Profile::Workspace, true), (Profile::Trusted, false)] {
-            let remedy = remedy(profile);
-            assert!(remedy.contains("run it in one, or allow the tool by a rule under policy.rules"), "{remedy}");
-            assert_eq!(remedy.contains("--policy"), wider, "{remedy}");
-        }
-    }
-}
-
 /// The profile of an agent's policy: without a terminal it must be chosen.
 pub(crate) fn profile(agent: &Agent, house: &House) -> Result<Option<Profile>, Failure> {
     let given = agent.policy.map(Profile::from);
@@ -151,5 +137,19 @@ pub(crate) fn spec(agent: &Agent, model: String, dispatch: Dispatch, driver: &Dr
         dispatch,
         tools: agent.tools.clone(),
         window: agent.window,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_names_no_profile_that_cannot_help() {
+        for (profile, wider) in [(Profile::Ask, true), (Profile::Workspace, true), (Profile::Trusted, false)] {
+            let remedy = remedy(profile);
+            assert!(remedy.contains("run it in one, or allow the tool by a rule under policy.rules"), "{remedy}");
+            assert_eq!(remedy.contains("--policy"), wider, "{remedy}");
+        }
     }
 }
