@@ -277,7 +277,9 @@ mod tests {
         let lines = std::fs::read_to_string(folder.join("mcp_catalogue/tools.jsonl")).expect("the tools");
         for line in lines.lines() {
             let tool: Value = serde_json::from_str(line).expect("a tool");
-            assert!(of(&tool["inputSchema"]).is_ok(), "{line}");
+            // Some refer to what was left out when they were published.
+            let tangled = of(&tool["inputSchema"]).err();
+            assert!(matches!(tangled, None | Some(TooMuch::Lost(_))), "{tangled:?} {line}");
         }
     }
 }
