@@ -213,6 +213,19 @@ async fn a_known_window_is_kept_to() {
     assert!(house.requests()[1].contains("xxx") && house.requests()[2].contains("[toolwright removed"));
 }
 
+/// Waits until the thread of the store has let go of its file, which it does after its last user: the log
+/// beside the file is gone then.
+async fn store_closed(dir: &std::path::Path) {
+    for _ in 0..1000 {
+        let mut files = std::fs::read_dir(dir).unwrap();
+        if !files.any(|file| file.unwrap().file_name().to_string_lossy().ends_with("-wal")) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the store is still open");
+}
+
 #[tokio::test]
 async fn a_question_nobody_can_answer_suspends_the_run() {
     let dir = tempfile::tempdir().unwrap();
@@ -228,6 +241,7 @@ async fn a_question_nobody_can_answer_suspends_the_run() {
 
     // Asked again after a restart, it is still `later`; then it is approved: by the desk, or beforehand.
     drop(house);
+    store_closed(dir.path()).await;
     for beforehand in [false, true] {
         let copy = tempfile::tempdir().unwrap();
         for file in std::fs::read_dir(dir.path()).unwrap() {
