@@ -388,7 +388,7 @@ fn streamed(mut frames: Vec<String>, fault: Option<Fault>, error_frame: String) 
     };
     match fault {
         // The pause lets what came before reach the client; a break drops what is not flushed.
-        Some(Fault::CutAfter(_)) => steps.extend([Step::Pause(Duration::from_millis(20)), Step::Break]),
+        Some(Fault::CutAfter(_)) => steps.extend([Step::Pause(Duration::from_millis(60)), Step::Break]),
         Some(Fault::HangAfter(_)) => steps.push(Step::Pause(HANG)),
         Some(Fault::ErrorAfter(_)) => steps.push(Step::Bytes(error_frame.into())),
         Some(Fault::EndAfter(_) | Fault::Drip(..)) | None => {}
