@@ -25,7 +25,7 @@ pub mod output;
 pub mod passthrough;
 pub mod pattern;
 pub mod plan;
-mod pointer;
+pub mod pointer;
 pub mod policy;
 pub mod repair;
 pub mod schema;

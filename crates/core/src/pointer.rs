@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Adds a step to a pointer.
-pub(crate) fn push(pointer: &mut String, step: &str) {
+/// Adds a step to a pointer, escaped where it needs to be.
+pub fn push(pointer: &mut String, step: &str) {
     pointer.push('/');
     if step.contains(['~', '/']) {
         pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));

@@ -1,6 +1,7 @@
 //! Gemini's `Schema`: types in capitals, `nullable` for null, unions alone, enumerations of strings.
 
 use serde_json::{Map, Value, json};
+use toolwright_core::pointer::push;
 
 use super::Loss;
 use super::keywords::say;
@@ -33,12 +34,7 @@ impl Declarer<'_, '_> {
     fn below(&mut self, segment: &[&str], value: &mut Value) {
         let length = self.path.len();
         for part in segment {
-            self.path.push('/');
-            if part.contains(['~', '/']) {
-                self.path.push_str(&part.replace('~', "~0").replace('/', "~1"));
-            } else {
-                self.path.push_str(part);
-            }
+            push(&mut self.path, part);
         }
         match value {
             Value::Object(map) => self.schema(map),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
+use toolwright_core::pointer::push;
 
 use super::Loss;
 use super::keywords::say;
@@ -106,12 +107,7 @@ impl<'a, 'l> Writer<'a, 'l> {
     pub(super) fn at<T>(&mut self, segment: &[&str], write: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         for part in segment {
-            self.path.push('/');
-            if part.contains(['~', '/']) {
-                self.path.push_str(&part.replace('~', "~0").replace('/', "~1"));
-            } else {
-                self.path.push_str(part);
-            }
+            push(&mut self.path, part);
         }
         let written = write(self);
         self.path.truncate(length);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use serde_json::{Map, Value};
+use toolwright_core::json::type_name;
 use toolwright_core::model::WrittenCall;
 
 use super::block::{MAX_NAME, Step, View, call, is_name};
@@ -346,16 +347,5 @@ fn padded(form: &Tagged, value: &Value) -> String {
             format!("{}{}{}", CDATA.0, text.replace(CDATA.1, CDATA_SPLIT), CDATA.1)
         }
         Padding::Cdata => text,
-    }
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }

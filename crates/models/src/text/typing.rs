@@ -1,7 +1,7 @@
 //! Values that a format writes as plain text, typed by the tool's schema.
 
 use serde_json::Value;
-use toolwright_core::json::repair;
+use toolwright_core::json::{repair, type_name};
 use toolwright_core::model::ShownTool;
 
 /// Schemas inside schemas that are followed, references included.
@@ -117,14 +117,7 @@ impl<'a> Schema<'a> {
         }
         let listed = self.node.get("enum").and_then(Value::as_array).into_iter().flatten();
         for value in listed.chain(self.node.get("const")) {
-            types.add(match value {
-                Value::Null => "null",
-                Value::Bool(_) => "boolean",
-                Value::Number(_) => "number",
-                Value::String(_) => "string",
-                Value::Array(_) => "array",
-                Value::Object(_) => "object",
-            });
+            types.add(type_name(value));
         }
         self.branches().for_each(|branch| branch.gather(depth - 1, types));
         if *types == Types::default() && self.node.get("properties").is_some() {
