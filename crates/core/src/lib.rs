@@ -14,6 +14,7 @@ pub mod content;
 pub mod context;
 pub mod definition;
 pub mod duration;
+pub mod embedding;
 pub mod error;
 pub mod event;
 pub mod json;

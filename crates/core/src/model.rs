@@ -27,6 +27,35 @@ pub struct ShownTool {
     /// The argument that takes the body of a call, for text formats whose calls have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_argument: Option<String>,
+    /// How it is put before the model. Deferred tools are declared to APIs with a tool search of their own and
+    /// come before the model when a result loads them ([`CallResult::loads`]); the other APIs are not sent them.
+    #[serde(default, skip_serializing_if = "Exposed::is_shown")]
+    pub exposed: Exposed,
+    /// The namespace it belongs to, for APIs that group tools; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+/// How a request puts a tool before the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exposed {
+    /// With its whole definition.
+    #[default]
+    Shown,
+    /// Not until a result loads it.
+    Deferred,
+    /// With its whole definition, and it is the one that finds deferred tools: an API that has a type of its
+    /// own for such a tool is told so.
+    Search,
+}
+
+impl Exposed {
+    /// Whether it is simply shown.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        *self == Self::Shown
+    }
 }
 
 /// Whether the model may, must or must not call tools.
@@ -98,7 +127,7 @@ pub struct OpaqueData {
 }
 
 /// One result as a request carries it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallResult {
     /// Id of the call.
     pub call_id: String,
@@ -108,6 +137,9 @@ pub struct CallResult {
     pub content: Vec<ContentBlock>,
     /// Whether the call failed.
     pub is_error: bool,
+    /// Deferred tools that it puts before the model, by wire name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<String>,
 }
 
 /// The shape that the final text of an answer must have.

@@ -305,7 +305,12 @@ mod tests {
     }
 
     fn result(id: &str) -> CallResult {
-        CallResult { call_id: id.into(), name: "x".into(), content: vec![ContentBlock::text(id)], is_error: false }
+        CallResult {
+            call_id: id.into(),
+            name: "x".into(),
+            content: vec![ContentBlock::text(id)],
+            ..CallResult::default()
+        }
     }
 
     #[test]

@@ -130,6 +130,8 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
         parameters: definition.shown_schema(),
         strict: if definition.parameters.is_none() { Some(false) } else { definition.strict },
         body_argument: definition.body_argument.clone(),
+        namespace: definition.id.namespace().to_owned(),
+        ..ShownTool::default()
     }
 }
 

@@ -152,6 +152,7 @@ impl TurnCall {
             name: self.wire_name.clone(),
             is_error: !outcome.ok,
             content: visible_content(outcome),
+            loads: Vec::new(),
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
         self.status = CallStatus::Answered(Answer { result, record });

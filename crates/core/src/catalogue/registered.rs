@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
@@ -52,6 +53,7 @@ pub struct RegisteredTool {
     raw_name: String,
     origin: Origin,
     hash: ContentHash,
+    serial: u64,
     schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
 }
 
@@ -94,8 +96,9 @@ impl RegisteredTool {
     }
 
     fn build(definition: ToolDefinition, raw_name: String, origin: Origin) -> Self {
-        let hash = definition.contract_hash();
-        Self { definition, raw_name, origin, hash, schema: OnceLock::new() }
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let (hash, serial) = (definition.contract_hash(), SERIAL.fetch_add(1, Ordering::Relaxed));
+        Self { definition, raw_name, origin, hash, serial, schema: OnceLock::new() }
     }
 
     /// The definition.
@@ -120,6 +123,12 @@ impl RegisteredTool {
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         self.hash
+    }
+
+    /// A number that no other tool of this process has.
+    #[must_use]
+    pub fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// The validator, compiled at the first use and kept; `None` for a tool without a schema.

@@ -57,7 +57,7 @@ impl Format {
             call_id: "functions.example_tool:0".to_owned(),
             name: sample.name.clone(),
             content: vec![ContentBlock::text("what the tool gave back")],
-            is_error: false,
+            ..CallResult::default()
         };
         prompt.push_str(&format!(
             "\nTo call a tool, write its name and arguments in this form, to the letter:\n\n{}\n\nYou may call several \

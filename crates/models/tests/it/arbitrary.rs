@@ -45,8 +45,9 @@ fn message() -> impl Strategy<Value = Message> {
     ];
     let blocks = proptest::collection::vec(block, 0..3);
     let call = (text(), text(), text()).prop_map(|(id, name, arguments)| WrittenCall { id, name, arguments });
-    let result = (text(), text(), blocks.clone(), any::<bool>())
-        .prop_map(|(call_id, name, content, is_error)| CallResult { call_id, name, content, is_error });
+    let result = (text(), text(), blocks.clone(), any::<bool>()).prop_map(|(call_id, name, content, is_error)| {
+        CallResult { call_id, name, content, is_error, loads: Vec::new() }
+    });
     prop_oneof![
         blocks.prop_map(|content| Message::User { content }),
         (text(), proptest::collection::vec(call, 0..3)).prop_map(|(text, calls)| Message::Assistant {

@@ -93,7 +93,7 @@ async fn a_turn_with_calls_and_their_results() {
             call_id: call.id.clone(),
             name: call.name.clone(),
             content: vec![ContentBlock::text(format!("<{}>", call.name))],
-            is_error: false,
+            ..CallResult::default()
         });
         let results = results.collect();
         request.messages.push(Message::Assistant { text: first.text, calls: first.calls, opaque: first.opaque });

@@ -12,7 +12,7 @@ fn replayed(api: Api, answer: &Value, key: &str) -> Vec<Value> {
         call_id: call.id.clone(),
         name: call.name.clone(),
         content: vec![ContentBlock::text("ok")],
-        is_error: false,
+        ..CallResult::default()
     };
     let results = answer.calls.iter().map(result).collect();
     let messages = vec![

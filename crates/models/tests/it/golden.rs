@@ -17,7 +17,7 @@ fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
 }
 
 fn result(id: &str, name: &str, content: Vec<ContentBlock>, is_error: bool) -> CallResult {
-    CallResult { call_id: id.into(), name: name.into(), content, is_error }
+    CallResult { call_id: id.into(), name: name.into(), content, is_error, loads: Vec::new() }
 }
 
 fn tool(name: &str, description: &str, parameters: Value) -> ShownTool {

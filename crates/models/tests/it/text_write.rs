@@ -179,6 +179,7 @@ fn prompts_calls_and_results_are_as_they_were() {
         name: name.into(),
         content: vec![ContentBlock::text(text)],
         is_error,
+        ..CallResult::default()
     };
     let calls = [
         call("abcdefghi", "fs__write", json!({"path": "a.txt", "content": "one\n\"two\"", "append": true})),

@@ -69,6 +69,7 @@ impl ToolFile {
             parameters: parameters.unwrap_or_else(|| json!({"type": "object"})),
             strict,
             body_argument,
+            ..ShownTool::default()
         });
         self.ids.push(id.unwrap_or_else(|| name.clone()));
         self.given.push(name);

@@ -4,6 +4,7 @@
 
 mod scalar;
 mod sections;
+mod selection;
 mod tools;
 
 use indexmap::IndexMap;
@@ -16,6 +17,7 @@ pub use sections::{
     Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models, OutputsSection,
     PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
 };
+pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
 
 /// A `toolwright.yaml`. Every section may be left out.
@@ -54,8 +56,7 @@ pub struct ConfigFile {
     #[schemars(extend("x-unsupported" = true))]
     pub agents: Option<Value>,
     /// How tools are chosen for a model.
-    #[schemars(extend("x-unsupported" = true))]
-    pub selection: Option<Value>,
+    pub selection: SelectionSection,
     /// Traces and metrics.
     #[schemars(extend("x-unsupported" = true))]
     pub telemetry: Option<Value>,

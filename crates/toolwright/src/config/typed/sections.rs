@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::scalar::{TimeSpan, Written};
+use super::selection::ExposureSetting;
 
 /// `defaults`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -221,6 +222,14 @@ pub struct ModelHabits {
     /// it and the strict form of a schema says the same as the schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strict_tools: Option<bool>,
+    /// How the catalogue is put before it; beats `selection.exposure`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<ExposureSetting>,
+    /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,
+    /// 128,000 are assumed for that choice, and room is made when its API says that a conversation is too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1024))]
+    pub window: Option<usize>,
 }
 
 /// One place that answers model requests.
