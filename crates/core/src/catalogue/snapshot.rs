@@ -1,6 +1,7 @@
 //! The immutable snapshot that everything reads.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -181,6 +182,38 @@ impl Snapshot {
         self.index.get().is_some()
     }
 
+    /// With the tools of one more provider behind the others. Nothing of theirs is renamed; an id that is there
+    /// already stays theirs.
+    #[must_use]
+    pub fn with(&self, provider: &Arc<dyn Provider>, tools: &[Arc<RegisteredTool>]) -> Self {
+        let mut by_id = self.by_id.clone();
+        let mut more: Vec<&Arc<RegisteredTool>> = Vec::with_capacity(tools.len());
+        for tool in tools {
+            let position = self.entries.len() + more.len();
+            if let MapEntry::Vacant(free) = by_id.entry(tool.definition().id.clone()) {
+                free.insert(position);
+                more.push(tool);
+            }
+        }
+        let own = self.providers.len();
+        let names = name_table(self.named().chain(more.iter().map(|tool| (own, &***tool))), MAX_WIRE_NAME);
+        let added = more.iter().enumerate().map(|(n, tool)| {
+            let wire_name = names.wire_name(self.entries.len() + n).to_owned();
+            Arc::new(Entry { tool: Arc::clone(tool), provider: Arc::clone(provider), wire_name })
+        });
+        let entries = self.entries.iter().cloned().chain(added).collect();
+        let status = ProviderStatus {
+            name: provider.name().to_owned(),
+            kind: provider.kind(),
+            tools: more.len(),
+            error: None,
+            withheld: Vec::new(),
+        };
+        let providers = self.providers.iter().cloned().chain([status]).collect();
+        let (issues, absent) = (self.issues.clone(), self.absent.clone());
+        Self { entries, names, by_id, providers, issues, absent, ..Self::default() }.with_index_of(self)
+    }
+
     /// The tools, in registration order.
     #[must_use]
     pub fn list(&self) -> &[Arc<Entry>] {
@@ -202,10 +235,15 @@ impl Snapshot {
     /// A table of shorter names for clients that cap them; index-compatible with [`Snapshot::list`].
     #[must_use]
     pub fn names_within(&self, max: usize) -> NameTable {
+        name_table(self.named(), max)
+    }
+
+    /// The tools with the positions of their providers.
+    fn named(&self) -> impl Iterator<Item = (usize, &RegisteredTool)> {
         let position: HashMap<&str, usize> =
             self.providers.iter().enumerate().map(|(n, p)| (p.name.as_str(), n)).collect();
-        let index_of = |entry: &Entry| position.get(entry.provider.name()).copied().unwrap_or(0);
-        name_table(self.entries.iter().map(|entry| (index_of(entry), &*entry.tool)), max)
+        let index_of = move |entry: &Entry| position.get(entry.provider.name()).copied().unwrap_or(0);
+        self.entries.iter().map(move |entry| (index_of(entry), &*entry.tool))
     }
 
     /// The providers, in registration order.
@@ -267,6 +305,23 @@ mod tests {
         assert_eq!(snapshot.issues().len(), 2);
         assert!(snapshot.issues()[1].message.contains("already provided by a"));
         assert!(snapshot.get("x:t@1.0.0").is_some() && snapshot.get("x:t").is_none());
+    }
+
+    #[test]
+    fn one_more_provider_comes_behind_the_others_and_takes_nothing_from_them() {
+        let tools = [own("x:t@1.0.0"), own("x:v@1.0.0"), own("z:t@1.0.0")];
+        let added = listing("b", Vec::new()).provider;
+        let first = Snapshot::build(&[listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")])])
+            .with_absent(vec![("off".into(), "it is off".into())]);
+        let snapshot = first.with(&added, &tools);
+        let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
+        assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "x:v@1.0.0 b", "z:t@1.0.0 b"]);
+        for (n, entry) in snapshot.list().iter().enumerate() {
+            assert_eq!(snapshot.resolve(&entry.wire_name), Resolution::Found(n, crate::names::NameMatch::Wire));
+            assert_eq!(snapshot.get(entry.id().as_str()).map(|entry| entry.id()), Some(entry.id()));
+        }
+        assert!(Arc::ptr_eq(&snapshot.list()[1], &first.list()[1]));
+        assert_eq!((snapshot.providers()[1].tools, snapshot.why_missing("off__x").as_deref()), (2, Some("it is off")));
     }
 
     #[test]
