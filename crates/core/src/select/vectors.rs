@@ -59,11 +59,11 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// The vectors of tools, of `dimensions` numbers each, [`MAX_DIMENSIONS`] at most. A tool without one, or
+    /// The vectors of tools, of `dimensions` numbers each, 1 to [`MAX_DIMENSIONS`]. A tool without one, or
     /// with one of another length, is near nothing.
     #[must_use]
     pub fn build(dimensions: usize, tools: impl IntoIterator<Item = Option<Quantized>>) -> Self {
-        let mut vectors = Self { dimensions: dimensions.min(MAX_DIMENSIONS), ..Self::default() };
+        let mut vectors = Self { dimensions: dimensions.clamp(1, MAX_DIMENSIONS), ..Self::default() };
         for tool in tools {
             let fitting = tool.filter(|vector| vector.numbers.len() == vectors.dimensions);
             vectors.scales.push(fitting.as_ref().map_or(0.0, |vector| vector.scale));
@@ -170,7 +170,7 @@ impl Vectors {
     /// The product of `query` with each vector.
     fn products(&self, query: &[f32], products: &mut Vec<f32>) {
         products.clear();
-        if query.len() == self.dimensions && !query.is_empty() {
+        if query.len() == self.dimensions {
             let query = Query::of(query);
             products.extend(self.rows().map(|(row, scale)| query.product(row, scale)));
         } else {
@@ -262,7 +262,7 @@ mod tests {
         vectors.scores(&[1.0], &mut scores);
         assert_eq!(scores, [0.0; 5]);
         assert!(Vectors::build(0, [None]).rank(&[], 9, &|_| true).is_empty());
-        assert!(Vectors::build(0, [Some(Quantized::of(&[]))]).direction(0).unwrap().is_empty());
+        assert_eq!(Vectors::build(0, [Some(Quantized::of(&[]))]).direction(0), Some(vec![0.0]));
         assert!(Vectors::default().is_empty());
     }
 

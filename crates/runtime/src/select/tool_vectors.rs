@@ -191,9 +191,9 @@ impl Built {
             sources.push(match places.get(key) {
                 Some(place) => Source::Place(*place),
                 None => {
-                    let text = sentence(&tool.document());
-                    let key = *ContentHash::of_bytes(text.as_bytes()).as_bytes();
-                    missing.insert(key, text);
+                    let texts = sentences::texts(&tool.document());
+                    let key = *ContentHash::of_bytes(texts.join("\0").as_bytes()).as_bytes();
+                    missing.insert(key, texts);
                     Source::Texts(key)
                 }
             });
