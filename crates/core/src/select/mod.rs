@@ -4,7 +4,9 @@ mod document;
 mod exposure;
 mod lexical;
 mod search;
+pub mod sentences;
 mod summary;
+mod vectors;
 mod words;
 
 pub use document::{Document, DocumentKey, Searchable};
@@ -12,3 +14,4 @@ pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure,
 pub use lexical::{LexicalIndex, Ranked};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};
+pub use vectors::{MAX_DIMENSIONS, Quantized, Vectors};
