@@ -3,9 +3,11 @@
 mod document;
 mod exposure;
 mod lexical;
+pub mod metrics;
 mod search;
 pub mod sentences;
 mod summary;
+mod tokens;
 mod vectors;
 mod words;
 
@@ -14,4 +16,5 @@ pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure,
 pub use lexical::{LexicalIndex, Ranked};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};
+pub use tokens::shown_tokens;
 pub use vectors::{MAX_DIMENSIONS, Quantized, Vectors};
