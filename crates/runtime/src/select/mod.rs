@@ -1,0 +1,5 @@
+//! Finding tools: what needs a runtime of selection.
+
+mod tools;
+
+pub use tools::{LexicalFinder, ToolFinder, searchable};
