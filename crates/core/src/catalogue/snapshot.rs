@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use super::{Origin, Provider, ProviderKind, RegisteredTool};
 use crate::definition::ToolDefinition;
 use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::names::{NameTable, NamedTool, Resolution};
+use crate::select::LexicalIndex;
 
 /// One provider with what it listed.
 pub struct Listing {
@@ -88,6 +89,9 @@ pub struct Snapshot {
     providers: Vec<ProviderStatus>,
     issues: Vec<CatalogueIssue>,
     absent: Vec<(String, String)>,
+    index: OnceLock<Arc<LexicalIndex>>,
+    /// What the index is made from, until it is made.
+    known: Mutex<Option<Arc<LexicalIndex>>>,
 }
 
 impl Snapshot {
@@ -143,7 +147,7 @@ impl Snapshot {
                 })
             })
             .collect();
-        Self { entries, names, by_id, providers, issues, absent: Vec::new() }
+        Self { entries, names, by_id, providers, issues, ..Self::default() }
     }
 
     /// With what the operator has written and nobody provides, for [`Snapshot::why_missing`]: the name of a
@@ -151,6 +155,31 @@ impl Snapshot {
     #[must_use]
     pub fn with_absent(self, absent: Vec<(String, String)>) -> Self {
         Self { absent, ..self }
+    }
+
+    /// To be indexed by what the index of `other` knows, if it has one: a predecessor, or the catalogue that
+    /// this one is a part of. It only saves time.
+    #[must_use]
+    pub fn with_index_of(mut self, other: &Self) -> Self {
+        let known = || other.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.known = Mutex::new(other.index.get().cloned().or_else(known));
+        self
+    }
+
+    /// The lexical index of [`Snapshot::list`], with its positions. It is built at first use, which takes a
+    /// while (some 10 ms for a thousand tools), unless [`Snapshot::is_indexed`].
+    #[must_use]
+    pub fn lexical(&self) -> &Arc<LexicalIndex> {
+        self.index.get_or_init(|| {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
+            Arc::new(LexicalIndex::build(&self.entries, known.as_deref()))
+        })
+    }
+
+    /// Whether its lexical index is there.
+    #[must_use]
+    pub fn is_indexed(&self) -> bool {
+        self.index.get().is_some()
     }
 
     /// With the tools of one more provider behind the others. Nothing of theirs is renamed; an id that is there
@@ -182,7 +211,7 @@ impl Snapshot {
         };
         let providers = self.providers.iter().cloned().chain([status]).collect();
         let (issues, absent) = (self.issues.clone(), self.absent.clone());
-        Self { entries, names, by_id, providers, issues, absent }
+        Self { entries, names, by_id, providers, issues, absent, ..Self::default() }.with_index_of(self)
     }
 
     /// The tools, in registration order.
