@@ -52,9 +52,7 @@ impl ToolFinder for LexicalFinder {
         limit: usize,
         keep: &(dyn Fn(usize) -> bool + Sync),
     ) -> Vec<usize> {
-        let hits = toolwright_core::select::search(tools, query, usize::MAX, &Default::default());
-        let position = |entry: &Arc<Entry>| tools.list().iter().position(|other| Arc::ptr_eq(entry, other));
-        hits.iter().filter_map(|hit| position(&hit.entry)).filter(|&index| keep(index)).take(limit).collect()
+        tools.lexical().rank(query, limit, &keep).into_iter().map(|ranked| ranked.index).collect()
     }
 }
 
