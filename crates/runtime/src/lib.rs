@@ -21,5 +21,9 @@ pub use files::SessionFiles;
 pub use outputs::OutputFiles;
 pub use queue::{QueueSpec, Queues};
 pub use redact::SecretRedactor;
+<<<<<<< HEAD
 pub use select::ToolVectors;
+=======
+pub use select::{LexicalFinder, ToolFinder, searchable};
+>>>>>>> expose
 pub use store::SqliteStore;
