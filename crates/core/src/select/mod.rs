@@ -16,5 +16,6 @@ pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure,
 pub use lexical::{LexicalIndex, Ranked};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};
+pub(crate) use tokens::nameless_bytes;
 pub use tokens::shown_tokens;
 pub use vectors::{MAX_DIMENSIONS, Quantized, Vectors};
