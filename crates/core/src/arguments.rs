@@ -31,6 +31,9 @@ pub struct Provenance {
     /// How the name was understood.
     #[serde(skip_serializing_if = "is_default")]
     pub matched: NameMatch,
+    /// It came inside a call of `tools__call`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub carried: bool,
     /// The arguments were absent, null or an empty text, and became `{}`.
     #[serde(skip_serializing_if = "is_default")]
     pub emptied: bool,
@@ -106,7 +109,7 @@ impl Fitted {
             RawArguments::Resolved(value, holes) => (RawArguments::Value(value), Some(holes)),
             raw => (raw, None),
         };
-        let mut arguments = parse(raw, &mut provenance)?;
+        let mut arguments = read_arguments(raw, &mut provenance)?;
         let variables = variables.filter(|variables| variables.serve(entry.tool.origin()));
         let found = match (variables, holes) {
             (Some(variables), Some(holes)) => resolve_at(&mut arguments, &holes, variables, Outlook::Open),
@@ -203,11 +206,11 @@ fn left_over(before: Vec<Violation>, after: Vec<Violation>, mended: &[String]) -
 /// The object that `text` means, read as the arguments of a call are; `None` if there is none.
 #[must_use]
 pub fn read_object(text: &str) -> Option<Value> {
-    parse(RawArguments::Text(text.to_owned()), &mut Provenance::default()).ok()
+    read_arguments(RawArguments::Text(text.to_owned()), &mut Provenance::default()).ok()
 }
 
 /// An object, its JSON text, or JSON text inside a JSON string; what is broken is mended.
-fn parse(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObject> {
+pub(crate) fn read_arguments(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObject> {
     let row = matches!(&raw, RawArguments::Text(text) if text.trim_start().starts_with('{'));
     let mut value = match raw {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) if nests_deeper(&value, MAX_DEPTH) => {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::arguments::{Fitted, NoObject};
 pub use crate::arguments::{Provenance, RawArguments};
+use crate::carried::{check_carried, is_carrier};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
@@ -94,7 +95,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Checks one call against the snapshot that its author saw (SPEC section 6).
+/// Checks one call against the snapshot that its author saw (SPEC section 6). A call of `tools__call` is
+/// that of the tool which it names; see [`crate::carried`].
 ///
 /// # Errors
 /// A [`Rejection`] with both messages: unknown tool (with near names, or why it is missing), not
@@ -104,8 +106,11 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
         Resolution::Found(index, matched) => (index, matched),
         Resolution::Unknown(near) => return Err(unknown(call, snapshot, &near)),
     };
-    let ToolCall { id, name, arguments } = call;
     let entry = &snapshot.list()[index];
+    if is_carrier(entry) {
+        return check_carried(call, (entry, matched), snapshot, caller);
+    }
+    let ToolCall { id, name, arguments } = call;
     let roles = &entry.definition().allowed_roles;
     let reject = |name, arguments, error, violations, provenance, pending| {
         let (call_id, entry) = (id.clone(), Some(Arc::clone(entry)));
@@ -199,7 +204,7 @@ pub fn land(
     }))
 }
 
-fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejection> {
+pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejection> {
     let name = call.name.trim();
     let shown: String = name.chars().take(100).collect();
     let hint = match near {

@@ -9,6 +9,7 @@ pub mod authoring;
 pub mod call;
 pub mod cancel;
 pub mod canonical;
+pub mod carried;
 pub mod catalogue;
 pub mod content;
 pub mod context;

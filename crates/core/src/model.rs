@@ -350,6 +350,12 @@ pub trait ModelClient: Send + Sync {
         events: &dyn ModelEvents,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError>;
+
+    /// Whether the API of this model takes deferred tools ([`Exposed::Deferred`]) and loads them by the results
+    /// of the one that finds them. False where that is not known.
+    fn has_tool_search(&self, _model: &str) -> bool {
+        false
+    }
 }
 
 /// A client with no model.

@@ -12,8 +12,8 @@ use crate::error::ToolError;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 
-/// A provider that is nothing but its name.
-pub(crate) struct Named(pub(crate) &'static str);
+/// A provider that is nothing but its name and kind.
+pub(crate) struct Named(pub(crate) &'static str, ProviderKind);
 
 #[async_trait]
 impl Provider for Named {
@@ -21,7 +21,7 @@ impl Provider for Named {
         self.0
     }
     fn kind(&self) -> ProviderKind {
-        ProviderKind::Native
+        self.1
     }
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         Ok(Vec::new())
@@ -43,5 +43,11 @@ pub(crate) fn own(definition: ToolDefinition) -> Arc<RegisteredTool> {
 }
 
 pub(crate) fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>) -> Listing {
-    Listing { provider: Arc::new(Named(name)), tools, error: None, withheld: Vec::new() }
+    Listing { provider: Arc::new(Named(name, ProviderKind::Native)), tools, error: None, withheld: Vec::new() }
+}
+
+/// A listing of `tools__call`.
+pub(crate) fn carrying() -> Listing {
+    let tools = vec![own(definition(crate::select::CALL_ID))];
+    Listing { provider: Arc::new(Named("tools", ProviderKind::Builtin)), tools, error: None, withheld: Vec::new() }
 }

@@ -76,6 +76,11 @@ impl Answer {
         self.tools = Some(tools);
     }
 
+    /// The name of the tool that was shown as the API's tool search.
+    pub(crate) fn tool_search(&self) -> Option<&str> {
+        Some(self.tools.as_ref()?.tool_search()?.name.as_str())
+    }
+
     /// Forgets everything that was received.
     pub(crate) fn reset(&mut self) {
         *self = Self { tools: self.tools.take(), ..Self::default() };

@@ -8,7 +8,7 @@ use toolwright_core::model::{ModelRequest, OutputFormat, ShownTool};
 
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::{Dialect, Toolset, translate};
-use crate::shown::ShownTools;
+use crate::shown::{ShownTools, loadable};
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
 /// Encodes `request` for `model` (the name without its provider), asking for a stream.
@@ -18,6 +18,12 @@ use crate::{anthropic, gemini, ollama, openai_chat, responses};
 /// left out, ids and names of past calls are made legal and unique. Tools are shown in the view that the
 /// API's dialect gives of them; the definition's own schema is not touched. Tools keep their order. What
 /// an API has no word for is left out: a forced call for Ollama, a limit on parallel calls for Gemini.
+///
+/// Deferred tools go to the two APIs that can load them. Anthropic Messages gets them with `defer_loading`, and
+/// a result that loads some as `tool_reference` blocks. OpenAI Responses gets the tool that searches as
+/// `tool_search`, past calls of it as `tool_search_call`, and the definitions that a result loads in its
+/// `tool_search_output`. Either takes nothing beside what is loaded, so the text of such a result is left
+/// out. Names of tools that are not deferred, or not in the request, load nothing.
 #[must_use]
 pub fn encode(api: Api, request: &ModelRequest, model: &str) -> EncodedRequest {
     encode_shown(request, model, &ShownTools::new(api, &request.tools))
@@ -45,8 +51,9 @@ pub fn encode_shown(request: &ModelRequest, model: &str, shown: &ShownTools) -> 
 /// quarantines are not among them.
 #[must_use]
 pub fn tools_json(api: Api, tools: &Toolset) -> Value {
+    let set = loadable(api, Arc::new(tools.clone()));
     // Writing to memory does not fail.
-    serde_json::to_value(Tools { api, set: tools }).unwrap_or_default()
+    serde_json::to_value(Tools { api, set: &set }).unwrap_or_default()
 }
 
 /// The `tools` of a request, written without a copy of their schemas.
@@ -60,7 +67,7 @@ impl Serialize for Tools<'_> {
         let views = self.set.tools.iter();
         match self.api {
             Api::OpenAiChat | Api::Ollama => serializer.collect_seq(views.map(openai_chat::tool)),
-            Api::OpenAiResponses => serializer.collect_seq(views.map(responses::tool)),
+            Api::OpenAiResponses => serializer.collect_seq(responses::tools(self.set)),
             Api::Anthropic => serializer.collect_seq(views.map(anthropic::tool)),
             Api::Gemini => serializer.collect_seq(gemini::tools(self.set)),
         }

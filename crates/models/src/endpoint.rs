@@ -83,6 +83,8 @@ pub struct ModelHabits {
     pub tool_format: Option<ToolFormat>,
     /// Strict decoding is asked for where a tool's author left it open.
     pub strict_tools: bool,
+    /// Whether deferred tools may be declared; absent for what is known of the provider and the model.
+    pub tool_search: Option<bool>,
 }
 
 /// The configured endpoints, by provider name.

@@ -8,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, Message, OpaqueData, WrittenCall};
+use toolwright_core::model::{CallResult, Exposed, Message, OpaqueData, WrittenCall};
 use toolwright_core::name::{MAX_WIRE_NAME, short_hash};
 
 use crate::api::Api;
-use crate::dialect::Toolset;
+use crate::dialect::{ToolView, Toolset};
 
 /// The longest call id that every API takes (OpenAI's limit).
 const MAX_CALL_ID: usize = 40;
@@ -94,6 +94,16 @@ impl LegalResult<'_> {
         self.result.is_none_or(|result| result.is_error)
     }
 
+    /// The deferred ones of `tools` that it puts before the model, each once. A failure loads none.
+    pub(crate) fn loads<'t>(&self, tools: &'t Toolset) -> Vec<&'t ToolView> {
+        let mut loaded: Vec<&ToolView> = Vec::new();
+        for name in self.result.filter(|result| !result.is_error).into_iter().flat_map(|result| &result.loads) {
+            let tool = tools.get(name).filter(|tool| tool.exposed == Exposed::Deferred);
+            loaded.extend(tool.filter(|_| loaded.iter().all(|other| other.name != *name)));
+        }
+        loaded
+    }
+
     /// What goes back to the model.
     pub(crate) fn parts(&self) -> Vec<Part<'_>> {
         self.result.map_or_else(|| vec![Part::Text(NO_RESULT.to_owned())], |result| parts(&result.content))
@@ -129,6 +139,11 @@ impl LegalResult<'_> {
             mark_failure(&mut text);
         }
         (text, images)
+    }
+
+    /// Introduces what this result says, where it stands in a user message.
+    pub(crate) fn caption(&self) -> Part<'static> {
+        Part::Text(format!("[result of {}, call {}]", self.name, self.id))
     }
 
     /// Introduces the images of this result in the user message that carries them.

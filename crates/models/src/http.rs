@@ -17,6 +17,7 @@ use crate::encoder::encode_shown;
 use crate::endpoint::{Endpoint, Endpoints, ToolFormat};
 use crate::failure;
 use crate::shown::ShownCache;
+use crate::tool_search;
 use crate::transport::TextTools;
 
 /// How often one request is sent at most.
@@ -257,6 +258,13 @@ impl ModelClient for HttpModelClient {
             }
             answer = self.answer_over(model, request, events) => answer,
         }
+    }
+
+    fn has_tool_search(&self, model: &str) -> bool {
+        let habits = self.endpoints.habits(model);
+        let known = || self.endpoints.resolve(model).is_ok_and(|(at, name)| tool_search::is_known(at, name));
+        // Calls that are text know no tools but those of the prompt.
+        habits.tool_format.is_none() && habits.tool_search.unwrap_or_else(known)
     }
 }
 

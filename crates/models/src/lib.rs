@@ -24,6 +24,7 @@ mod openai_chat;
 mod responses;
 mod shown;
 pub mod text;
+mod tool_search;
 pub mod transport;
 mod turn;
 mod wire;

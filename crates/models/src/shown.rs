@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolwright_core::model::{ModelRequest, ShownTool, ToolChoice};
+use toolwright_core::model::{Exposed, ModelRequest, ShownTool, ToolChoice};
 
 use crate::api::Api;
 use crate::dialect::{Toolset, translate};
@@ -23,9 +23,11 @@ impl ShownTools {
         Self::of(api, Arc::new(translate(api.dialect(), tools, false)))
     }
 
-    /// A view made by other means, as with strict decoding or another of the API's dialects.
+    /// A view made by other means, as with strict decoding or another of the API's dialects. Deferred tools
+    /// stay in it only where the API can load them.
     #[must_use]
     pub fn of(api: Api, set: Arc<Toolset>) -> Self {
+        let set = loadable(api, set);
         // Writing to memory does not fail.
         let write = || serde_json::to_string(&Tools { api, set: &set }).unwrap_or_default().into();
         let json = (!set.tools.is_empty()).then(write);
@@ -46,13 +48,42 @@ impl ShownTools {
         self.json.clone()
     }
 
-    /// The wish of `request`, as far as it can be met: a tool that is not shown cannot be demanded.
+    /// The wish of `request`, as far as it can be met: a tool that is not shown cannot be demanded, nor
+    /// can one that the API does not take for a function.
     pub(crate) fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
         match &request.tool_choice {
-            ToolChoice::Tool(name) if self.set.get(name).is_none() => &ToolChoice::Auto,
+            ToolChoice::Tool(name) if !self.is_function(name) => &ToolChoice::Auto,
             choice => choice,
         }
     }
+
+    fn is_function(&self, name: &str) -> bool {
+        let search = if self.api == Api::OpenAiResponses { self.set.tool_search() } else { None };
+        search.is_none_or(|search| search.name != name)
+            && self.set.get(name).is_some_and(|tool| tool.exposed != Exposed::Deferred)
+    }
+}
+
+/// The tools that are before the model from the beginning, for transports that cannot load others.
+pub(crate) fn before_model(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
+    tools.iter().filter(|tool| tool.exposed != Exposed::Deferred)
+}
+
+/// `set` without deferred tools, unless a result can put them before the model: over Anthropic one of any tool
+/// (the API refuses tools that are all deferred), over OpenAI Responses one of the tool search alone, over
+/// other APIs none.
+pub(crate) fn loadable(api: Api, set: Arc<Toolset>) -> Arc<Toolset> {
+    let loads = match api {
+        Api::Anthropic => set.tools.iter().any(|tool| tool.exposed != Exposed::Deferred),
+        Api::OpenAiResponses => set.tool_search().is_some(),
+        Api::OpenAiChat | Api::Gemini | Api::Ollama => false,
+    };
+    if loads || set.tools.iter().all(|tool| tool.exposed != Exposed::Deferred) {
+        return set;
+    }
+    let mut shown = Arc::unwrap_or_clone(set);
+    shown.tools.retain(|tool| tool.exposed != Exposed::Deferred);
+    Arc::new(shown)
 }
 
 /// How many lists of tools are remembered: one for each agent at work, more or less.

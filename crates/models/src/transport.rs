@@ -10,6 +10,7 @@ use toolwright_core::model::{
     WrittenCall,
 };
 
+use crate::shown::before_model;
 use crate::text::{self, Choice, Decoded, Format, Options, TextDecoder};
 
 /// How one model's tools go as text.
@@ -54,7 +55,7 @@ impl TextTools {
     }
 
     fn system(&self, request: &ModelRequest) -> String {
-        if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
+        if before_model(&request.tools).next().is_none() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
         }
         let mut parts = vec![request.system.clone(), self.format.prompt(&request.tools)];

@@ -1,8 +1,9 @@
 //! The immutable snapshot that everything reads.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
@@ -10,6 +11,7 @@ use super::{Origin, Provider, ProviderKind, RegisteredTool};
 use crate::definition::ToolDefinition;
 use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::names::{NameTable, NamedTool, Resolution};
+use crate::select::LexicalIndex;
 
 /// One provider with what it listed.
 pub struct Listing {
@@ -87,6 +89,9 @@ pub struct Snapshot {
     providers: Vec<ProviderStatus>,
     issues: Vec<CatalogueIssue>,
     absent: Vec<(String, String)>,
+    index: OnceLock<Arc<LexicalIndex>>,
+    /// What the index is made from, until it is made.
+    known: Mutex<Option<Arc<LexicalIndex>>>,
 }
 
 impl Snapshot {
@@ -142,7 +147,7 @@ impl Snapshot {
                 })
             })
             .collect();
-        Self { entries, names, by_id, providers, issues, absent: Vec::new() }
+        Self { entries, names, by_id, providers, issues, ..Self::default() }
     }
 
     /// With what the operator has written and nobody provides, for [`Snapshot::why_missing`]: the name of a
@@ -150,6 +155,63 @@ impl Snapshot {
     #[must_use]
     pub fn with_absent(self, absent: Vec<(String, String)>) -> Self {
         Self { absent, ..self }
+    }
+
+    /// To be indexed by what the index of `other` knows, if it has one: a predecessor, or the catalogue that
+    /// this one is a part of. It only saves time.
+    #[must_use]
+    pub fn with_index_of(mut self, other: &Self) -> Self {
+        let known = || other.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.known = Mutex::new(other.index.get().cloned().or_else(known));
+        self
+    }
+
+    /// The lexical index of [`Snapshot::list`], with its positions. It is built at first use, which takes a
+    /// while (some 10 ms for a thousand tools), unless [`Snapshot::is_indexed`].
+    #[must_use]
+    pub fn lexical(&self) -> &Arc<LexicalIndex> {
+        self.index.get_or_init(|| {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
+            Arc::new(LexicalIndex::build(&self.entries, known.as_deref()))
+        })
+    }
+
+    /// Whether its lexical index is there.
+    #[must_use]
+    pub fn is_indexed(&self) -> bool {
+        self.index.get().is_some()
+    }
+
+    /// With the tools of one more provider behind the others. Nothing of theirs is renamed; an id that is there
+    /// already stays theirs.
+    #[must_use]
+    pub fn with(&self, provider: &Arc<dyn Provider>, tools: &[Arc<RegisteredTool>]) -> Self {
+        let mut by_id = self.by_id.clone();
+        let mut more: Vec<&Arc<RegisteredTool>> = Vec::with_capacity(tools.len());
+        for tool in tools {
+            let position = self.entries.len() + more.len();
+            if let MapEntry::Vacant(free) = by_id.entry(tool.definition().id.clone()) {
+                free.insert(position);
+                more.push(tool);
+            }
+        }
+        let own = self.providers.len();
+        let names = name_table(self.named().chain(more.iter().map(|tool| (own, &***tool))), MAX_WIRE_NAME);
+        let added = more.iter().enumerate().map(|(n, tool)| {
+            let wire_name = names.wire_name(self.entries.len() + n).to_owned();
+            Arc::new(Entry { tool: Arc::clone(tool), provider: Arc::clone(provider), wire_name })
+        });
+        let entries = self.entries.iter().cloned().chain(added).collect();
+        let status = ProviderStatus {
+            name: provider.name().to_owned(),
+            kind: provider.kind(),
+            tools: more.len(),
+            error: None,
+            withheld: Vec::new(),
+        };
+        let providers = self.providers.iter().cloned().chain([status]).collect();
+        let (issues, absent) = (self.issues.clone(), self.absent.clone());
+        Self { entries, names, by_id, providers, issues, absent, ..Self::default() }.with_index_of(self)
     }
 
     /// The tools, in registration order.
@@ -173,10 +235,15 @@ impl Snapshot {
     /// A table of shorter names for clients that cap them; index-compatible with [`Snapshot::list`].
     #[must_use]
     pub fn names_within(&self, max: usize) -> NameTable {
+        name_table(self.named(), max)
+    }
+
+    /// The tools with the positions of their providers.
+    fn named(&self) -> impl Iterator<Item = (usize, &RegisteredTool)> {
         let position: HashMap<&str, usize> =
             self.providers.iter().enumerate().map(|(n, p)| (p.name.as_str(), n)).collect();
-        let index_of = |entry: &Entry| position.get(entry.provider.name()).copied().unwrap_or(0);
-        name_table(self.entries.iter().map(|entry| (index_of(entry), &*entry.tool)), max)
+        let index_of = move |entry: &Entry| position.get(entry.provider.name()).copied().unwrap_or(0);
+        self.entries.iter().map(move |entry| (index_of(entry), &*entry.tool))
     }
 
     /// The providers, in registration order.
@@ -238,6 +305,23 @@ mod tests {
         assert_eq!(snapshot.issues().len(), 2);
         assert!(snapshot.issues()[1].message.contains("already provided by a"));
         assert!(snapshot.get("x:t@1.0.0").is_some() && snapshot.get("x:t").is_none());
+    }
+
+    #[test]
+    fn one_more_provider_comes_behind_the_others_and_takes_nothing_from_them() {
+        let tools = [own("x:t@1.0.0"), own("x:v@1.0.0"), own("z:t@1.0.0")];
+        let added = listing("b", Vec::new()).provider;
+        let first = Snapshot::build(&[listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")])])
+            .with_absent(vec![("off".into(), "it is off".into())]);
+        let snapshot = first.with(&added, &tools);
+        let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
+        assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "x:v@1.0.0 b", "z:t@1.0.0 b"]);
+        for (n, entry) in snapshot.list().iter().enumerate() {
+            assert_eq!(snapshot.resolve(&entry.wire_name), Resolution::Found(n, crate::names::NameMatch::Wire));
+            assert_eq!(snapshot.get(entry.id().as_str()).map(|entry| entry.id()), Some(entry.id()));
+        }
+        assert!(Arc::ptr_eq(&snapshot.list()[1], &first.list()[1]));
+        assert_eq!((snapshot.providers()[1].tools, snapshot.why_missing("off__x").as_deref()), (2, Some("it is off")));
     }
 
     #[test]

@@ -16,6 +16,6 @@ pub(crate) use coerce::Attempt;
 pub use coerce::Coerced;
 pub use defaults::fill_defaults;
 pub(crate) use message::shorten;
-pub use shape::shape;
 pub(crate) use shape::shape_at;
+pub use shape::{argument_list, shape};
 pub use validate::{CompiledSchema, Draft, SchemaError, Violation};

@@ -1,5 +1,9 @@
 //! The shape that a schema asks for, in one line that a model can copy.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 /// Objects inside objects that are spelled out.
@@ -8,6 +12,8 @@ const MAX_DEPTH: usize = 3;
 const MAX_PARTS: usize = 16;
 /// References to references that are followed.
 const MAX_REFERENCES: usize = 8;
+/// Bytes of one argument's shape in a list of them.
+const MAX_BRIEF: usize = 60;
 /// Steps of a path that are followed.
 const MAX_STEPS: usize = 128;
 
@@ -28,6 +34,47 @@ pub(crate) fn shape_at(schema: &Value, path: &str, limit: usize) -> Option<Strin
         inner.or_else(|| place.get("additionalProperties")).map(|inner| referred(schema, inner))
     })?;
     bounded(describe(schema, found, 0), limit)
+}
+
+/// The arguments that an object schema asks for, as in `path: string, limit?: integer`: required ones first, as
+/// many as fit in `limit` bytes, and how many more there are. What takes more than a few words is told by its
+/// type alone.
+#[must_use]
+pub fn argument_list(schema: &Value, limit: usize) -> String {
+    let root = referred(schema, schema);
+    let Some(properties) = root.get("properties").and_then(Value::as_object) else { return String::new() };
+    let required: HashSet<&str> =
+        root.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let needed = |name: &str| required.contains(name);
+    let all = properties.iter().filter(|(name, _)| needed(name));
+    let all = all.chain(properties.iter().filter(|(name, _)| !needed(name)));
+    let mut line = String::new();
+    for (n, (name, property)) in all.enumerate() {
+        let mark = if needed(name) { "" } else { "?" };
+        let comma = if n == 0 { "" } else { ", " };
+        let part = format!("{comma}{}{mark}: {}", argument_name(name), brief(schema, property));
+        if line.len() + part.len() > limit {
+            let _ = write!(line, "{comma}… {} more", properties.len() - n);
+            break;
+        }
+        line.push_str(&part);
+    }
+    line
+}
+
+/// A name as it is, where it cannot be taken for anything else.
+fn argument_name(name: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '@');
+    if !name.is_empty() && name.chars().all(plain) { name.into() } else { Value::from(name).to_string().into() }
+}
+
+/// The shape of one argument in few words.
+fn brief(root: &Value, property: &Value) -> String {
+    let whole = bounded(describe(root, property, 1), MAX_BRIEF);
+    whole.unwrap_or_else(|| match referred(root, property).get("type") {
+        Some(Value::String(kind)) if kind.len() <= MAX_BRIEF => kind.clone(),
+        _ => "any".into(),
+    })
 }
 
 fn bounded(text: Option<String>, limit: usize) -> Option<String> {
@@ -101,6 +148,27 @@ mod tests {
         let expect = r#"{"path": string, "n"?: integer | null, "tags"?: ["a" | "b"]}"#;
         assert_eq!(shape(&schema, 300).as_deref(), Some(expect));
         assert_eq!(shape(&schema, 10), None);
+    }
+
+    #[test]
+    fn arguments_are_listed_required_ones_first_and_what_does_not_fit_is_counted() {
+        let check = |schema: Value, limit: usize, expect: &str| assert_eq!(argument_list(&schema, limit), expect);
+        let long: Vec<Value> = (0..9).map(|n| json!({"enum": [format!("a long value {n}")]})).collect();
+        let schema = json!({
+            "$defs": {"point": {"type": "object", "properties": {"x": {"type": "number"}}}},
+            "properties": {
+                "n": {"type": "integer"}, "path": {"type": "string"}, "at": {"$ref": "#/$defs/point"},
+                "how": {"type": "string", "anyOf": long}, "a b": {"enum": ["x", 2]},
+            },
+            "required": ["path"],
+        });
+        let all = r#"path: string, n?: integer, at?: {"x"?: number}, how?: string, "a b"?: "x" | 2"#;
+        check(schema.clone(), 300, all);
+        check(schema, 26, "path: string, n?: integer, … 3 more");
+        check(json!({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": true}}}}), 300, "b?: any");
+        check(json!({"type": "object"}), 300, "");
+        check(json!(true), 300, "");
+        check(json!({"properties": {"b": {"type": "string"}}}), 3, "… 1 more");
     }
 
     #[test]

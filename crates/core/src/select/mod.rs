@@ -1,19 +1,21 @@
 //! Which tools to show. Pure scoring over a snapshot.
 
 mod document;
+mod exposure;
+mod lexical;
+pub mod metrics;
 mod search;
 pub mod sentences;
+mod summary;
+mod tokens;
 mod vectors;
+mod words;
 
 pub use document::{Document, DocumentKey, Searchable};
+pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, choose};
+pub use lexical::{LexicalIndex, Ranked};
 pub use search::{SearchFilter, SearchHit, search};
+pub use summary::{first_sentence, namespaces, summary};
+pub(crate) use tokens::nameless_bytes;
+pub use tokens::shown_tokens;
 pub use vectors::{MAX_DIMENSIONS, Quantized, Vectors};
-
-/// A tool that was found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ranked {
-    /// Its position among the tools that were searched.
-    pub index: usize,
-    /// How well it fits; more is better.
-    pub score: f32,
-}

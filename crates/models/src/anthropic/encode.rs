@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelRequest, ToolChoice};
+use toolwright_core::model::{Exposed, ModelRequest, ToolChoice};
 
 use super::API;
 use crate::api::EncodedRequest;
@@ -76,11 +76,14 @@ pub(crate) struct Tool<'a> {
     input_schema: &'a Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     strict: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    defer_loading: Option<bool>,
 }
 
 pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
     let ToolView { name, description, parameters, .. } = view;
-    Tool { name, description, input_schema: parameters, strict: view.strict.then_some(true) }
+    let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
+    Tool { name, description, input_schema: parameters, strict: view.strict.then_some(true), defer_loading }
 }
 
 fn retired(name: &str) -> Value {
@@ -110,7 +113,7 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
             Turn::Assistant { text, calls, opaque } => out.push("assistant", answer(text, &calls, &opaque)),
             Turn::Results(results) => {
                 let mut images = Vec::new();
-                let mut content: Vec<Value> = results.iter().map(|result| tool_result(result, &mut images)).collect();
+                let mut content: Vec<Value> = results.iter().map(|result| tool_result(result, tools, &mut images)).collect();
                 content.extend(images);
                 out.push("user", content);
             }
@@ -120,8 +123,16 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
 }
 
 /// A result. The API takes nothing but text in one that failed: its images go after the results of the turn.
-fn tool_result(result: &LegalResult<'_>, images: &mut Vec<Value>) -> Value {
+/// One that loads tools holds references to them and nothing else («Tool definitions/code execution functions
+/// cannot be mixed with other content»); the API puts the definitions in their place.
+fn tool_result(result: &LegalResult<'_>, tools: &Toolset, images: &mut Vec<Value>) -> Value {
     let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
+    let loaded = result.loads(tools);
+    if !loaded.is_empty() {
+        let reference = |tool: &&ToolView| json!({"type": "tool_reference", "tool_name": tool.name});
+        block["content"] = loaded.iter().map(reference).collect();
+        return block;
+    }
     let mut parts = result.parts();
     if result.is_error() {
         let (text, found) = result.text_and_images();

@@ -1,4 +1,8 @@
 //! Anthropic Messages (docs.anthropic.com/en/api/messages, version 2023-06-01).
+//!
+//! Deferred tools are loaded by results of ours (platform.claude.com/docs/en/agents-and-tools/tool-use/
+//! tool-search-tool, "Custom tool search implementation"); that needs no beta header. Their definitions are not
+//! part of the prompt's prefix, so loading one leaves the cache as it is.
 
 mod decode;
 mod encode;

@@ -53,6 +53,7 @@ pub struct Transport {
 
 impl Transport {
     /// The transport for `tools` and the `output` that is asked for, text where no schema says otherwise.
+    /// Deferred tools are left out: nothing could load them.
     ///
     /// The order of the tools is kept, and equal input gives equal bytes. References inside the given schemas
     /// are led to copies under `$defs`; those to other documents stay as they are.

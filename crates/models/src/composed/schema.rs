@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use toolwright_core::model::Exposed;
 
 use super::reroot::{Reroot, rerooted};
 use super::{ComposedTool, Form, member};
@@ -33,7 +34,8 @@ pub(super) fn compose(output: Option<&Value>, tools: &[ComposedTool<'_>]) -> (Va
         Some(schema) => json!({"anyOf": [whole(&closed(schema), "output", &mut defs), {"type": "null"}]}),
     };
     let mut items = Vec::with_capacity(tools.len());
-    for (index, tool) in tools.iter().enumerate() {
+    let shown = tools.iter().filter(|tool| tool.tool.exposed != Exposed::Deferred);
+    for (index, tool) in shown.enumerate() {
         let (item, form) = item(tool, index, &mut defs);
         items.push(item);
         forms.insert(tool.tool.name.clone(), form);

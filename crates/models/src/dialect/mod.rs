@@ -23,7 +23,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::{Exposed, ShownTool};
 
 use limits::Budget;
 use root::Failed;
@@ -80,11 +80,15 @@ pub struct ToolView {
     pub strict: bool,
     /// The one property that holds the arguments, where the schema's root had to be wrapped in an object.
     pub wrapped: Option<&'static str>,
+    /// How it is put before the model.
+    pub exposed: Exposed,
+    /// The namespace it belongs to; empty for none.
+    pub namespace: String,
     /// How calls are changed back, where the view changed anything.
     plan: Option<Box<restore::Plan>>,
 }
 
-/// The tools of a request as an API takes them, in the order they were given.
+/// The tools of a request as an API takes them, in the order they were given, deferred ones last.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Toolset {
     /// Whose rules were applied.
@@ -102,6 +106,12 @@ impl Toolset {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&ToolView> {
         self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// The tool that finds deferred ones, where there are any to find.
+    pub(crate) fn tool_search(&self) -> Option<&ToolView> {
+        let deferred = self.tools.iter().rev().any(|tool| tool.exposed == Exposed::Deferred);
+        self.tools.iter().find(|tool| deferred && tool.exposed == Exposed::Search)
     }
 
     /// The arguments of a call to `name` as the tool takes them, for what the model wrote by its view:
@@ -126,7 +136,9 @@ impl Toolset {
 
 /// The view of `tools` under the rules of `dialect`. `strict` asks for strict decoding of the tools whose
 /// author left it open; it is sent where the API has it, the strict form of the schema says the same as the
-/// schema, and the API's limits allow it; else a loss of the keyword `strict` says why not.
+/// schema, and the API's limits allow it; else a loss of the keyword `strict` says why not. Deferred tools
+/// come last, also in what a request has room for: Anthropic builds one grammar from all strict tools, deferred
+/// or not.
 ///
 /// The result is legal whatever the schemas are. What an author wrote for JSON Schema is read as what was
 /// meant, where that can be told, and recorded; a tool that cannot be called by any arguments is left out.
@@ -136,7 +148,8 @@ pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset
         Toolset { dialect, tools: Vec::with_capacity(tools.len()), losses: Vec::new(), quarantined: Vec::new() };
     let mut budget = Budget::ANTHROPIC;
     let mut names = HashSet::with_capacity(tools.len());
-    for tool in tools {
+    let deferred = |tool: &&ShownTool| tool.exposed == Exposed::Deferred;
+    for tool in tools.iter().filter(|tool| !deferred(tool)).chain(tools.iter().filter(deferred)) {
         let shown = if !is_legal_name(&tool.name) {
             Err("its name is not one that the API takes".to_owned())
         } else if !names.insert(tool.name.as_str()) {

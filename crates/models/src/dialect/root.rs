@@ -161,7 +161,8 @@ fn finish(
 
 fn shown(tool: &ShownTool, parameters: Value, wrapped: Option<&'static str>, plan: Option<Box<Plan>>) -> ToolView {
     let (name, description) = (tool.name.clone(), tool.description.clone());
-    ToolView { name, description, parameters, strict: false, wrapped, plan }
+    let (exposed, namespace) = (tool.exposed, tool.namespace.clone());
+    ToolView { name, description, parameters, strict: false, wrapped, exposed, namespace, plan }
 }
 
 fn object() -> Value {

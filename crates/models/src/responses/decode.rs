@@ -176,7 +176,7 @@ impl Assembly {
         if !spoke {
             self.words(&item, sink);
         }
-        match item.meaning(raw, arguments) {
+        match item.meaning(raw, arguments, self.answer.tool_search()) {
             Meaning::Call(call) => self.answer.close_call(call, sink),
             Meaning::Other(call) => self.answer.other_call(call),
             Meaning::Opaque(data) => self.answer.opaque(data),

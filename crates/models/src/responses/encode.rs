@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
+use toolwright_core::model::{Exposed, ModelRequest, OutputFormat, ToolChoice};
 
 use super::API;
+use super::search::Search;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_schema, set, tools_place};
@@ -59,29 +60,68 @@ pub(crate) struct Tool<'a> {
     description: &'a str,
     parameters: &'a Value,
     strict: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    defer_loading: Option<bool>,
 }
 
-pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
+/// The tool that finds others.
+#[derive(Serialize)]
+pub(crate) struct ToolSearch<'a> {
+    r#type: &'static str,
+    execution: &'static str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+/// One entry of the tools of a request.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Entry<'a> {
+    Function(Tool<'a>),
+    Search(ToolSearch<'a>),
+}
+
+/// What a request declares: all but the deferred tools.
+pub(crate) fn tools(set: &Toolset) -> impl Iterator<Item = Entry<'_>> {
+    let search = set.tool_search().map(|search| search.name.as_str());
+    set.tools.iter().filter(|view| view.exposed != Exposed::Deferred).map(move |view| {
+        if search != Some(&view.name) {
+            return Entry::Function(tool(view));
+        }
+        let ToolView { description, parameters, .. } = view;
+        Entry::Search(ToolSearch { r#type: "tool_search", execution: "client", description, parameters })
+    })
+}
+
+pub(super) fn tool(view: &ToolView) -> Tool<'_> {
     let ToolView { name, description, parameters, strict, .. } = view;
-    Tool { r#type: "function", name, description, parameters, strict: *strict }
+    let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
+    Tool { r#type: "function", name, description, parameters, strict: *strict, defer_loading }
 }
 
 fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     let mut out = Vec::new();
+    let mut search = Search::new(tools);
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => {
                 out.push(json!({"type": "message", "role": "user", "content": content_of(parts(content))}))
             }
-            Turn::Assistant { text, calls, opaque } => answer(&mut out, text, &calls, &opaque),
-            Turn::Results(results) => out.extend(results.iter().map(output)),
+            Turn::Assistant { text, calls, opaque } => answer(&mut out, text, &calls, &opaque, &search),
+            Turn::Results(results) => {
+                let mut notes = Vec::new();
+                for result in &results {
+                    out.push(if search.is(&result.name) { search.output(result, &mut notes) } else { output(result) });
+                }
+                out.extend(notes);
+            }
         }
     }
     out
 }
 
 /// An answer, item by item. Reasoning at its end would be refused: what it led to is not there.
-fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) {
+fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], search: &Search<'_>) {
     let before = out.len();
     let mut phase = None;
     for piece in pieces(text, calls, opaque) {
@@ -94,9 +134,16 @@ fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&
                 }
                 out.push(message);
             }
-            Piece::Call(_, call) => out.push(json!({
-                "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments_text(),
-            })),
+            Piece::Call(_, call) if search.is(&call.name) => out.push(Search::call(call)),
+            Piece::Call(_, call) => {
+                let mut item = json!({
+                    "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments_text(),
+                });
+                if let Some(namespace) = search.namespace(&call.name) {
+                    item["namespace"] = json!(namespace);
+                }
+                out.push(item);
+            }
             // The head of a message: its text is the conversation's.
             Piece::Item(item) if item["type"] == "message" => phase = item["phase"].as_str(),
             // Without its content, reasoning is a reference to what the server did not keep.
@@ -118,7 +165,7 @@ fn output(result: &LegalResult<'_>) -> Value {
 }
 
 /// A text, or the list of parts that holds images.
-fn content_of(parts: Vec<Part<'_>>) -> Value {
+pub(super) fn content_of(parts: Vec<Part<'_>>) -> Value {
     if parts.iter().all(|part| matches!(part, Part::Text(_))) {
         let texts: Vec<&str> = parts
             .iter()

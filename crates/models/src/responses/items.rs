@@ -80,17 +80,23 @@ impl<'a> Item<'a> {
         parse_part(API, item)
     }
 
-    /// What `item`, which `self` was read from, means. `streamed` are the arguments that came in pieces.
-    pub(super) fn meaning(&self, item: &RawValue, streamed: String) -> Meaning {
+    /// What `item`, which `self` was read from, means. `streamed` are the arguments that came in pieces; `search`
+    /// is the tool that was shown as the tool search.
+    pub(super) fn meaning(&self, item: &RawValue, streamed: String, search: Option<&str>) -> Meaning {
         let kind = self.kind.as_str();
         if kind == "message" {
             return Meaning::Nothing;
         }
         let cut = self.status.as_str() == "incomplete";
-        if kind == "function_call" {
+        let called = match kind {
+            "function_call" => Some(self.name.as_str()),
+            "tool_search_call" if self.is_for_the_client() => search,
+            _ => None,
+        };
+        if let Some(name) = called {
             let written = self.arguments.map(crate::wire::arguments).unwrap_or_default();
             let arguments = if written.is_empty() { streamed } else { written.into_owned() };
-            return if cut { Meaning::Nothing } else { Meaning::Call(WrittenCall { arguments, ..self.call() }) };
+            return if cut { Meaning::Nothing } else { Meaning::Call(WrittenCall { id: self.id(), name: name.to_owned(), arguments }) };
         }
         if !self.is_for_the_client() {
             return Meaning::Opaque(value(item));

@@ -6,6 +6,7 @@ use toolwright_core::model::{CallResult, ShownTool, WrittenCall};
 
 use super::grammar::{Form, Format};
 use super::{braces, json, markup, named, nested, pythonic, tagged};
+use crate::shown::before_model;
 
 /// A past call, its arguments read.
 pub(super) struct Past<'a> {
@@ -31,17 +32,17 @@ impl<'a> Past<'a> {
 
 impl Format {
     /// The part of the system prompt that lists `tools` and shows how they are called, in the form that
-    /// models of this family were trained on. Empty without tools.
+    /// models of this family were trained on. Empty without tools; deferred ones are not shown.
     #[must_use]
     pub fn prompt(&self, tools: &[ShownTool]) -> String {
-        if tools.is_empty() {
+        if before_model(tools).next().is_none() {
             return String::new();
         }
         let mut prompt = String::from(
             "# Tools\n\nYou have the tools that are listed here, one a line, as JSON: the name, what the tool does, \
              and the JSON Schema of its arguments.\n\n",
         );
-        for tool in tools {
+        for tool in before_model(tools) {
             let mut shown = json!({
                 "name": tool.name, "description": tool.description, "parameters": tool.parameters,
             });

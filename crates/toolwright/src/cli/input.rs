@@ -11,31 +11,47 @@ use super::exit::Failure;
 /// Bytes that are read of one input: as many as of the longest answer of a model.
 const MAX_INPUT: u64 = 64 << 20;
 
+/// The byte order mark that some writers begin with.
+const MARK: char = '\u{feff}';
+
 /// The text of `file`, or of standard input for `-`, without a byte order mark.
 pub(crate) fn read(file: &Path) -> Result<String, Failure> {
-    String::from_utf8(without_mark(&read_bytes(file)?).to_vec())
-        .map_err(|error| Failure::usage(format!("{} is not UTF-8: {}", name(file), error.utf8_error())))
+    read_up_to(file, MAX_INPUT)
+}
+
+/// As [`read`], with a bound of its own, in bytes.
+pub(crate) fn read_up_to(file: &Path, max: u64) -> Result<String, Failure> {
+    let mut text = String::from_utf8(bytes_up_to(file, max)?)
+        .map_err(|error| Failure::usage(format!("{} is not UTF-8: {}", name(file), error.utf8_error())))?;
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len_utf8());
+    }
+    Ok(text)
 }
 
 /// The bytes of `file`, or of standard input for `-`.
 pub(crate) fn read_bytes(file: &Path) -> Result<Vec<u8>, Failure> {
+    bytes_up_to(file, MAX_INPUT)
+}
+
+fn bytes_up_to(file: &Path, max: u64) -> Result<Vec<u8>, Failure> {
     let unreadable = |error: std::io::Error| Failure::usage(format!("{} cannot be read: {error}", name(file)));
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes)
+        std::io::stdin().lock().take(max + 1).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(file).map_err(unreadable)?.take(MAX_INPUT + 1).read_to_end(&mut bytes)
+        std::fs::File::open(file).map_err(unreadable)?.take(max + 1).read_to_end(&mut bytes)
     };
     read.map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_INPUT {
-        return Err(Failure::usage(format!("{} has more than {MAX_INPUT} bytes", name(file))));
+    if bytes.len() as u64 > max {
+        return Err(Failure::usage(format!("{} has more than {max} bytes", name(file))));
     }
     Ok(bytes)
 }
 
 /// `bytes` without the byte order mark that some writers begin with.
 pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
-    bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
+    bytes.strip_prefix(MARK.encode_utf8(&mut [0; 4]).as_bytes()).unwrap_or(bytes)
 }
 
 /// The text that `json` is. Half a surrogate pair, which several languages write but no text can hold, becomes

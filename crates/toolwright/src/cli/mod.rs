@@ -6,6 +6,7 @@ mod approver;
 mod args;
 mod arguments;
 mod call;
+mod catalogue_file;
 mod chat;
 mod config;
 mod console;
@@ -13,11 +14,13 @@ mod decode;
 mod doctor;
 mod edit;
 mod encode;
+mod eval;
 mod exit;
 mod input;
 mod lists;
 mod logging;
 mod paste;
+mod records;
 mod run;
 mod screen;
 mod serve;
@@ -57,6 +60,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Config(command) => config::command(&cli.global, command),
         Command::Encode(encode) => encode::command(encode),
         Command::Decode(decode) => decode::command(decode),
+        Command::Eval(command) => eval::command(&cli.global, command),
         Command::Validate(validate @ Validate { schema: Some(file), .. }) => validate::against_schema(file, validate),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -139,6 +143,7 @@ fn in_runtime(cli: &Cli) -> Done {
             | Command::Config(_)
             | Command::Encode(_)
             | Command::Decode(_)
+            | Command::Eval(_)
             | Command::Validate(_)
             | Command::Completions { .. } => Ok(Exit::Ok),
         }

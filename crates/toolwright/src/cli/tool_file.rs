@@ -9,9 +9,10 @@ use toolwright::core::name::{MAX_WIRE_NAME, wire_names};
 
 use super::exit::Failure;
 use super::input;
+use super::records::{Members, TOOLS, records};
 
 /// What holds the schema, in the words of MCP, Anthropic and the OpenAI APIs.
-const SCHEMA: [&str; 3] = ["parameters", "inputSchema", "input_schema"];
+pub(crate) const SCHEMA: [&str; 3] = ["parameters", "inputSchema", "input_schema"];
 
 /// The tools of a file, in its order.
 #[derive(Debug, Default)]
@@ -32,10 +33,10 @@ impl ToolFile {
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
         let name = file.display();
         let text = input::read(file)?;
-        let records = records(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        let records = records(&text, TOOLS).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
         let mut tools = Self { shown: Vec::with_capacity(records.len()), given: Vec::new(), ids: Vec::new() };
-        for (index, record) in records.into_iter().enumerate() {
-            tools.add(record).map_err(|error| Failure::usage(format!("{name}: tool {}: {error}", index + 1)))?;
+        for (place, record) in records {
+            tools.add(record).map_err(|error| Failure::usage(format!("{name}: {place}: {error}")))?;
         }
         let wire = wire_names(tools.given.iter().map(String::as_str), MAX_WIRE_NAME);
         for (tool, wire) in tools.shown.iter_mut().zip(wire) {
@@ -45,20 +46,15 @@ impl ToolFile {
     }
 
     fn add(&mut self, record: Value) -> Result<(), String> {
-        let Value::Object(mut record) = record else { return Err("it is not an object".into()) };
-        if let Some(Value::Object(function)) = record.get_mut("function").map(Value::take) {
-            record = function;
+        let mut record = Members::of(record)?;
+        if let Some(Value::Object(function)) = record.value(&["function"]) {
+            record = Members(function);
         }
-        let mut text = |key: &str| match record.get_mut(key).map(Value::take) {
-            Some(Value::String(text)) => Ok(Some(text)),
-            None | Some(Value::Null) => Ok(None),
-            Some(_) => Err(format!("its `{key}` is not a text")),
-        };
-        let name = text("name")?.ok_or("it has no `name`")?;
-        let (description, id) = (text("description")?.unwrap_or_default(), text("id")?);
-        let body_argument = text("body_argument")?;
-        let parameters = schema(&mut record);
-        let strict = match record.get("strict").and_then(Value::as_bool) {
+        let name = record.text("name")?.ok_or("it has no `name`")?;
+        let (description, id) = (record.text("description")?.unwrap_or_default(), record.text("id")?);
+        let body_argument = record.text("body_argument")?;
+        let parameters = record.value(&SCHEMA);
+        let strict = match record.0.get("strict").and_then(Value::as_bool) {
             // Nobody said what its arguments are.
             _ if parameters.is_none() => Some(false),
             said => said,
@@ -93,32 +89,4 @@ impl ToolFile {
     pub(crate) fn given(&self) -> HashMap<String, String> {
         self.shown.iter().zip(&self.given).map(|(tool, given)| (tool.name.clone(), given.clone())).collect()
     }
-}
-
-fn schema(record: &mut Map<String, Value>) -> Option<Value> {
-    SCHEMA.iter().find_map(|key| record.get_mut(*key).map(Value::take).filter(|schema| !schema.is_null()))
-}
-
-/// The tools of a text.
-fn records(text: &str) -> Result<Vec<Value>, String> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let whole = match serde_json::from_str(text) {
-        Ok(Value::Array(tools)) => return Ok(tools),
-        Ok(Value::Object(mut object)) => match object.get_mut("tools").map(Value::take) {
-            Some(Value::Array(tools)) => return Ok(tools),
-            Some(_) => return Err("its `tools` is not a list".into()),
-            None if object.contains_key("name") || object.contains_key("function") => return Ok(vec![object.into()]),
-            None => return Ok(object.into_iter().map(|(_, tool)| tool).collect()),
-        },
-        Ok(_) => return Err("it is neither a list of tools nor an object".into()),
-        Err(error) => error,
-    };
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let tools: Result<Vec<Value>, String> = lines
-        .map(|(number, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", number + 1)))
-        .collect();
-    // Of a text that does not even begin with lines of JSON, what is wrong with it as a whole says more.
-    tools.map_err(|error| if error.starts_with("line 1:") { format!("it is not JSON: {whole}") } else { error })
 }

@@ -71,5 +71,5 @@ pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mu
             }
         },
     };
-    Some(ModelHabits { tool_format, strict_tools: written.strict_tools.unwrap_or(false) })
+    Some(ModelHabits { tool_format, strict_tools: written.strict_tools.unwrap_or(false), tool_search: None })
 }

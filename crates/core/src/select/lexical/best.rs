@@ -1,0 +1,52 @@
+//! The best of many scores.
+
+use std::cmp::Ordering;
+
+use super::super::Ranked;
+
+/// Keeps the `limit` best of what is offered; of equals, the first offered.
+pub(super) struct Best {
+    limit: usize,
+    /// What is below it is not among the best.
+    floor: f32,
+    kept: Vec<Ranked>,
+}
+
+impl Best {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, floor: 0.0, kept: Vec::new() }
+    }
+
+    /// Whether a score that is offered next would be among the best so far.
+    pub(super) fn wants(&self, score: f32) -> bool {
+        score > self.floor
+    }
+
+    /// Offers a score above 0; positions must rise.
+    pub(super) fn offer(&mut self, ranked: Ranked) {
+        self.kept.push(ranked);
+        if self.kept.len() >= self.limit.saturating_mul(2).max(64) {
+            self.cut();
+            self.floor = self.kept.last().map_or(f32::INFINITY, |last| last.score);
+        }
+    }
+
+    /// The best, best first.
+    pub(super) fn into_sorted(mut self) -> Vec<Ranked> {
+        self.cut();
+        self.kept.sort_unstable_by(order);
+        self.kept
+    }
+
+    /// Leaves the best, of which the least stands last.
+    fn cut(&mut self) {
+        if let Some(last) = self.limit.checked_sub(1).filter(|&last| last < self.kept.len()) {
+            self.kept.select_nth_unstable_by(last, order);
+        }
+        self.kept.truncate(self.limit);
+    }
+}
+
+fn order(a: &Ranked, b: &Ranked) -> Ordering {
+    b.score.total_cmp(&a.score).then(a.index.cmp(&b.index))
+}

@@ -1,0 +1,84 @@
+//! The scoring formula: BM25F with lengths measured against constants.
+
+/// A part of a tool that is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field {
+    Name,
+    Title,
+    Description,
+    Tags,
+    ArgumentNames,
+    ArgumentDescriptions,
+    ArgumentValues,
+    Examples,
+    Server,
+    ServerDescription,
+}
+
+/// How a field counts. Its usual length is a constant, not the catalogue's mean: so what a tool scores for a
+/// word does not change when other tools come and go.
+struct Weight {
+    boost: f32,
+    /// Share of the length normalisation, 0..1.
+    b: f32,
+    /// Words of a field of usual length.
+    usual: f32,
+}
+
+impl Field {
+    /// Every field; a field's place is its number.
+    pub(super) const ALL: [Self; 10] = [
+        Self::Name,
+        Self::Title,
+        Self::Description,
+        Self::Tags,
+        Self::ArgumentNames,
+        Self::ArgumentDescriptions,
+        Self::ArgumentValues,
+        Self::Examples,
+        Self::Server,
+        Self::ServerDescription,
+    ];
+
+    const fn weight(self) -> Weight {
+        let (boost, b, usual) = match self {
+            Self::Name => (3.0, 0.3, 3.0),
+            Self::Title => (2.0, 0.3, 3.0),
+            Self::Description => (1.5, 0.5, 8.0),
+            Self::Tags => (1.0, 0.5, 3.0),
+            Self::ArgumentNames => (1.0, 0.5, 5.0),
+            Self::ArgumentDescriptions => (0.5, 0.6, 20.0),
+            Self::ArgumentValues => (0.5, 0.5, 5.0),
+            Self::Examples => (0.5, 0.5, 10.0),
+            Self::Server => (1.0, 0.3, 2.0),
+            Self::ServerDescription => (0.5, 0.5, 12.0),
+        };
+        Weight { boost, b, usual }
+    }
+}
+
+/// How soon more of the same word stops counting.
+const K1: f32 = 1.2;
+/// Even a field of one word counts no more than this many times a usual one.
+const MAX_BOOST: f32 = 4.0;
+
+/// What each occurrence of a word adds in a field of so many words.
+pub(super) fn occurrence(field: Field, words: usize) -> f32 {
+    let Weight { boost, b, usual } = field.weight();
+    // A text is bounded: its words are far fewer than 2^24.
+    #[expect(clippy::cast_precision_loss, reason = "see above")]
+    let length = 1.0 - b + b * words as f32 / usual;
+    boost / length.max(1.0 / MAX_BOOST)
+}
+
+/// What the sum of a word's occurrences in a tool comes to: less than 1, however often it occurs.
+pub(super) fn impact(occurrences: f32) -> f32 {
+    occurrences / (occurrences + K1)
+}
+
+/// How much a word says that `matching` of `tools` have.
+#[expect(clippy::cast_precision_loss, reason = "a score needs no more")]
+pub(super) fn rarity(tools: usize, matching: usize) -> f32 {
+    let (tools, matching) = (tools as f32, matching as f32);
+    (1.0 + (tools - matching + 0.5) / (matching + 0.5)).ln()
+}

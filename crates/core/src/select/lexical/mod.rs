@@ -1,0 +1,197 @@
+//! The lexical search engine: which tools have the words of a query, in the places that matter.
+//!
+//! An index is immutable. For each stem it holds the tools that have it, each with one number that BM25F
+//! made of all its fields; a query adds these numbers up, weighted by how rare the stem is. The numbers of a
+//! tool depend on nothing but the tool, so the next index takes over what the last one knew, and ranks just
+//! like one built from scratch.
+
+mod best;
+mod bm25f;
+mod dictionary;
+mod fields;
+mod intake;
+mod query;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt;
+use std::iter;
+use std::sync::Arc;
+
+use self::best::Best;
+use self::bm25f::rarity;
+use self::dictionary::{Dictionary, Term, WordId, number};
+use self::intake::Intake;
+use self::query::Query;
+use self::rows::Rows;
+use super::{DocumentKey, Searchable};
+
+/// A tool that a query found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ranked {
+    /// Its position in the slice that the index was built from.
+    pub index: usize,
+    /// Above 0; comparable within one ranking.
+    pub score: f32,
+}
+
+/// An immutable index of tools by their words. Cheap to share, and cheap to follow a catalogue with: see
+/// [`LexicalIndex::build`].
+#[derive(Default)]
+pub struct LexicalIndex {
+    keys: Vec<DocumentKey>,
+    dictionary: Arc<Dictionary>,
+    /// Per word: how many tools have it.
+    uses: Vec<u32>,
+    /// Per tool: its words.
+    words: Rows<WordId>,
+    /// Per tool: the stems of its name, in order.
+    names: Rows<Term>,
+    /// Per stem: who has it.
+    postings: Rows<Posting>,
+}
+
+#[derive(Clone, Copy)]
+struct Posting {
+    tool: u32,
+    impact: f32,
+}
+
+/// No position: a tool that the next index does not have, or that the last one did not.
+const NONE: u32 = u32::MAX;
+/// A dictionary is made anew once most of its words are out of use, unless it has hardly more than these.
+const SMALL: usize = 4096;
+
+impl LexicalIndex {
+    /// Indexes `tools`. What `previous` knows by a tool's key is taken over, so an update costs what is new,
+    /// and one pass over the postings. The result ranks exactly like an index built without `previous`.
+    #[must_use]
+    pub fn build<T: Searchable>(tools: &[T], previous: Option<&Self>) -> Self {
+        match previous.map(|previous| previous.updated(tools)) {
+            Some(updated) if !updated.is_mostly_dead() => updated,
+            _ => Self::default().updated(tools),
+        }
+    }
+
+    /// The tools that match, best first, ties by position; at most `limit`, and only those that `keep` keeps
+    /// (it is asked about positions, and not about all of them). The words of `query` are taken as whole and
+    /// as meant: this is for models and programs. A query of any length is fine; past some 16 KiB it is cut.
+    #[must_use]
+    pub fn rank(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        self.best(&Query::read(query, &self.dictionary), limit, keep)
+    }
+
+    /// How many tools it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether it has no tool.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Bytes of heap that it holds, a shared dictionary included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<DocumentKey>()
+            + self.dictionary.bytes()
+            + self.uses.capacity() * size_of::<u32>()
+            + self.words.bytes()
+            + self.names.bytes()
+            + self.postings.bytes()
+    }
+
+    fn updated<T: Searchable>(&self, tools: &[T]) -> Self {
+        let mut known: HashMap<DocumentKey, u32> = iter::zip(self.keys.iter().copied(), 0..).collect();
+        let mut moved = vec![NONE; self.len()];
+        let mut uses = self.uses.clone();
+        let mut intake = Intake::new(Arc::clone(&self.dictionary));
+        let mut fresh = Vec::new();
+        let mut keys = Vec::with_capacity(tools.len());
+        let mut words = Rows::with_capacity(tools.len(), self.words.items());
+        let mut names = Rows::with_capacity(tools.len(), self.names.items());
+        for (tool, position) in iter::zip(tools, 0..) {
+            let key = tool.key();
+            keys.push(key);
+            if let Some(old) = known.remove(&key) {
+                moved[old as usize] = position;
+                words.push(self.words.get(old as usize).iter().copied());
+                names.push(self.names.get(old as usize).iter().copied());
+            } else {
+                let reading = intake.read(&tool.document());
+                for &word in reading.words {
+                    let word = word as usize;
+                    uses.resize(uses.len().max(word + 1), 0);
+                    uses[word] += 1;
+                }
+                words.push(reading.words.iter().copied());
+                names.push(reading.name.iter().copied());
+                fresh.extend(reading.impacts.iter().map(|&(term, impact)| (term, Posting { tool: position, impact })));
+            }
+        }
+        for gone in known.into_values() {
+            self.words.get(gone as usize).iter().for_each(|&word| uses[word as usize] -= 1);
+        }
+        let dictionary = intake.into_dictionary();
+        let postings = self.moved_postings(&moved, fresh, dictionary.terms());
+        words.shrink();
+        names.shrink();
+        uses.shrink_to_fit();
+        Self { keys, dictionary, uses, words, names, postings }
+    }
+
+    /// The postings with the tools at their new positions, and with `fresh` ones.
+    fn moved_postings(&self, moved: &[u32], mut fresh: Vec<(Term, Posting)>, terms: usize) -> Rows<Posting> {
+        fresh.sort_by_key(|(term, _)| *term);
+        let mut postings = Rows::with_capacity(terms, self.postings.items() + fresh.len());
+        let mut fresh = fresh.into_iter().peekable();
+        for term in 0..number(terms) {
+            let old = self.postings.get(term as usize).iter();
+            let old = old.map(|posting| Posting { tool: moved[posting.tool as usize], ..*posting });
+            let fresh = iter::from_fn(|| fresh.next_if(|(own, _)| *own == term)).map(|(_, posting)| posting);
+            postings.push(old.filter(|posting| posting.tool != NONE).chain(fresh));
+        }
+        postings.shrink();
+        postings
+    }
+
+    fn is_mostly_dead(&self) -> bool {
+        self.uses.len() > SMALL && self.uses.iter().filter(|uses| **uses == 0).count() > self.uses.len() / 2
+    }
+
+    fn best(&self, query: &Query, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        thread_local! {
+            static SCORES: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+        }
+        let mut scores = SCORES.take();
+        scores.clear();
+        scores.resize(self.len(), 0.0);
+        for &(term, weight) in &query.terms {
+            let postings = self.postings.get(term as usize);
+            let weight = weight * rarity(self.len(), postings.len());
+            for posting in postings {
+                scores[posting.tool as usize] += weight * posting.impact;
+            }
+        }
+        let mut best = Best::new(limit);
+        for (index, &score) in scores.iter().enumerate() {
+            if best.wants(score) && keep(index) {
+                best.offer(Ranked { index, score });
+            }
+        }
+        SCORES.set(scores);
+        best.into_sorted()
+    }
+}
+
+impl fmt::Debug for LexicalIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LexicalIndex({} tools)", self.len())
+    }
+}

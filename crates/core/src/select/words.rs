@@ -1,0 +1,245 @@
+//! Text and identifiers cut into words: one way for documents and for queries.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use frostem::{Algorithm, Stemmer};
+
+/// Bytes of one text that are read; what follows is left out.
+pub(crate) const MAX_TEXT: usize = 16 * 1024;
+/// Characters of one word that are kept; what follows is left out.
+pub(crate) const MAX_WORD: usize = 64;
+/// A run of more parts than this is a phrase written as an identifier: it is no word of its own.
+const MAX_COMPOUND: usize = 3;
+
+/// A word as [`each_word`] finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A word of its own, or one part of a run of letters and digits.
+    Part,
+    /// The whole of a run whose parts came before: `github` after `git` and `hub`, `s3` after `s` and `3`.
+    Compound,
+}
+
+/// Calls `found` with every word of `text` in order, in lower case.
+///
+/// Whatever is neither letter nor digit separates. A run of letters and digits is cut where a capital follows
+/// a small letter (`readFile`), before the last capital of an acronym (`HTTPServer`; `URLs` stays whole) and
+/// between letters and digits (`base64`); a run of few parts is a word as a whole too. Scripts that do not put
+/// spaces between words give pairs of neighbouring characters. Nothing is normalised but case.
+pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Kind)) {
+    let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+    let mut lower = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(|c| script(c).is_some()) {
+        rest = &rest[start..];
+        let own = rest.chars().next().and_then(script);
+        let end = rest.find(|c| script(c) != own).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(end);
+        rest = after;
+        if own == Some(Script::Unspaced) {
+            pairs(run, &mut found);
+        } else {
+            let parts = parts(run, |part| found(lowered(part, &mut lower), Kind::Part));
+            if (2..=MAX_COMPOUND).contains(&parts) {
+                found(lowered(run, &mut lower), Kind::Compound);
+            }
+        }
+    }
+}
+
+/// The stem of a word in lower case: English words lose their endings (Porter2), others stay as they are.
+pub(crate) fn stem(word: &str) -> Cow<'_, str> {
+    static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::new(Algorithm::English));
+    if word.len() > 2 && word.bytes().all(|b| b.is_ascii_lowercase()) {
+        ENGLISH.stem(word)
+    } else {
+        Cow::Borrowed(word)
+    }
+}
+
+/// Whether a word in lower case says nothing about what a text is about.
+pub(crate) fn is_stop_word(word: &str) -> bool {
+    static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_whitespace().collect());
+    WORDS.contains(word)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Script {
+    Spaced,
+    Unspaced,
+}
+
+fn script(c: char) -> Option<Script> {
+    if c.is_ascii() {
+        return c.is_ascii_alphanumeric().then_some(Script::Spaced);
+    }
+    match c {
+        // Thai and Lao; Burmese; Hangul; Khmer; kana and Han.
+        '\u{e00}'..='\u{eff}'
+        | '\u{1000}'..='\u{109f}'
+        | '\u{1100}'..='\u{11ff}'
+        | '\u{1780}'..='\u{17ff}'
+        | '\u{3005}'..='\u{3007}'
+        | '\u{3040}'..='\u{30fa}'
+        | '\u{30fc}'..='\u{318f}'
+        | '\u{31f0}'..='\u{31ff}'
+        | '\u{3400}'..='\u{4dbf}'
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{ac00}'..='\u{d7af}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{ff66}'..='\u{ff9f}'
+        | '\u{20000}'..='\u{3ffff}' => Some(Script::Unspaced),
+        // Combining accents, and the signs of the Indic scripts that are not letters by themselves.
+        '\u{300}'..='\u{36f}' | '\u{900}'..='\u{963}' | '\u{966}'..='\u{dff}' => Some(Script::Spaced),
+        _ => c.is_alphanumeric().then_some(Script::Spaced),
+    }
+}
+
+fn pairs(run: &str, found: &mut impl FnMut(&str, Kind)) {
+    let starts = || run.char_indices().map(|(at, _)| at);
+    let ends = starts().skip(2).chain([run.len()]);
+    for (start, end) in starts().zip(ends) {
+        found(&run[start..end], Kind::Part);
+    }
+}
+
+/// Calls `found` with every part of a run; how many there were.
+fn parts(run: &str, mut found: impl FnMut(&str)) -> usize {
+    let mut count = 0;
+    let mut start = 0;
+    let mut chars = run.char_indices().peekable();
+    let mut before = None;
+    while let Some((at, c)) = chars.next() {
+        let own = Shape::of(c);
+        let cut = match before {
+            None => false,
+            Some(before) if (before == Shape::Digit) != (own == Shape::Digit) => true,
+            Some(Shape::Small) => own == Shape::Capital,
+            Some(_) => {
+                let next = chars.peek().map(|(_, c)| Shape::of(*c));
+                own == Shape::Capital && next == Some(Shape::Small) && !is_plural(&run[at + c.len_utf8()..])
+            }
+        };
+        if cut {
+            found(&run[start..at]);
+            (start, count) = (at, count + 1);
+        }
+        before = Some(own);
+    }
+    found(&run[start..]);
+    count + 1
+}
+
+/// Whether what follows an acronym is no more than its plural.
+fn is_plural(rest: &str) -> bool {
+    rest.strip_prefix('s').is_some_and(|rest| rest.chars().next().map(Shape::of) != Some(Shape::Small))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Digit,
+    Capital,
+    Small,
+}
+
+impl Shape {
+    fn of(c: char) -> Self {
+        if c.is_numeric() {
+            Self::Digit
+        } else if c.is_uppercase() {
+            Self::Capital
+        } else {
+            Self::Small
+        }
+    }
+}
+
+fn lowered<'a>(word: &str, into: &'a mut String) -> &'a str {
+    into.clear();
+    into.extend(word.chars().take(MAX_WORD).flat_map(char::to_lowercase));
+    into
+}
+
+/// Articles, pronouns, prepositions, conjunctions, auxiliary verbs and what is left of contractions.
+const STOP_WORDS: &str = "
+    a about above after again against all also am an and any are aren as at be because been before being below
+    between both but by can cannot could couldn d did didn do does doesn doing don down during each few for
+    from further had hadn has hasn have haven having he her here hers herself him himself his how i if in into
+    is isn it its itself just ll m may me might more most must my myself no nor not now of off on once only or
+    other our ours ourselves out over own please re s same shall she should shouldn so some such t than that
+    the their theirs them themselves then there these they this those through to too under until up upon us ve
+    very was wasn we were weren what when where whether which while who whom whose why will with within
+    without won would wouldn you your yours yourself yourselves
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        each_word(text, |word, kind| {
+            words.push(if kind == Kind::Part { word.to_owned() } else { format!("={word}") });
+        });
+        words
+    }
+
+    #[test]
+    fn identifiers_and_prose_are_cut_alike() {
+        for (text, expect) in [
+            ("", ""),
+            ("-- __ ,", ""),
+            ("read_file", "read file"),
+            ("get-user.by.ID", "get user by id"),
+            ("readFileLines", "read file lines =readfilelines"),
+            ("PascalCase", "pascal case =pascalcase"),
+            ("HTTPServer", "http server =httpserver"),
+            ("parseJSON", "parse json =parsejson"),
+            ("URLs of APIs", "urls of apis"),
+            ("URLShortener", "url shortener =urlshortener"),
+            ("base64 s3 k8s", "base 64 =base64 s 3 =s3 k 8 s =k8s"),
+            ("sha256Of4Files", "sha 256 of 4 files"),
+            ("GitHub's don't", "git hub =github s don t"),
+            ("2026-11-20", "2026 11 20"),
+            ("Über-Straße ÉCOLE", "über straße école"),
+            ("İstanbul", "i\u{307}stanbul"),
+            ("Привет, МИР", "привет мир"),
+            ("हिन्दी भाषा", "हिन्दी भाषा"),
+            ("天気予報", "天気 気予 予報"),
+            ("図", "図"),
+            ("PDFを開く", "pdf を開 開く"),
+            ("날씨 API", "날씨 api"),
+            ("😀 ok", "ok"),
+        ] {
+            assert_eq!(words(text).join(" "), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn stems_are_english_and_leave_the_rest() {
+        for (word, expect) in [
+            ("files", "file"),
+            ("calculating", "calcul"),
+            ("calculator", "calcul"),
+            ("weather", "weather"),
+            ("is", "is"),
+            ("école", "école"),
+            ("64", "64"),
+        ] {
+            assert_eq!(stem(word), expect, "{word}");
+        }
+    }
+
+    #[test]
+    fn long_words_and_texts_are_cut() {
+        assert_eq!(words(&"x".repeat(1000)), ["x".repeat(MAX_WORD)]);
+        assert_eq!(words(&"é ".repeat(MAX_TEXT)).len(), MAX_TEXT / 3);
+    }
+
+    #[test]
+    fn stop_words_say_nothing() {
+        assert!(is_stop_word("the") && !is_stop_word("file"));
+    }
+}

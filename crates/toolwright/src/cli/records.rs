@@ -1,0 +1,135 @@
+//! Files of records: JSON or JSON lines.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// What a file holds many of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    /// One of them, in words.
+    pub(crate) one: &'static str,
+    /// The member of an object that lists them.
+    pub(crate) list: &'static str,
+    /// An object without a list but with one of these members is itself a record.
+    pub(crate) marks: &'static [&'static str],
+}
+
+/// Tools.
+pub(crate) const TOOLS: Kind = Kind { one: "tool", list: "tools", marks: &["name", "function"] };
+
+/// Where a record stands, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On this line, from 1.
+    Line(usize),
+    /// In a list, from 1.
+    Nth(&'static str, usize),
+    /// Under this member of an object.
+    Member(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(number) => write!(f, "line {number}"),
+            Self::Nth(one, number) => write!(f, "{one} {number}"),
+            Self::Member(name) => write!(f, "`{name}`"),
+        }
+    }
+}
+
+/// The records of a text, in its order: of a list, of an object with a list, with one record a member or that
+/// is itself a record, or of JSON lines.
+pub(crate) fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let numbered = |list: Vec<Value>| {
+        let places = (1..).map(|number| Place::Nth(kind.one, number));
+        Ok(places.zip(list).collect())
+    };
+    let whole = match serde_json::from_str(text) {
+        Ok(Value::Array(list)) => return numbered(list),
+        Ok(Value::Object(mut object)) => {
+            return match object.get_mut(kind.list).map(Value::take) {
+                Some(Value::Array(list)) => numbered(list),
+                Some(_) => Err(format!("its `{}` is not a list", kind.list)),
+                None if kind.marks.iter().any(|mark| object.contains_key(*mark)) => numbered(vec![object.into()]),
+                None => Ok(object.into_iter().map(|(name, record)| (Place::Member(name), record)).collect()),
+            };
+        }
+        Ok(_) => return Err(format!("it is neither a list of {} nor an object", kind.list)),
+        Err(error) => error,
+    };
+    let mut list = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        match serde_json::from_str(line) {
+            Ok(record) => list.push((Place::Line(number), record)),
+            // Of a text that does not even begin with lines of JSON, what is wrong with it as a whole says more.
+            Err(_) if list.is_empty() => return Err(format!("it is not JSON: {whole}")),
+            Err(error) => return Err(format!("line {number}: {error}")),
+        }
+    }
+    Ok(list)
+}
+
+/// Takes the members of a record, one at a time. `null` is absence.
+pub(crate) struct Members(pub(crate) Map<String, Value>);
+
+impl Members {
+    /// The members of a record.
+    pub(crate) fn of(record: Value) -> Result<Self, String> {
+        match record {
+            Value::Object(members) => Ok(Self(members)),
+            _ => Err("it is not an object".into()),
+        }
+    }
+
+    /// Any value under the first of `keys` that has one.
+    pub(crate) fn value(&mut self, keys: &[&str]) -> Option<Value> {
+        keys.iter().find_map(|key| self.0.get_mut(*key).map(Value::take).filter(|value| !value.is_null()))
+    }
+
+    /// A text.
+    pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>, String> {
+        match self.value(&[key]) {
+            Some(Value::String(text)) => Ok(Some(text)),
+            None => Ok(None),
+            Some(_) => Err(format!("its `{key}` is not a text")),
+        }
+    }
+
+    /// A list; empty when absent.
+    pub(crate) fn list(&mut self, key: &str) -> Result<Vec<Value>, String> {
+        match self.value(&[key]) {
+            Some(Value::Array(list)) => Ok(list),
+            None => Ok(Vec::new()),
+            Some(_) => Err(format!("its `{key}` is not a list")),
+        }
+    }
+
+    /// A list of texts; empty when absent.
+    pub(crate) fn texts(&mut self, key: &str) -> Result<Vec<String>, String> {
+        self.value(&[key]).map_or(Ok(Vec::new()), |list| texts(key, list))
+    }
+
+    /// A truth value.
+    pub(crate) fn flag(&mut self, key: &str) -> Result<Option<bool>, String> {
+        match self.value(&[key]) {
+            Some(Value::Bool(flag)) => Ok(Some(flag)),
+            None => Ok(None),
+            Some(_) => Err(format!("its `{key}` is neither true nor false")),
+        }
+    }
+}
+
+/// The texts that `list`, found under `key`, holds.
+pub(crate) fn texts(key: &str, list: Value) -> Result<Vec<String>, String> {
+    let Value::Array(list) = list else { return Err(format!("its `{key}` is not a list")) };
+    let text = |value| match value {
+        Value::String(text) => Ok(text),
+        _ => Err(format!("its `{key}` holds what is not a text")),
+    };
+    list.into_iter().map(text).collect()
+}
