@@ -148,8 +148,8 @@ impl LexicalIndex {
                 fresh.extend(reading.impacts.iter().map(|&(term, impact)| (term, Posting { tool: position, impact })));
             }
         }
-        for gone in known.into_values() {
-            self.words.get(gone as usize).iter().for_each(|&word| uses[word as usize] -= 1);
+        for (old, _) in moved.iter().enumerate().filter(|(_, to)| **to == NONE) {
+            self.words.get(old).iter().for_each(|&word| uses[word as usize] -= 1);
         }
         let dictionary = intake.into_dictionary();
         let postings = self.moved_postings(&moved, fresh, dictionary.terms());
