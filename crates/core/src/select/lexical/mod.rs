@@ -53,7 +53,7 @@ pub struct LexicalIndex {
     uses: Vec<u32>,
     /// Per tool: its words.
     words: Rows<WordId>,
-    /// Per tool: the stems of its name, in order.
+    /// Per tool: the stems of its name, each once.
     names: Rows<Term>,
     /// Per stem: who has it.
     postings: Rows<Posting>,

@@ -1,5 +1,7 @@
 //! What a query asks for.
 
+use std::collections::HashMap;
+
 use super::super::words::{each_word, is_stop_word, joined, stem};
 use super::LexicalIndex;
 use super::dictionary::Term;
@@ -31,19 +33,21 @@ pub(super) struct Query {
 const JOINED: f32 = 0.5;
 
 impl Query {
-    /// Reads a text; `stands_for` says what stands for a word that is not a stop word.
+    /// Reads a text: each stem counts once, as its best occurrence. `stands_for` says what stands for
+    /// a word that is not a stop word.
     pub(super) fn read(text: &str, index: &LexicalIndex, mut stands_for: impl FnMut(&str) -> Group) -> Self {
         let mut query = Self::default();
-        let mut stems: Vec<String> = Vec::new();
-        let mut put = |stem: &str, group: &mut dyn FnMut() -> Group, weight| {
-            if stems.iter().any(|own| own == stem) {
-                return;
-            }
-            stems.push(stem.to_owned());
-            let group = group();
-            if !group.is_empty() {
-                query.whole.push((query.groups.len(), weight));
+        // Where in the bag each stem is, if there is anything for it.
+        let mut stems: HashMap<String, Option<usize>> = HashMap::new();
+        let mut put = |stem: &str, group: &mut dyn FnMut() -> Group, weight: f32| {
+            let place = stems.entry(stem.to_owned()).or_insert_with(|| {
+                let group = Some(group()).filter(|group| !group.is_empty())?;
                 query.groups.push(group);
+                query.whole.push((query.groups.len() - 1, weight));
+                Some(query.whole.len() - 1)
+            });
+            if let Some((_, own)) = place.and_then(|place| query.whole.get_mut(place)) {
+                *own = own.max(weight);
             }
         };
         let mut before = String::new();

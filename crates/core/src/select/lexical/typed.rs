@@ -1,5 +1,6 @@
 //! Queries as a person types them: the last word may be half a word, and any word mistyped.
 
+use super::super::words::each_word;
 use super::LexicalIndex;
 use super::dictionary::WordId;
 use super::query::{Group, Member, Query};
@@ -10,6 +11,8 @@ const MISTYPED: [f32; 3] = [1.0, 0.6, 0.4];
 const BEGUN: f32 = 0.8;
 /// A single letter is the beginning of too much.
 const MIN_PREFIX: usize = 2;
+/// How many words of a query are looked for among all words: each takes a while.
+const MAX_CORRECTED: usize = 8;
 /// How many words may stand for one.
 const MAX_MEMBERS: usize = 16;
 
@@ -17,13 +20,15 @@ impl Query {
     pub(super) fn typed(text: &str, index: &LexicalIndex) -> Self {
         let unfinished = text.ends_with(char::is_alphanumeric);
         let mut last = String::new();
-        super::super::words::each_word(text, |word| word.clone_into(&mut last));
+        each_word(text, |word| word.clone_into(&mut last));
+        let mut left = MAX_CORRECTED;
         Self::read(text, index, |word| {
             let mut group = index.own(word);
             if unfinished && word == last {
                 index.completions(word, &mut group);
             }
-            if group.is_empty() {
+            if group.is_empty() && left > 0 {
+                left -= 1;
                 index.corrections(word, &mut group);
             }
             group
