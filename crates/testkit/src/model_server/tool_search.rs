@@ -68,7 +68,7 @@ pub(super) fn call(body: &Value, id: &str, call_id: &str, name: &str, arguments:
     let outputs = body["input"].as_array().into_iter().flatten().filter(|item| item["type"] == "tool_search_output");
     let spaces = outputs.flat_map(|output| output["tools"].as_array().into_iter().flatten());
     let holds = |tools: &Value| tools.as_array().into_iter().flatten().any(|tool| tool["name"] == name);
-    let space = spaces.filter(|space| holds(&space["tools"])).last();
+    let space = spaces.filter(|space| holds(&space["tools"])).next_back();
     if space.is_none()
         && !holds(&body["tools"])
         && body["tools"].as_array().is_some_and(|all| all.iter().any(is_search))
