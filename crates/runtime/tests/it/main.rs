@@ -5,3 +5,4 @@ mod catalogue;
 mod checking;
 mod executor;
 mod house;
+mod select;
