@@ -3,6 +3,7 @@
 
 mod build;
 mod reload;
+mod select;
 mod watch;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
+use toolwright_runtime::select::Selector;
 use toolwright_runtime::{Catalogue, EventHub, Executor, RunContext, SecretRedactor, SqliteStore};
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
@@ -62,6 +64,7 @@ pub struct House {
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
     models: Arc<HttpModelClient>,
+    selector: Arc<Selector>,
     mcp: McpDeps,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
@@ -117,6 +120,7 @@ impl House {
         let executor = build::executor(&config, &events, &redactor, &store, &models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
+        let selector = Arc::new(select::selector(&config.written.selection, &models));
         let house = Arc::new(Self {
             options,
             variables,
@@ -127,6 +131,7 @@ impl House {
             redactor,
             store,
             models,
+            selector,
             mcp,
             running: Mutex::default(),
         });
@@ -168,6 +173,12 @@ impl House {
     #[must_use]
     pub fn models(&self) -> &Arc<HttpModelClient> {
         &self.models
+    }
+
+    /// Who picks tools.
+    #[must_use]
+    pub fn selector(&self) -> &Arc<Selector> {
+        &self.selector
     }
 
     /// The saved runs.
