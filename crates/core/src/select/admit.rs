@@ -57,8 +57,8 @@ pub(super) fn excluded(entry: &Entry, options: &PickOptions, caller: &Principal)
         return Some(Exclusion::Context(missing.to_owned()));
     }
     let budget = options.budget?;
-    let tokens = (budget.cost)(entry);
-    (tokens > budget.tokens).then_some(Exclusion::Budget(tokens))
+    let tokens = entry.tokens();
+    (tokens > budget).then_some(Exclusion::Budget(tokens))
 }
 
 /// Whether it declares the capability: with any value but `null`, `false`, 0 and an empty one.

@@ -14,7 +14,7 @@ use super::exact::Mentions;
 use super::explain::Words;
 use super::keyword;
 use super::scorer::Method;
-use crate::catalogue::{Entry, Snapshot};
+use crate::catalogue::Snapshot;
 use crate::model::Usage;
 use crate::session::Principal;
 
@@ -67,23 +67,14 @@ pub struct PickOptions {
     /// What the place where the tools will run has, by name; `None` leaves it open. A tool needs what its
     /// capability [`REQUIRES`](super::REQUIRES) names, and `background` or `stateful` if that is its mode.
     pub context: Option<Vec<String>>,
-    /// What the definitions of all picks together may take; `None` for any.
-    pub budget: Option<Budget>,
+    /// Tokens ([`crate::Entry::tokens`]) that the definitions of all picks together may take; `None` for any.
+    pub budget: Option<usize>,
     /// How tools are scored.
     pub scorer: Method,
     /// How long scoring may take; after that the tools come in the order of registration.
     pub timeout: Option<Duration>,
     /// Whether picks come with the details of their scores.
     pub debug: bool,
-}
-
-/// Room for definitions.
-#[derive(Debug, Clone, Copy)]
-pub struct Budget {
-    /// Tokens that are left.
-    pub tokens: usize,
-    /// Tokens that a tool's definition takes in the model's requests.
-    pub cost: fn(&Entry) -> usize,
 }
 
 impl Default for PickOptions {
@@ -296,11 +287,11 @@ impl<'a> Picking<'a> {
 
     /// As many as are wanted and fit together.
     fn within_budget(&self, ranked: impl Iterator<Item = Ranked>) -> Vec<Ranked> {
-        let mut left = self.options.budget.map_or(0, |budget| budget.tokens);
+        let mut left = self.options.budget;
         let fits = |ranked: &Ranked| {
-            let Some(budget) = self.options.budget else { return true };
-            let rest = left.checked_sub((budget.cost)(&self.snapshot.list()[ranked.index]));
-            left = rest.unwrap_or(left);
+            let Some(tokens) = &mut left else { return true };
+            let rest = tokens.checked_sub(self.snapshot.list()[ranked.index].tokens());
+            *tokens = rest.unwrap_or(*tokens);
             rest.is_some()
         };
         ranked.filter(fits).take(self.options.max_candidates).collect()

@@ -7,6 +7,7 @@ mod client;
 mod dialect;
 mod discovery;
 mod echo;
+mod embeddings;
 mod golden;
 mod hostile;
 mod lenient;

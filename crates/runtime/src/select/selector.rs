@@ -3,22 +3,44 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde_json::json;
+use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{
-    Cascade, Hybrid, Method, Note, PickOptions, Picked, Picking, Provenance, Query, Ranked, Ranking, Score, Scorer,
-    combine, judge,
+    Cascade, Fusion, Hybrid, Method, Note, PickOptions, Picked, Picking, Provenance, Query, Ranked, Ranking, Score,
+    Scorer, combine, judge,
 };
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
+use super::ToolVectors;
 use super::scores::KeptScores;
 
+const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
 /// Places of words and of meaning that are put together.
 const DEPTH: usize = 1000;
 
+/// Where the vectors of tools come from.
+#[async_trait]
+pub trait VectorSource: Send + Sync {
+    /// Those of the embedding model in use; `None` where there is none. Asked for when a pick needs them.
+    ///
+    /// # Errors
+    /// Why the model cannot be used.
+    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError>;
+}
+
+#[async_trait]
+impl VectorSource for Arc<ToolVectors> {
+    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        Ok(Some(Arc::clone(self)))
+    }
+}
+
 /// Picks tools: the way from a query to the right few, whoever asks. Shared; keeps scores between picks.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Selector {
+    vectors: Option<Arc<dyn VectorSource>>,
     judge: Option<Arc<dyn Scorer>>,
     kept: KeptScores,
 }
@@ -45,10 +67,29 @@ impl Selector {
         Self::default()
     }
 
+    /// With embeddings, for [`Method::Auto`], [`Method::Embedding`] and [`Method::Hybrid`].
+    #[must_use]
+    pub fn with_vectors(self, vectors: Arc<dyn VectorSource>) -> Self {
+        Self { vectors: Some(vectors), ..self }
+    }
+
     /// With a scorer for [`Method::Judge`]: a [`super::ModelJudge`].
     #[must_use]
     pub fn with_judge(self, judge: Arc<dyn Scorer>) -> Self {
         Self { judge: Some(judge), ..self }
+    }
+
+    /// Makes what picks of `snapshot` by `method` will need, so that it does not count as the time of the first one:
+    /// the lexical index and, where it goes by meaning, the vectors of the tools, which take seconds for a
+    /// thousand. What fails will fail again when it is needed, and is told then.
+    pub async fn prepare(&self, snapshot: &Snapshot, method: &Method) {
+        let _ = snapshot.lexical();
+        if method.uses_meaning()
+            && let Ok(Some(vectors)) = self.tool_vectors().await
+            && let Err(error) = vectors.of(snapshot.list()).await
+        {
+            tracing::debug!("vectors of tools: {}", error.message);
+        }
     }
 
     /// Picks tools of `snapshot` for `query`. A scorer that fails is replaced by the next in line, and past
@@ -109,9 +150,16 @@ impl Selector {
         let keep = |position: usize| among.has(picking, position);
         let order = match method {
             Method::Keyword => picking.by_keyword(limit, &keep),
-            Method::Bm25 | Method::Auto => picking.by_bm25(limit, &keep),
-            Method::Embedding => self.by_meaning(picking, among, limit).await?,
-            Method::Hybrid(hybrid) => return self.by_both(*hybrid, picking, among, limit).await,
+            Method::Bm25 => picking.by_bm25(limit, &keep),
+            Method::Auto => return self.by_all(picking, among, limit).await,
+            Method::Embedding => {
+                let vectors = self.tool_vectors().await?.ok_or(NO_EMBEDDINGS)?;
+                by_meaning(&vectors, picking, among, limit).await?
+            }
+            Method::Hybrid(hybrid) => {
+                let vectors = self.tool_vectors().await?.ok_or(NO_EMBEDDINGS)?;
+                return by_both(*hybrid, &vectors, picking, among, limit).await;
+            }
             Method::Judge => {
                 let cascade = Cascade { first: Method::Auto, then: Method::Judge, survivors: judge::MAX_JUDGED };
                 return Ok(self.two_passes(&cascade, picking, among, provenance).await);
@@ -157,30 +205,26 @@ impl Selector {
         })
     }
 
-    /// The tools whose meaning is near that of the query, by cosine; the first `limit`.
-    async fn by_meaning(&self, _picking: &Picking<'_>, _among: &Among, _limit: usize) -> Result<Vec<Ranked>, String> {
-        Err("no embeddings are set: see selection.embeddings".into())
+    /// The vectors of tools, if there is a model that makes them.
+    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, String> {
+        let Some(source) = &self.vectors else { return Ok(None) };
+        source.tool_vectors().await.map_err(|error| error.message)
     }
 
-    /// Words and meaning, weighted.
-    async fn by_both(
-        &self,
-        hybrid: Hybrid,
-        picking: &Picking<'_>,
-        among: &Among,
-        limit: usize,
-    ) -> Result<Ranking, String> {
-        let meaning = self.by_meaning(picking, among, DEPTH).await?;
-        let words = picking.by_bm25(DEPTH, &|position| among.has(picking, position));
-        let mut order = combine(&[(hybrid.lexical, &words), (hybrid.semantic, &meaning)], hybrid.fusion);
-        order.truncate(limit);
-        let score = |ranking: &[Ranked], index| ranking.iter().find(|ranked| ranked.index == index).map(|it| it.score);
-        let note = |ranked: &Ranked| {
-            let details = json!({"bm25": score(&words, ranked.index), "cosine": score(&meaning, ranked.index)});
-            (ranked.index, Note { reason: None, details: Some(details) })
-        };
-        let notes = order.iter().map(note).collect();
-        Ok(Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes })
+    /// Words, and meaning where there are embeddings.
+    async fn by_all(&self, picking: &Picking<'_>, among: &Among, limit: usize) -> Result<Ranking, String> {
+        let scorer = Method::Auto.name().to_owned();
+        match self.tool_vectors().await? {
+            Some(vectors) => {
+                let hybrid = Hybrid { fusion: Fusion::Ranks, ..Hybrid::default() };
+                let ranking = by_both(hybrid, &vectors, picking, among, limit).await?;
+                Ok(Ranking { scorer, ..ranking })
+            }
+            None => {
+                let order = picking.by_bm25(limit, &|position| among.has(picking, position));
+                Ok(Ranking { scorer, order, ..Ranking::default() })
+            }
+        }
     }
 
     /// The order of somebody else's scores, which are asked for where they are not known.
@@ -226,4 +270,37 @@ impl Selector {
         ranking.order.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
         Ok(ranking)
     }
+}
+
+/// The tools whose meaning is near that of the query, by cosine; the first `limit`.
+async fn by_meaning(
+    vectors: &ToolVectors,
+    picking: &Picking<'_>,
+    among: &Among,
+    limit: usize,
+) -> Result<Vec<Ranked>, String> {
+    let tools = vectors.of(picking.snapshot().list()).await.map_err(|error| error.message)?;
+    let query = vectors.query(picking.query()).await.map_err(|error| error.message)?;
+    Ok(tools.rank(&query, limit, &|position| among.has(picking, position)))
+}
+
+/// Words and meaning, weighted.
+async fn by_both(
+    hybrid: Hybrid,
+    vectors: &ToolVectors,
+    picking: &Picking<'_>,
+    among: &Among,
+    limit: usize,
+) -> Result<Ranking, String> {
+    let meaning = by_meaning(vectors, picking, among, DEPTH).await?;
+    let words = picking.by_bm25(DEPTH, &|position| among.has(picking, position));
+    let mut order = combine(&[(hybrid.lexical, &words), (hybrid.semantic, &meaning)], hybrid.fusion);
+    order.truncate(limit);
+    let score = |ranking: &[Ranked], index| ranking.iter().find(|ranked| ranked.index == index).map(|it| it.score);
+    let note = |ranked: &Ranked| {
+        let details = json!({"bm25": score(&words, ranked.index), "cosine": score(&meaning, ranked.index)});
+        (ranked.index, Note { reason: None, details: Some(details) })
+    };
+    let notes = order.iter().map(note).collect();
+    Ok(Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes })
 }

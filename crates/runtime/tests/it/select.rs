@@ -1,234 +1,140 @@
-//! Picking with scorers that take time, fail, and are not asked twice.
+//! The tools that find, describe and call others, through the executor.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::json;
-use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
-use toolwright_core::model::{
-    ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Usage,
-};
-use toolwright_core::select::{Cascade, Hybrid, Method, PickOptions, Picked, Score, Scorer, ScorerError, Scores};
+use serde_json::{Value, json};
+use toolwright_core::catalogue::Listing;
 use toolwright_core::{
-    Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+    CallId, Effects, ErrorKind, Outcome, Policy, Principal, Profile, Provider as _, ProviderKind, RawArguments,
+    Session, Snapshot, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::select::{ModelJudge, Selector};
+use toolwright_runtime::{LexicalFinder, RunContext, searchable};
 
-struct Named(&'static str, &'static str);
+use crate::house::{House, house};
+
+/// `id`, what it does, for whom.
+struct Says(&'static str, &'static str, &'static [&'static str]);
 
 #[async_trait]
-impl Tool for Named {
+impl Tool for Says {
     fn definition(&self) -> ToolDefinition {
-        let id = ToolId::format("t", self.0, "1.0.0").expect("id");
-        ToolDefinition::new(id, self.1, Some(json!({"type": "object"})))
+        let schema = json!({"type": "object", "properties": {"limit": {"type": "integer"}, "path": {"type": "string"}}, "required": ["path"]});
+        let mut definition = ToolDefinition::new(ToolId::parse(self.0).expect("id"), self.1, Some(schema));
+        definition.effects = if self.0.contains("delete") { Effects::UNKNOWN } else { Effects::READ };
+        definition.allowed_roles = self.2.iter().map(|role| (*role).to_owned()).collect();
+        definition
     }
 
-    async fn run(&self, _arguments: serde_json::Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::text(""))
-    }
-}
-
-async fn snapshot() -> Snapshot {
-    let tools = [
-        ("weather", "Tells the weather of a city."),
-        ("forecast", "Tells what the weather of a city will be."),
-        ("mail", "Sends a letter."),
-        ("calendar", "Lists what is on."),
-    ];
-    let tools = tools.map(|(name, about)| Arc::new(Named(name, about)) as Arc<dyn Tool>).to_vec();
-    let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
-    let tools = provider.list().await.expect("tools");
-    Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }])
-}
-
-/// Scores by a function of the tool's name, after a while, and notes what it was asked.
-struct By<F> {
-    score: F,
-    takes: Duration,
-    deterministic: bool,
-    asked: Mutex<Vec<Vec<String>>>,
-}
-
-impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> By<F> {
-    fn new(score: F) -> Arc<Self> {
-        Arc::new(Self { score, takes: Duration::ZERO, deterministic: false, asked: Mutex::default() })
-    }
-
-    fn asked(&self) -> Vec<Vec<String>> {
-        self.asked.lock().expect("not poisoned").clone()
+    async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(format!("{} {}", self.0, arguments["path"])))
     }
 }
 
-#[async_trait]
-impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> Scorer for By<F> {
-    fn name(&self) -> &str {
-        "mine"
+struct Desk {
+    house: House,
+    snapshot: Arc<Snapshot>,
+    run: RunContext,
+}
+
+impl Desk {
+    async fn new(profile: Profile, principal: Principal) -> Self {
+        let tools = [
+            Says("fs:read@1.0.0", "Reads a text file.\n\nIn UTF-8. The whole manual.", &[]),
+            Says("fs:delete@1.0.0", "Deletes a file.", &[]),
+            Says("gh:issue@1.0.0", "Opens an issue in a repository.", &[]),
+            Says("ops:restart@1.0.0", "Restarts the file server.", &["ops"]),
+        ];
+        let tools = tools.map(|tool| Arc::new(tool) as Arc<dyn Tool>).to_vec();
+        let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("tools"));
+        let listed = provider.list().await.expect("lists");
+        let listing = Listing { provider, tools: listed, error: None, withheld: Vec::new() };
+        let house = house(|_| {}).await;
+        let mut run = house.run.clone();
+        run.policy = Arc::new(Policy::of(profile));
+        run.session = Arc::new(Session { principal, ..(*run.session).clone() });
+        let snapshot = searchable(&Arc::new(Snapshot::build(&[listing])), Arc::new(LexicalFinder));
+        Self { house, snapshot, run }
     }
 
-    fn deterministic(&self) -> bool {
-        self.deterministic
+    async fn call(&self, name: &str, arguments: Value) -> Outcome {
+        let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(arguments) };
+        let mut outcomes = self.house.executor.run_calls(vec![call], &self.snapshot, &self.run).await;
+        outcomes.pop().expect("one outcome a call")
     }
 
-    async fn score(&self, _query: &str, tools: &[&Entry]) -> Result<Scores, ScorerError> {
-        let names: Vec<_> = tools.iter().map(|tool| tool.id().name().to_owned()).collect();
-        self.asked.lock().expect("not poisoned").push(names.clone());
-        tokio::time::sleep(self.takes).await;
-        let scores: Result<Vec<Score>, String> = names.iter().map(|name| (self.score)(name).map(Score::from)).collect();
-        Ok(Scores { scores: scores.map_err(ScorerError)?, usage: Usage::default() })
+    async fn finds(&self, arguments: Value) -> (Vec<String>, String) {
+        let outcome = self.call("tools__search", arguments).await;
+        assert!(outcome.ok, "{outcome:?}");
+        let names = outcome.structured.as_ref().map(|found| found["tools"].clone()).expect("structured");
+        (serde_json::from_value(names).expect("names"), outcome.text())
     }
 }
 
-fn options(scorer: Method) -> PickOptions {
-    PickOptions { scorer, ..PickOptions::default() }
+fn guest() -> Principal {
+    Principal { id: "g".into(), roles: Vec::new(), owner: false }
 }
 
-fn names(picked: &Picked, snapshot: &Snapshot) -> Vec<String> {
-    picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect()
+#[tokio::test]
+async fn a_search_gives_a_line_a_tool_and_only_what_the_caller_may_use() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let (names, text) = desk.finds(json!({"query": "read a text file"})).await;
+    assert_eq!(names[0], "fs__read");
+    assert_eq!(text.lines().next(), Some("fs__read(path: string, limit?: integer) — Reads a text file."));
+    assert!(!names.contains(&"ops__restart".to_owned()), "{names:?}");
+    assert_eq!(desk.finds(json!({"query": "read a text file", "limit": 1})).await.0, ["fs__read"]);
+    assert_eq!(desk.finds(json!({"query": "gh__issue"})).await.0[0], "gh__issue");
+    assert_eq!(desk.finds(json!({"query": "file", "namespace": "gh"})).await.0, [""; 0]);
+    assert_eq!(desk.finds(json!({"query": "", "namespace": "fs"})).await.0, ["fs__read", "fs__delete"]);
+    let owner = Desk::new(Profile::Ask, Principal::owner()).await;
+    assert_eq!(owner.finds(json!({"query": "restart the server"})).await.0[0], "ops__restart");
 }
 
-fn owned(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
+#[tokio::test]
+async fn where_nothing_is_found_the_namespaces_are_named() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let (names, text) = desk.finds(json!({"query": "zzzz"})).await;
+    assert_eq!((names.len(), text.as_str()), (0, "No tool fits \"zzzz\". Try other words, or look in: fs (2), gh (1)"));
+    let (_, text) = desk.finds(json!({"query": "x", "namespace": "ops"})).await;
+    assert_eq!(text, "There is no namespace \"ops\". There are: fs (2), gh (1)");
 }
 
-async fn check(scorer: Method, query: &str, expect: &[&str], by: &str, fell_back: &[(&str, &str)]) {
-    let snapshot = snapshot().await;
-    let picked = Selector::new().pick(query, &snapshot, &options(scorer)).await;
-    let provenance = &picked.provenance;
-    assert_eq!((names(&picked, &snapshot), provenance.scorer.as_str()), (owned(expect), by));
-    assert_eq!(provenance.fell_back.len(), fell_back.len(), "{:?}", provenance.fell_back);
-    for ((scorer, why), (name, part)) in provenance.fell_back.iter().zip(fell_back) {
-        assert!(scorer == name && why.contains(part), "{scorer}: {why}");
+#[tokio::test]
+async fn a_description_is_whole_and_an_unknown_name_gets_help() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let outcome =
+        desk.call("tools__describe", json!({"names": ["fs:read@1.0.0", "fs__dellete", "ops__restart", "q"]})).await;
+    let text = outcome.text();
+    assert!(
+        text.starts_with("fs__read: Reads a text file.\n\nIn UTF-8. The whole manual.\n{\"type\":\"object\","),
+        "{text}"
+    );
+    for line in [
+        "fs__dellete: there is no such tool; did you mean fs__delete?",
+        "ops__restart: there is no such tool; look for it with tools__search",
+        "q: there is no such tool; look for it with tools__search",
+    ] {
+        assert!(text.contains(line), "{text}");
     }
 }
 
 #[tokio::test]
-async fn words_need_nobody_else() {
-    for (method, name) in [(Method::Auto, "auto"), (Method::Bm25, "bm25"), (Method::Keyword, "keyword")] {
-        check(method.clone(), "send a letter", &["mail"], name, &[]).await;
-        check(method, "nothing like it", &[], name, &[]).await;
+async fn a_carried_call_runs_and_is_refused_as_the_tool_inside() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let carry = |name: &str| json!({"name": name, "arguments": {"path": "a"}});
+    let ran = desk.call("tools__call", carry("fs__read")).await;
+    assert_eq!((ran.text().as_str(), ran.namespace.as_str()), ("fs:read@1.0.0 \"a\"", "fs"));
+    assert_eq!((ran.tool.expect("tool").as_str(), ran.provenance.carried), ("fs:read@1.0.0", true));
+    assert_eq!(ran.ran_with, Some(json!({"path": "a"})));
+    for (name, kind, tool) in [
+        ("fs__delete", ErrorKind::Denied, Some("fs:delete@1.0.0")),
+        ("ops__restart", ErrorKind::NotPermitted, Some("ops:restart@1.0.0")),
+        ("tools__call", ErrorKind::InvalidParameters, Some("tools:call@1.0.0")),
+        ("zzzz", ErrorKind::UnknownTool, None),
+    ] {
+        let refused = desk.call("tools__call", carry(name)).await;
+        assert_eq!(refused.error.as_ref().map(ToolError::kind), Some(kind), "{name}");
+        assert_eq!(refused.tool.as_ref().map(ToolId::as_str), tool, "{name}");
     }
-}
-
-#[tokio::test]
-async fn a_scorer_that_fails_is_replaced_and_the_reason_is_kept() {
-    let letter = "send a letter";
-    let failing = By::new(|_| Err("out of order".to_owned()));
-    check(Method::Custom(failing.clone()), letter, &["mail"], "auto", &[("mine", "out of order")]).await;
-    let nan = By::new(|_| Ok(f32::NAN));
-    check(Method::Custom(nan), letter, &["mail"], "auto", &[("mine", "no number")]).await;
-    check(Method::Embedding, letter, &["mail"], "bm25", &[("embedding", "no embeddings")]).await;
-    check(Method::Hybrid(Hybrid::default()), letter, &["mail"], "bm25", &[("hybrid", "no embeddings")]).await;
-    check(Method::Judge, letter, &["mail"], "auto", &[("judge", "no model")]).await;
-    let cascade = Cascade { first: Method::Embedding, then: Method::Custom(failing), survivors: 2 };
-    let why = [("embedding", "no embeddings"), ("mine", "out of order")];
-    check(Method::Cascade(Arc::new(cascade)), letter, &["mail"], "bm25", &why).await;
-}
-
-#[tokio::test]
-async fn scores_of_others_order_and_the_named_come_first() {
-    let scorer = By::new(|name| Ok(if name == "mail" { 7.0 } else { 0.5 }));
-    check(Method::Custom(scorer.clone()), "x", &["mail", "weather", "forecast"], "mine", &[]).await;
-    check(Method::Custom(scorer.clone()), "t__calendar", &["calendar", "mail", "weather"], "mine", &[]).await;
-    check(Method::Custom(By::new(|_| Ok(0.04))), "x", &[], "mine", &[]).await;
-}
-
-#[tokio::test]
-async fn the_dear_pass_sees_only_what_the_cheap_one_lets_through() {
-    let scorer = By::new(|name| Ok(if name == "forecast" { 0.9 } else { 0.4 }));
-    let cascade = |survivors| {
-        Method::Cascade(Arc::new(Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors }))
-    };
-    check(cascade(2), "weather of a city", &["forecast", "weather"], "mine", &[]).await;
-    check(cascade(3), "weather of a city", &["forecast", "weather", "mail"], "mine", &[]).await;
-    let asked: Vec<usize> = scorer.asked().iter().map(Vec::len).collect();
-    assert_eq!(asked, [2, 3]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn past_its_time_the_order_is_that_of_registration() {
-    let snapshot = snapshot().await;
-    let slow = Arc::new(By { takes: Duration::from_secs(60), ..Arc::into_inner(By::new(|_| Ok(1.0))).expect("alone") });
-    let options = PickOptions {
-        timeout: Some(Duration::from_secs(2)),
-        max_candidates: 2,
-        min_score: 0.9,
-        ..options(Method::Custom(slow.clone()))
-    };
-    let selector = Selector::new();
-    let picked = selector.pick("t__mail now", &snapshot, &options).await;
-    assert_eq!(names(&picked, &snapshot), ["mail", "weather"]);
-    assert_eq!(picked.picks[1].score, 0.0);
-    assert!(picked.picks[1].reason.contains("scoring took longer than 2s"), "{:?}", picked.picks[1]);
-    assert_eq!(picked.provenance.scorer, "registration");
-    assert_eq!(picked.provenance.fell_back[0].0, "mine");
-    // What was given up is asked for again.
-    let patient = PickOptions { timeout: None, ..options };
-    selector.pick("t__mail now", &snapshot, &patient).await;
-    assert_eq!(slow.asked().len(), 2);
-}
-
-#[tokio::test]
-async fn scores_that_could_change_are_asked_for_once() {
-    let snapshot = snapshot().await;
-    let check = async |deterministic: bool, expect: &[&[&str]]| {
-        let scorer = Arc::new(By { deterministic, ..Arc::into_inner(By::new(|_| Ok(0.5))).expect("alone") });
-        let selector = Selector::new();
-        let narrow = Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors: 1 };
-        let narrow = options(Method::Cascade(Arc::new(narrow)));
-        let all = options(Method::Custom(scorer.clone()));
-        let first = selector.pick("letter", &snapshot, &narrow).await;
-        assert_eq!(selector.pick("letter", &snapshot, &narrow).await, first);
-        selector.pick("letter", &snapshot, &all).await;
-        selector.pick("another", &snapshot, &all).await;
-        assert_eq!(scorer.asked(), expect, "deterministic: {deterministic}");
-    };
-    let all = ["weather", "forecast", "mail", "calendar"];
-    check(false, &[&["mail"], &["weather", "forecast", "calendar"], &all]).await;
-    check(true, &[&["mail"], &["mail"], &all, &all]).await;
-}
-
-/// A model that answers with one text.
-struct Answers(&'static str, AtomicUsize);
-
-#[async_trait]
-impl ModelClient for Answers {
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        assert!(model == "p/m" && request.output.is_some());
-        if self.0.is_empty() {
-            return Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
-        }
-        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
-        Ok(ModelResponse { text: self.0.into(), usage, ..ModelResponse::default() })
-    }
-}
-
-#[tokio::test]
-async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
-    let snapshot = snapshot().await;
-    let check = async |answer: &'static str, expect: &[&str], by: &str, why: &str| {
-        let model = Arc::new(Answers(answer, AtomicUsize::new(0)));
-        let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(model.clone(), "p/m")));
-        for _ in 0..2 {
-            let picked = selector.pick("weather of a city", &snapshot, &options(Method::Judge)).await;
-            assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
-            let told = picked.provenance.fell_back.iter().any(|(scorer, told)| scorer == "judge" && told.contains(why));
-            assert_eq!(told, !why.is_empty(), "{:?}", picked.provenance);
-        }
-        model.1.load(Ordering::SeqCst)
-    };
-    // The judge is asked about the tools in the order of the first pass, the others behind them.
-    let judged = r#"{"scores": [{"tool": 3, "score": 0.8}, {"tool": 2, "score": 0.3}]}"#;
-    assert_eq!(check(judged, &["mail", "forecast"], "judge", "").await, 1);
-    let garbled = r#"{"scores": [{"tool": 3, "score": "very"}]}"#;
-    assert_eq!(check(garbled, &["weather", "forecast"], "auto", "no number").await, 2);
-    assert_eq!(check("", &["weather", "forecast"], "auto", "the model is away").await, 2);
+    assert!(desk.call("tools__call", carry("tools__search")).await.error.is_some(), "its arguments are checked too");
 }

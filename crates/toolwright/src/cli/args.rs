@@ -79,6 +79,9 @@ pub(crate) enum Command {
     Tools(Tools),
     /// Picks the tools that fit a task best.
     Pick(super::pick::PickArgs),
+    /// Measures how tools are found, and what that costs.
+    #[command(subcommand)]
+    Eval(super::eval::Eval),
     /// Writes a first toolwright.yaml.
     Init,
     /// Adds an MCP server to the configuration.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use toolwright::config::EmbeddingSource;
 use toolwright::config::typed::ScorerSetting;
 use toolwright::core::Snapshot;
 use toolwright::core::select::{Pick, PickOptions, Picked};
@@ -51,6 +52,9 @@ pub(crate) struct PickArgs {
     /// Picks from the tools of this file, JSON or JSON lines, instead of the catalogue.
     #[arg(long, value_name = "FILE")]
     catalogue: Option<PathBuf>,
+    /// Directory of a sentence-transformer, for scorers that go by meaning. Default: `selection.embeddings`.
+    #[arg(long, value_name = "DIR")]
+    embeddings: Option<PathBuf>,
     /// Says where the words of the query stand, what the scorer adds, and which tools were not candidates.
     #[arg(long)]
     debug: bool,
@@ -98,7 +102,11 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
         "-" => input::read(Path::new("-"))?,
         query => query.to_owned(),
     };
-    let house = open(global, config::usable(global)?).await?;
+    let mut settings = config::usable(global)?;
+    if let Some(dir) = &args.embeddings {
+        settings.embeddings = Some(EmbeddingSource::Directory(config::cwd()?.join(dir)));
+    }
+    let house = open(global, settings).await?;
     let (file, snapshot) = match &args.catalogue {
         Some(path) => {
             let file = CatalogueFile::read(path)?;
@@ -111,6 +119,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
         }
     };
     let options = args.options(house.config().written.selection.pick_options());
+    house.selector().prepare(&snapshot, &options.scorer).await;
     let picked = house.selector().pick(query.trim(), &snapshot, &options).await;
     house.shut_down().await;
     for (scorer, why) in &picked.provenance.fell_back {

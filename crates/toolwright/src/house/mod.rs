@@ -2,27 +2,31 @@
 //! used by every command alike.
 
 mod build;
+mod embeddings;
 mod reload;
 mod select;
 mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use toolwright_core::approval::NoApprover;
+use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
-use toolwright_runtime::select::Selector;
-use toolwright_runtime::{Catalogue, EventHub, Executor, RunContext, SecretRedactor, SqliteStore};
+use toolwright_runtime::{
+    Catalogue, EventHub, Executor, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
+};
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
+pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;
 
@@ -64,8 +68,9 @@ pub struct House {
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
     models: Arc<HttpModelClient>,
-    selector: Arc<Selector>,
+    selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
+    embeddings: embeddings::Embeddings,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
 }
@@ -120,7 +125,6 @@ impl House {
         let executor = build::executor(&config, &events, &redactor, &store, &models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
-        let selector = Arc::new(select::selector(&config.written.selection, &models));
         let house = Arc::new(Self {
             options,
             variables,
@@ -131,8 +135,9 @@ impl House {
             redactor,
             store,
             models,
-            selector,
+            selector: OnceLock::new(),
             mcp,
+            embeddings: embeddings::Embeddings::default(),
             running: Mutex::default(),
         });
         house.settle_providers().await?;
@@ -175,10 +180,20 @@ impl House {
         &self.models
     }
 
-    /// Who picks tools.
+    /// Who picks tools: with the embeddings that are configured when a pick needs them, and the judge that was when
+    /// the house was opened.
     #[must_use]
-    pub fn selector(&self) -> &Arc<Selector> {
-        &self.selector
+    pub fn selector(self: &Arc<Self>) -> &Arc<Selector> {
+        self.selector.get_or_init(|| Arc::new(select::selector(self)))
+    }
+
+    /// The vectors of tools by the configured embedding model, which is loaded at first use and when another
+    /// is configured; `None` where none is configured.
+    ///
+    /// # Errors
+    /// See [`embedder`].
+    pub async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        self.embeddings.of(&self.config()).await
     }
 
     /// The saved runs.

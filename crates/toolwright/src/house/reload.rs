@@ -149,7 +149,6 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.server == b.server, "server");
     check(a.models == b.models, "models");
     check(a.selection.judge_model == b.selection.judge_model, "selection.judge_model");
-    check(a.selection.embeddings == b.selection.embeddings, "selection.embeddings");
     check(old.root == new.root, "the workspace root");
     changed
 }

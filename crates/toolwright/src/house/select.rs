@@ -1,11 +1,13 @@
 //! Selection as the configuration has it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use async_trait::async_trait;
+use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{Hybrid, Method, PickOptions};
-use toolwright_models::HttpModelClient;
-use toolwright_runtime::select::{ModelJudge, Selector};
+use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
 
+use super::House;
 use crate::config::typed::{ScorerSetting, SelectionSection};
 
 impl From<ScorerSetting> for Method {
@@ -35,10 +37,24 @@ impl SelectionSection {
     }
 }
 
-/// The selector that the section describes.
-pub(super) fn selector(section: &SelectionSection, models: &Arc<HttpModelClient>) -> Selector {
-    match &section.judge_model {
-        Some(model) => Selector::new().with_judge(Arc::new(ModelJudge::new(Arc::clone(models) as _, model.as_str()))),
-        None => Selector::new(),
+/// The embeddings of a house, as long as it stands.
+struct EmbeddingsOf(Weak<House>);
+
+#[async_trait]
+impl VectorSource for EmbeddingsOf {
+    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        match self.0.upgrade() {
+            Some(house) => house.tool_vectors().await,
+            None => Ok(None),
+        }
+    }
+}
+
+/// The selector that the configuration of `house` describes.
+pub(super) fn selector(house: &Arc<House>) -> Selector {
+    let selector = Selector::new().with_vectors(Arc::new(EmbeddingsOf(Arc::downgrade(house))));
+    match &house.config().written.selection.judge_model {
+        Some(model) => selector.with_judge(Arc::new(ModelJudge::new(Arc::clone(&house.models) as _, model.as_str()))),
+        None => selector,
     }
 }
