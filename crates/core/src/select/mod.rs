@@ -1,9 +1,18 @@
 //! Which tools to show. Pure scoring over a snapshot.
 
+mod admit;
+mod compat;
 mod document;
+mod exact;
+mod explain;
 mod exposure;
+mod hybrid;
+pub mod judge;
+mod keyword;
 mod lexical;
 pub mod metrics;
+mod pick;
+mod scorer;
 mod search;
 pub mod sentences;
 mod summary;
@@ -11,9 +20,14 @@ mod tokens;
 mod vectors;
 mod words;
 
+pub use admit::{Exclusion, REQUIRES};
+pub use compat::{Compat, FIT, Find, find};
 pub use document::{Document, DocumentKey, Searchable};
 pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, choose};
+pub use hybrid::{Fusion, Hybrid, combine};
 pub use lexical::{LexicalIndex, Ranked};
+pub use pick::{Note, Pick, PickOptions, Picked, Picking, Provenance, Query, Ranking};
+pub use scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};
 pub(crate) use tokens::nameless_bytes;

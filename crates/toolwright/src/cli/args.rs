@@ -77,6 +77,8 @@ pub(crate) enum Command {
     /// Looks at the catalogue.
     #[command(subcommand)]
     Tools(Tools),
+    /// Picks the tools that fit a task best.
+    Pick(super::pick::PickArgs),
     /// Measures how tools are found, and what that costs.
     #[command(subcommand)]
     Eval(super::eval::Eval),
@@ -279,7 +281,7 @@ pub(crate) enum Tools {
         /// The words.
         query: String,
         /// Hits at most.
-        #[arg(long, default_value_t = 10, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
         limit: usize,
         #[command(flatten)]
         filter: Filter,
@@ -474,7 +476,7 @@ impl ValueEnum for SourceName {
     }
 }
 
-fn duration(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<std::time::Duration, String> {
     match toolwright::core::duration::parse(text) {
         Ok(duration) if duration.is_zero() => Err("that leaves no time at all; give more, like 30s".into()),
         Ok(duration) => Ok(duration),

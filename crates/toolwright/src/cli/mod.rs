@@ -20,6 +20,7 @@ mod input;
 mod lists;
 mod logging;
 mod paste;
+mod pick;
 mod records;
 mod run;
 mod screen;
@@ -132,6 +133,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Chat(chat) => chat::command(&cli.global, chat).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
+            Command::Pick(args) => pick::command(&cli.global, args).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await

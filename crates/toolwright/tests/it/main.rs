@@ -10,6 +10,7 @@ mod codec;
 mod config;
 mod dispatch;
 mod import;
+mod pick;
 mod safety;
 mod serve;
 mod support;
