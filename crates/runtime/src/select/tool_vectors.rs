@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::task::spawn_blocking;
 use toolwright_core::ContentHash;
+use toolwright_core::catalogue::Snapshot;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::select::{DocumentKey, Quantized, Searchable, Vectors, sentences};
 
@@ -33,6 +34,8 @@ pub struct ToolVectors {
 /// The last build, and what another that did not come to its end has computed.
 #[derive(Default)]
 struct Built {
+    /// The snapshot whose tools these are, where it was one.
+    snapshot: Weak<Snapshot>,
     keys: Vec<DocumentKey>,
     vectors: Arc<Vectors>,
     unfinished: HashMap<TextKey, Quantized>,
@@ -97,8 +100,29 @@ impl ToolVectors {
             Source::Texts(key) => found.get(&key).cloned(),
         });
         let vectors = Arc::new(Vectors::build(dimensions, vectors));
-        *built = Built { keys, vectors, unfinished: HashMap::new() };
+        *built = Built { keys, vectors, ..Built::default() };
         Ok(Arc::clone(&built.vectors))
+    }
+
+    /// As [`of`](Self::of) for the tools of a snapshot. Asked again about the same snapshot, it looks at none of
+    /// them.
+    ///
+    /// # Errors
+    /// The embedder's.
+    pub async fn of_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<Arc<Vectors>, EmbeddingError> {
+        let same = Arc::downgrade(snapshot);
+        {
+            let built = self.built.lock().await;
+            if built.snapshot.ptr_eq(&same) {
+                return Ok(Arc::clone(&built.vectors));
+            }
+        }
+        let vectors = self.of(snapshot.list()).await?;
+        let mut built = self.built.lock().await;
+        if Arc::ptr_eq(&built.vectors, &vectors) {
+            built.snapshot = same;
+        }
+        Ok(vectors)
     }
 
     /// The vector of a query. The last 64 are remembered.
