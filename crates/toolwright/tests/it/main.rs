@@ -9,6 +9,7 @@ mod cli;
 mod codec;
 mod config;
 mod dispatch;
+mod embeddings;
 mod import;
 mod pick;
 mod safety;
