@@ -270,7 +270,7 @@ pub(crate) struct Decode {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
     /// Lists every tool.
-    Ls(Filter),
+    Ls(Ls),
     /// Shows one tool with its schema.
     Show {
         /// Wire name, id, alias or bare name.
@@ -286,6 +286,22 @@ pub(crate) enum Tools {
         #[command(flatten)]
         filter: Filter,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
+    /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
+    /// call them and a line of namespaces (search), the one that finds them and that line, as the API keeps the
+    /// others out of the context until they are found (deferred), or some of average size and the one that finds
+    /// further ones (pick).
+    #[arg(long)]
+    pub(crate) tokens: bool,
+    /// Tokens that the model takes in. Default: `models.<name>.window` of the default model.
+    #[arg(long, value_name = "N", requires = "tokens", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) window: Option<usize>,
 }
 
 #[derive(Debug, Args)]

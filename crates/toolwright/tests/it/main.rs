@@ -10,6 +10,7 @@ mod codec;
 mod config;
 mod dispatch;
 mod embeddings;
+mod eval;
 mod import;
 mod pick;
 mod safety;
