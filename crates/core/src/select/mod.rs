@@ -3,8 +3,12 @@
 mod document;
 mod exposure;
 mod lexical;
+pub mod metrics;
 mod search;
+pub mod sentences;
 mod summary;
+mod tokens;
+mod vectors;
 mod words;
 
 pub use document::{Document, DocumentKey, Searchable};
@@ -12,3 +16,6 @@ pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure,
 pub use lexical::{LexicalIndex, Ranked};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};
+pub(crate) use tokens::nameless_bytes;
+pub use tokens::shown_tokens;
+pub use vectors::{MAX_DIMENSIONS, Quantized, Vectors};

@@ -1,5 +1,8 @@
-//! Finding tools: what needs a runtime of selection.
+//! Finding tools: what selection needs beyond pure scoring.
 
+mod tool_vectors;
 mod tools;
+mod vector_cache;
 
+pub use tool_vectors::ToolVectors;
 pub use tools::{LexicalFinder, ToolFinder, searchable};

@@ -77,6 +77,9 @@ pub(crate) enum Command {
     /// Looks at the catalogue.
     #[command(subcommand)]
     Tools(Tools),
+    /// Measures how tools are found, and what that costs.
+    #[command(subcommand)]
+    Eval(super::eval::Eval),
     /// Writes a first toolwright.yaml.
     Init,
     /// Adds an MCP server to the configuration.

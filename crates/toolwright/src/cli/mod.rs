@@ -14,6 +14,7 @@ mod decode;
 mod doctor;
 mod edit;
 mod encode;
+mod eval;
 mod exit;
 mod input;
 mod lists;
@@ -59,6 +60,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Config(command) => config::command(&cli.global, command),
         Command::Encode(encode) => encode::command(encode),
         Command::Decode(decode) => decode::command(decode),
+        Command::Eval(command) => eval::command(&cli.global, command),
         Command::Validate(validate @ Validate { schema: Some(file), .. }) => validate::against_schema(file, validate),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -141,6 +143,7 @@ fn in_runtime(cli: &Cli) -> Done {
             | Command::Config(_)
             | Command::Encode(_)
             | Command::Decode(_)
+            | Command::Eval(_)
             | Command::Validate(_)
             | Command::Completions { .. } => Ok(Exit::Ok),
         }

@@ -13,6 +13,7 @@ mod resolved;
 mod rest;
 mod schema;
 mod secrets;
+mod selection;
 mod servers;
 pub mod typed;
 
@@ -20,7 +21,7 @@ pub use expand::Variables;
 pub use layers::{Layer, LayerKind};
 pub use load::{LoadOptions, load};
 pub use problem::{At, Problem, Severity};
-pub use resolved::{Config, NamedRestTool, Server, ServerLink, ServerSettings, profile_of};
+pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, ServerLink, ServerSettings, profile_of};
 pub use schema::published as json_schema;
 
 pub(crate) use check::snake_case;

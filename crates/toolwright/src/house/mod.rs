@@ -2,6 +2,7 @@
 //! used by every command alike.
 
 mod build;
+mod embeddings;
 mod reload;
 mod watch;
 
@@ -11,16 +12,18 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use toolwright_core::approval::NoApprover;
+use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
-use toolwright_runtime::{Catalogue, EventHub, Executor, RunContext, SecretRedactor, SqliteStore};
+use toolwright_runtime::{Catalogue, EventHub, Executor, RunContext, SecretRedactor, SqliteStore, ToolVectors};
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
+pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;
 
@@ -63,6 +66,7 @@ pub struct House {
     store: Arc<SqliteStore>,
     models: Arc<HttpModelClient>,
     mcp: McpDeps,
+    embeddings: embeddings::Embeddings,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
 }
@@ -128,6 +132,7 @@ impl House {
             store,
             models,
             mcp,
+            embeddings: embeddings::Embeddings::default(),
             running: Mutex::default(),
         });
         house.settle_providers().await?;
@@ -168,6 +173,15 @@ impl House {
     #[must_use]
     pub fn models(&self) -> &Arc<HttpModelClient> {
         &self.models
+    }
+
+    /// The vectors of tools by the configured embedding model, which is loaded at first use and when another
+    /// is configured; `None` where none is configured.
+    ///
+    /// # Errors
+    /// See [`embedder`].
+    pub async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        self.embeddings.of(&self.config()).await
     }
 
     /// The saved runs.

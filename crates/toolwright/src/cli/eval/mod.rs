@@ -1,0 +1,45 @@
+//! `eval`: how well the right tools are found, and what finding them costs.
+
+mod cases;
+mod rank;
+mod select;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use self::rank::ScorerName;
+use super::args::Global;
+use super::exit::Done;
+
+/// What is measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Eval {
+    /// How well queries find the tools that they need: recall, NDCG, time and size.
+    ///
+    /// Figures are shares from 0 to 1. recall@k is the mean share of a query's relevant tools among the first
+    /// k, complete@k the share of queries with all of them there, and ndcg@10 counts a tool as relevant or not.
+    /// The whole catalogue is ranked, without a least score.
+    Select(SelectArgs),
+}
+
+/// What `eval select` takes.
+#[derive(Debug, Args)]
+pub(crate) struct SelectArgs {
+    /// File with the tools, JSON or JSON lines: {name, id?, title?, description?, parameters? | inputSchema?,
+    /// tags?, examples?, server?, server_description?}.
+    #[arg(long, value_name = "FILE")]
+    catalogue: PathBuf,
+    /// File with the queries, JSON or JSON lines: {query, relevant: [tool id]}.
+    #[arg(long, value_name = "FILE")]
+    cases: PathBuf,
+    /// How tools are scored.
+    #[arg(long, value_name = "SCORER", default_value = "auto")]
+    scorer: ScorerName,
+}
+
+pub(crate) fn command(global: &Global, command: &Eval) -> Done {
+    match command {
+        Eval::Select(args) => select::command(global, args),
+    }
+}
