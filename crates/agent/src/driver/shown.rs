@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::model::{Exposed, ShownTool};
-use toolwright_core::select::{CALL_ID, Choice, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose, namespaces};
+use toolwright_core::select::{
+    CALL_ID, Choice, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
+};
 
 use super::Driver;
-use super::view::{View, definition_tokens, entry, is_named, shown_tool};
+use super::view::{View, entry, is_named, shown_tool};
 use crate::run::{RunSpec, RunState};
 
 /// Lists of tools that a view keeps, so that requests with the same tools share one.
@@ -52,7 +54,7 @@ impl Driver {
         let loaded: HashSet<&str> = state.loads().collect();
         let loaded =
             shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
-        shown.showing.tokens += loaded.map(definition_tokens).sum::<usize>();
+        shown.showing.tokens += loaded.map(shown_tokens).sum::<usize>();
         shown
     }
 
@@ -150,7 +152,7 @@ fn list(exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) 
             ShownTool { exposed, ..shown_tool(entry) }
         })
         .collect();
-    let tokens = tools.iter().map(definition_tokens).sum();
+    let tokens = tools.iter().map(shown_tokens).sum();
     let shown = tools.len();
     let first: HashSet<&str> = order.iter().map(String::as_str).collect();
     let others = || view.open.iter().filter(|entry| !first.contains(&*entry.wire_name));

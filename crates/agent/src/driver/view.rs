@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::carried::carried;
 use toolwright_core::catalogue::{Entry, Listing, Snapshot};
-use toolwright_core::context::{EstimatedTokens, TokenCounter as _};
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_core::names::Resolution;
 use toolwright_core::pattern::glob_match;
@@ -49,17 +48,10 @@ impl View {
 
     /// What it costs to show all that is open.
     pub(super) fn cost(&self) -> Cost {
-        *self.cost.get_or_init(|| Cost {
-            tools: self.open.len(),
-            tokens: self.open.iter().map(|entry| definition_tokens(&shown_tool(entry))).sum(),
-        })
+        *self
+            .cost
+            .get_or_init(|| Cost { tools: self.open.len(), tokens: self.open.iter().map(|entry| entry.tokens()).sum() })
     }
-}
-
-/// Tokens of a tool as a request shows it, estimated.
-pub(super) fn definition_tokens(tool: &ShownTool) -> usize {
-    let size = |text: &str| EstimatedTokens.count(text).0;
-    size(&tool.name) + size(&tool.description) + size(&tool.parameters.to_string())
 }
 
 /// The tool that a written call means.

@@ -9,6 +9,7 @@ mod cli;
 mod codec;
 mod config;
 mod dispatch;
+mod exposure;
 mod import;
 mod safety;
 mod serve;

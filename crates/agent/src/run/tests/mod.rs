@@ -4,6 +4,7 @@ mod answers;
 mod dispatch;
 mod flow;
 mod legality;
+mod lineup;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
