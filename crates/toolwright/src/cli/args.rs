@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolwright::agent::Dispatch;
+use toolwright::config::typed::ExposureSetting;
 use toolwright::core::Profile;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
@@ -138,6 +139,10 @@ pub(crate) struct Agent {
     /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
     #[arg(long, value_name = "GLOB")]
     pub(crate) tools: Vec<String>,
+    /// How the tools are put before the model. Default: as configured for the model, else `selection.exposure`,
+    /// else `auto`.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) exposure: Option<ExposureName>,
     /// Model answers in one task.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
@@ -150,7 +155,7 @@ pub(crate) struct Agent {
     /// Input and output tokens of one task together.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
-    /// Tokens the model takes in; older results give way to what is new.
+    /// Tokens the model takes in; older results give way to what is new. Default: as configured for the model.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) window: Option<usize>,
     /// Replaces the opening of the system prompt.
@@ -172,7 +177,7 @@ pub(crate) struct Run {
         long,
         value_name = "ID",
         conflicts_with_all = [
-            "task", "model", "dispatch", "tools", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+            "task", "model", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
         ]
     )]
     pub(crate) resume: Option<String>,
@@ -398,6 +403,33 @@ impl From<DispatchName> for Dispatch {
             DispatchName::Manual => Self::Manual,
             DispatchName::TurnEnd => Self::TurnEnd,
             DispatchName::Streaming => Self::Streaming,
+        }
+    }
+}
+
+/// An exposure by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExposureName {
+    /// All while they are few or small, else deferred or search.
+    Auto,
+    /// All, whole.
+    Direct,
+    /// Those that fit the task.
+    Pick,
+    /// By the model API's own tool search, where it has one.
+    Deferred,
+    /// Three tools that find, describe and call the others.
+    Search,
+}
+
+impl From<ExposureName> for ExposureSetting {
+    fn from(name: ExposureName) -> Self {
+        match name {
+            ExposureName::Auto => Self::Auto,
+            ExposureName::Direct => Self::Direct,
+            ExposureName::Pick => Self::Pick,
+            ExposureName::Deferred => Self::Deferred,
+            ExposureName::Search => Self::Search,
         }
     }
 }

@@ -11,6 +11,7 @@ mod config;
 mod dispatch;
 mod embeddings;
 mod eval;
+mod exposure;
 mod import;
 mod pick;
 mod safety;
