@@ -86,7 +86,7 @@ impl LexicalIndex {
     /// as meant: this is for models and programs. A query of any length is fine; past some 16 KiB it is cut.
     #[must_use]
     pub fn rank(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-        self.best(&Query::read(query, self, |word| self.own(word)), limit, keep)
+        self.best(&Query::read([query], self, |word| self.own(word)), limit, keep)
     }
 
     /// As [`LexicalIndex::rank`], for what a person is typing: the last word may be the beginning of one (while
