@@ -94,21 +94,22 @@ fn words_find_tools_wherever_they_stand() {
 }
 
 #[test]
-fn the_best_of_each_clause_stand_before_what_has_a_little_of_all() {
+fn the_best_of_each_clause_rises_above_what_has_a_little_of_all() {
     let tools = [
-        tool("mail_the_city", "Mails the weather of a city and the city of a file.", json!({})),
+        tool("mail_the_city", "Mails the weather of a city.", json!({})),
         tool("get_weather", "", json!({})),
         tool("send_mail", "", json!({})),
     ];
     let index = LexicalIndex::build(&tools, None);
-    let names = |clauses: &[&str]| {
+    let shares = |clauses: &[&str]| {
         let query = Query::read(clauses.iter().copied(), &index, |word| index.own(word));
-        let found = index.best(&query, 9, &all);
-        found.iter().map(|hit| &*tools[hit.index].name).collect::<Vec<_>>().join(" ")
+        let mut found = index.best(&query, 9, &all);
+        found.sort_by_key(|hit| hit.index);
+        [found[1].score / found[0].score, found[2].score / found[0].score]
     };
-    assert_eq!(names(&["get the weather of the city", "send a mail"]), "send_mail get_weather mail_the_city");
-    assert_eq!(names(&["get the weather of the city and send a mail"]), "mail_the_city send_mail get_weather");
-    assert_eq!(names(&["", "", "mail"]), "send_mail mail_the_city");
+    let whole = shares(&["get the weather of the city and send a mail"]);
+    let cut = shares(&["get the weather of the city", "", "send a mail"]);
+    assert!(cut[0] > whole[0] && cut[1] > whole[1], "{whole:?} {cut:?}");
 }
 
 #[test]
