@@ -182,16 +182,13 @@ impl LexicalIndex {
         thread_local! {
             static SCRATCH: Cell<Scratch> = Cell::default();
         }
-        if query.whole.is_empty() {
-            return Vec::new();
-        }
         let mut scratch = SCRATCH.take();
         let mut best = Best::new(limit);
-        for (index, &score) in scratch.score(self, query).iter().enumerate() {
-            if best.wants(score) && keep(index) {
-                best.offer(Ranked { index, score });
+        scratch.score(self, query, |ranked| {
+            if best.wants(ranked.score) && keep(ranked.index) {
+                best.offer(ranked);
             }
-        }
+        });
         SCRATCH.set(scratch);
         best.into_sorted()
     }
