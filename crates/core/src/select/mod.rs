@@ -2,6 +2,7 @@
 
 mod document;
 mod exposure;
+mod fuse;
 mod lexical;
 pub mod metrics;
 mod search;
@@ -13,6 +14,7 @@ mod words;
 
 pub use document::{Document, DocumentKey, Searchable};
 pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, choose};
+pub use fuse::{ByWords, fuse};
 pub use lexical::{LexicalIndex, Ranked};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};
