@@ -57,7 +57,8 @@ async fn read(stream: &mut TcpStream) -> (String, Value) {
         stream.read_buf(&mut bytes).await.unwrap();
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
         let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse().unwrap();
+        let length: usize =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse().unwrap();
         if bytes.len() - end - 4 == length {
             return (head, serde_json::from_slice(&bytes[end + 4..]).unwrap());
         }
@@ -139,7 +140,7 @@ async fn answers_that_cannot_be_used_say_why() {
     check(OpenAi, 200, listed(&[(0, one.clone()), (1, json!([]))]), "has 0 numbers").await;
     check(OpenAi, 200, listed(&[(0, one.clone()), (1, json!(vec![1; 8193]))]), "has 8193 numbers").await;
     check(Ollama, 200, json!({"embeddings": [[1, 0], [0, 0]]}), "no direction").await;
-    check(Ollama, 200, json!({"embeddings": [[1, 0], [1e39, 0]]}), "no direction").await;
+    check(Ollama, 200, json!({"embeddings": [[1, 0], [1e39, 0]]}), "out of range").await;
     check(Ollama, 200, json!({"embedding": [1, 0]}), "not what the API gives").await;
     check(Ollama, 404, json!({"error": "model \"m-1\" not found, try pulling it first"}), "try pulling it").await;
 }

@@ -4,6 +4,7 @@
 
 mod arbitrary;
 mod client;
+mod deferred;
 mod dialect;
 mod discovery;
 mod echo;

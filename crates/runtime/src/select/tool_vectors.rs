@@ -26,7 +26,8 @@ pub struct ToolVectors {
     embedder: Arc<dyn Embedder>,
     cache: Option<Arc<VectorCache>>,
     built: tokio::sync::Mutex<Built>,
-    queries: Mutex<VecDeque<(Box<str>, Arc<[f32]>)>>,
+    /// Oldest first.
+    queries: Mutex<VecDeque<Query>>,
 }
 
 /// The last build, and what another that did not come to its end has computed.
@@ -36,6 +37,9 @@ struct Built {
     vectors: Arc<Vectors>,
     unfinished: HashMap<TextKey, Quantized>,
 }
+
+/// A query and its vector.
+type Query = (Box<str>, Arc<[f32]>);
 
 /// What is embedded of one tool.
 type Texts = [String; 3];
