@@ -14,7 +14,7 @@ mod words;
 
 pub use document::{Document, DocumentKey, Searchable};
 pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, choose};
-pub use fuse::{ByWords, fuse};
+pub use fuse::{LexicalRanking, Meaning, fuse};
 pub use lexical::{LexicalIndex, Ranked};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};

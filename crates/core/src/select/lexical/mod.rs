@@ -24,7 +24,7 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 
-use self::best::Best;
+pub(in crate::select) use self::best::Best;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
 use self::intake::Intake;
