@@ -24,10 +24,9 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 
+pub(in crate::select) use self::best::Best;
 pub(in crate::select) use self::bm25f::Field;
 pub(in crate::select) use self::fields::each_text;
-
-use self::best::Best;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
 use self::intake::Intake;
