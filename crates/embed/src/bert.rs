@@ -7,6 +7,7 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::{LayerNorm, Linear, Module as _, VarBuilder, layer_norm, linear, ops::softmax_last_dim};
 
 use crate::directory::{Activation, Shape};
+use crate::gelu::Gelu;
 
 /// Where published weights keep an encoder that is part of a model with a head.
 const PREFIXES: [&str; 2] = ["bert", "roberta"];
@@ -118,7 +119,7 @@ impl Layer {
         let state = self.attended_norm.forward(&(self.attended.forward(&attended)? + state)?)?;
         let between = self.up.forward(&state)?;
         let between = match self.activation {
-            Activation::Gelu => between.gelu_erf()?,
+            Activation::Gelu => between.inplace_op1(&Gelu).map(|()| between)?,
             Activation::GeluNew => between.gelu()?,
             Activation::Relu => between.relu()?,
         };

@@ -15,6 +15,7 @@
 
 mod bert;
 mod directory;
+mod gelu;
 mod model;
 mod tokens;
 

@@ -262,9 +262,10 @@ impl ModelClient for HttpModelClient {
 
     fn has_tool_search(&self, model: &str) -> bool {
         let habits = self.endpoints.habits(model);
-        let known = || self.endpoints.resolve(model).is_ok_and(|(at, name)| tool_search::is_known(at, name));
+        let Ok((at, name)) = self.endpoints.resolve(model) else { return false };
+        let able = || habits.tool_search.unwrap_or_else(|| tool_search::is_known(at, name));
         // Calls that are text know no tools but those of the prompt.
-        habits.tool_format.is_none() && habits.tool_search.unwrap_or_else(known)
+        habits.tool_format.is_none() && tool_search::is_possible(at.api) && able()
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Document;
+use crate::canonical::ContentHash;
 
 /// The longest text, in bytes. The usual models read some 250 tokens, which are about half of it.
 const MAX_TEXT: usize = 2000;
@@ -36,6 +37,13 @@ pub fn texts(document: &Document<'_>) -> [String; 3] {
     let mut texts = [name, description, whole];
     texts.iter_mut().for_each(|text| text.truncate(text.floor_char_boundary(MAX_TEXT)));
     texts
+}
+
+/// What tells two tools apart whose vectors need not be the same: the hash of their [`texts`] and of how
+/// [`vector`] weighs them.
+#[must_use]
+pub fn key(texts: &[String; 3]) -> ContentHash {
+    ContentHash::of_bytes(format!("{WEIGHTS:?}\0{}", texts.join("\0")).as_bytes())
 }
 
 /// The vector of a tool, of length 1, out of those of its [`texts`].

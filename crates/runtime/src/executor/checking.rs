@@ -168,7 +168,7 @@ impl Executor {
             let limit = toolwright_core::duration::format(options.timeout);
             Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}")))
         });
-        self.account_model(&run.session, &options.model, request, &answer, started);
+        self.account_model(&run.session, &options.model, request, None, &answer, started);
         answer
     }
 

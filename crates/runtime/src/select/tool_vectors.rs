@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::task::spawn_blocking;
 use toolwright_core::ContentHash;
+use toolwright_core::catalogue::Snapshot;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::select::{DocumentKey, Quantized, Searchable, Vectors, sentences};
 
@@ -33,13 +34,15 @@ pub struct ToolVectors {
 /// The last build, and what another that did not come to its end has computed.
 #[derive(Default)]
 struct Built {
+    /// The snapshot whose tools these are, where it was one.
+    snapshot: Weak<Snapshot>,
     keys: Vec<DocumentKey>,
     vectors: Arc<Vectors>,
     unfinished: HashMap<TextKey, Quantized>,
 }
 
-/// A query and its vector.
-type Query = (Box<str>, Arc<[f32]>);
+/// The hash of a query, and its vector.
+type Query = (TextKey, Arc<[f32]>);
 
 /// What is embedded of one tool.
 type Texts = [String; 3];
@@ -84,21 +87,43 @@ impl ToolVectors {
         // Alike in length, they go through a model without much padding.
         let mut missing: Vec<(TextKey, Texts)> = missing.into_iter().collect();
         missing.sort_unstable_by_key(|(key, texts)| (texts.iter().map(String::len).sum::<usize>(), *key));
+        let length = |vector: Option<&Quantized>| vector.map(|vector| vector.numbers.len());
+        let mut dimensions = length(built.unfinished.values().next()).unwrap_or(built.vectors.dimensions());
         for batch in missing.chunks(BATCH) {
             let computed = self.compute(batch).await?;
+            dimensions = length(computed.first().map(|(_, vector)| vector)).unwrap_or(dimensions);
             built.unfinished.extend(computed.iter().cloned());
             self.keep(computed).await;
         }
         let found = std::mem::take(&mut built.unfinished);
-        let known = found.values().next().map(|vector| vector.numbers.len());
-        let dimensions = known.unwrap_or(built.vectors.dimensions());
         let vectors = sources.into_iter().map(|source| match source {
             Source::Place(index) => built.vectors.get(index),
             Source::Texts(key) => found.get(&key).cloned(),
         });
         let vectors = Arc::new(Vectors::build(dimensions, vectors));
-        *built = Built { keys, vectors, unfinished: HashMap::new() };
+        *built = Built { keys, vectors, ..Built::default() };
         Ok(Arc::clone(&built.vectors))
+    }
+
+    /// As [`of`](Self::of) for the tools of a snapshot. Asked again about the same snapshot, it looks at none of
+    /// them.
+    ///
+    /// # Errors
+    /// The embedder's.
+    pub async fn of_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<Arc<Vectors>, EmbeddingError> {
+        let same = Arc::downgrade(snapshot);
+        {
+            let built = self.built.lock().await;
+            if built.snapshot.ptr_eq(&same) {
+                return Ok(Arc::clone(&built.vectors));
+            }
+        }
+        let vectors = self.of(snapshot.list()).await?;
+        let mut built = self.built.lock().await;
+        if Arc::ptr_eq(&built.vectors, &vectors) {
+            built.snapshot = same;
+        }
+        Ok(vectors)
     }
 
     /// The vector of a query. The last 64 are remembered.
@@ -106,23 +131,24 @@ impl ToolVectors {
     /// # Errors
     /// The embedder's.
     pub async fn query(&self, text: &str) -> Result<Arc<[f32]>, EmbeddingError> {
-        if let Some(vector) = self.remembered(text) {
+        let key = *ContentHash::of_bytes(text.as_bytes()).as_bytes();
+        if let Some(vector) = self.remembered(&key) {
             return Ok(vector);
         }
         let vector = self.embedder.embed(&[text], TextRole::Query).await?.pop();
         let vector: Arc<[f32]> = vector.ok_or_else(|| self.miscounted())?.into();
         self.forget_others_than(vector.len()).await?;
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-        queries.push_back((text.into(), Arc::clone(&vector)));
+        queries.push_back((key, Arc::clone(&vector)));
         if queries.len() > QUERIES {
             queries.pop_front();
         }
         Ok(vector)
     }
 
-    fn remembered(&self, text: &str) -> Option<Arc<[f32]>> {
+    fn remembered(&self, key: &TextKey) -> Option<Arc<[f32]>> {
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = queries.iter().position(|(known, _)| **known == *text)?;
+        let place = queries.iter().position(|(known, _)| known == key)?;
         let query = queries.remove(place)?;
         let vector = Arc::clone(&query.1);
         queries.push_back(query);
@@ -196,7 +222,7 @@ impl Built {
                 Some(place) => Source::Place(*place),
                 None => {
                     let texts = sentences::texts(&tool.document());
-                    let key = *ContentHash::of_bytes(texts.join("\0").as_bytes()).as_bytes();
+                    let key = *sentences::key(&texts).as_bytes();
                     missing.insert(key, texts);
                     Source::Texts(key)
                 }

@@ -20,6 +20,7 @@ mod input;
 mod lists;
 mod logging;
 mod paste;
+mod pick;
 mod records;
 mod run;
 mod screen;
@@ -27,6 +28,7 @@ mod serve;
 mod signals;
 mod tool_file;
 mod tools;
+mod tools_cost;
 mod transcript;
 mod validate;
 
@@ -60,7 +62,6 @@ pub(crate) fn main() -> ExitCode {
         Command::Config(command) => config::command(&cli.global, command),
         Command::Encode(encode) => encode::command(encode),
         Command::Decode(decode) => decode::command(decode),
-        Command::Eval(command) => eval::command(&cli.global, command),
         Command::Validate(validate @ Validate { schema: Some(file), .. }) => validate::against_schema(file, validate),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -132,6 +133,8 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Chat(chat) => chat::command(&cli.global, chat).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
+            Command::Pick(args) => pick::command(&cli.global, args).await,
+            Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await
@@ -143,7 +146,6 @@ fn in_runtime(cli: &Cli) -> Done {
             | Command::Config(_)
             | Command::Encode(_)
             | Command::Decode(_)
-            | Command::Eval(_)
             | Command::Validate(_)
             | Command::Completions { .. } => Ok(Exit::Ok),
         }

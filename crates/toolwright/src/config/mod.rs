@@ -4,6 +4,7 @@
 mod check;
 pub mod edit;
 mod expand;
+mod exposure;
 mod layers;
 mod load;
 mod models;

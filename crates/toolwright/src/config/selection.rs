@@ -13,7 +13,7 @@ const SECTION: &str = "selection.embeddings";
 pub(crate) fn embeddings(written: &Embeddings, at: &At, scope: &mut Scope<'_>) -> Option<EmbeddingSource> {
     let before = scope.problems.len();
     let mut filled = written.clone();
-    let Embeddings { path, url, api, model, api_key } = &mut filled;
+    let Embeddings { path, url, model, api_key, api: _ } = &mut filled;
     for (key, text, holds) in [
         ("path", path, Holds::Setting),
         ("url", url, Holds::Setting),

@@ -4,10 +4,11 @@
 mod build;
 mod embeddings;
 mod reload;
+mod select;
 mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -19,7 +20,9 @@ use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
-use toolwright_runtime::{Catalogue, EventHub, Executor, RunContext, SecretRedactor, SqliteStore, ToolVectors};
+use toolwright_runtime::{
+    Catalogue, EventHub, Executor, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
+};
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
@@ -65,6 +68,7 @@ pub struct House {
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
     models: Arc<HttpModelClient>,
+    selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
     embeddings: embeddings::Embeddings,
     /// What is in the catalogue, as far as it comes from the configuration.
@@ -131,6 +135,7 @@ impl House {
             redactor,
             store,
             models,
+            selector: OnceLock::new(),
             mcp,
             embeddings: embeddings::Embeddings::default(),
             running: Mutex::default(),
@@ -173,6 +178,13 @@ impl House {
     #[must_use]
     pub fn models(&self) -> &Arc<HttpModelClient> {
         &self.models
+    }
+
+    /// Who picks tools: with the embeddings that are configured when a pick needs them, and the judge that was when
+    /// the house was opened.
+    #[must_use]
+    pub fn selector(self: &Arc<Self>) -> &Arc<Selector> {
+        self.selector.get_or_init(|| Arc::new(select::selector(self)))
     }
 
     /// The vectors of tools by the configured embedding model, which is loaded at first use and when another

@@ -25,8 +25,10 @@ use std::iter;
 use std::sync::Arc;
 
 pub(in crate::select) use self::best::Best;
+pub(in crate::select) use self::bm25f::Field;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
+pub(in crate::select) use self::fields::each_text;
 use self::intake::Intake;
 use self::interner::number;
 use self::query::{Group, Member, Query};
@@ -86,7 +88,7 @@ impl LexicalIndex {
     /// as meant: this is for models and programs. A query of any length is fine; past some 16 KiB it is cut.
     #[must_use]
     pub fn rank(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-        self.best(&Query::read(query, self, |word| self.own(word)), limit, keep)
+        self.best(&Query::read([query], self, |word| self.own(word)), limit, keep)
     }
 
     /// As [`LexicalIndex::rank`], for what a person is typing: the last word may be the beginning of one (while
@@ -182,16 +184,13 @@ impl LexicalIndex {
         thread_local! {
             static SCRATCH: Cell<Scratch> = Cell::default();
         }
-        if query.whole.is_empty() {
-            return Vec::new();
-        }
         let mut scratch = SCRATCH.take();
         let mut best = Best::new(limit);
-        for (index, &score) in scratch.score(self, query).iter().enumerate() {
-            if best.wants(score) && keep(index) {
-                best.offer(Ranked { index, score });
+        scratch.score(self, query, |ranked| {
+            if best.wants(ranked.score) && keep(ranked.index) {
+                best.offer(ranked);
             }
-        }
+        });
         SCRATCH.set(scratch);
         best.into_sorted()
     }

@@ -1,5 +1,6 @@
 //! What a query asks for.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::super::words::{each_word, is_stop_word, joined, stem};
@@ -33,36 +34,52 @@ pub(super) struct Query {
 const JOINED: f32 = 0.5;
 
 impl Query {
-    /// Reads a text: each stem counts once, as its best occurrence. `stands_for` says what stands for
-    /// a word that is not a stop word.
-    pub(super) fn read(text: &str, index: &LexicalIndex, mut stands_for: impl FnMut(&str) -> Group) -> Self {
+    /// Reads the clauses of a text: each stem counts once, as its best occurrence. `stands_for` says what
+    /// stands for a word that is not a stop word; it is asked once a stem.
+    pub(super) fn read<'t>(
+        clauses: impl IntoIterator<Item = &'t str>,
+        index: &LexicalIndex,
+        mut stands_for: impl FnMut(&str) -> Group,
+    ) -> Self {
         let mut query = Self::default();
-        // Where in the bag each stem is, if there is anything for it.
+        // Which group each stem has, if there is anything for it.
         let mut stems: HashMap<String, Option<usize>> = HashMap::new();
-        let mut put = |stem: &str, group: &mut dyn FnMut() -> Group, weight: f32| {
-            let place = stems.entry(stem.to_owned()).or_insert_with(|| {
-                let group = Some(group()).filter(|group| !group.is_empty())?;
-                query.groups.push(group);
-                query.whole.push((query.groups.len() - 1, weight));
-                Some(query.whole.len() - 1)
+        for clause in clauses {
+            let mut bag = Bag::new();
+            let mut put = |stem: Cow<'_, str>, group: &mut dyn FnMut() -> Group, weight| {
+                let number = *stems.entry(stem.into_owned()).or_insert_with(|| {
+                    query.groups.push(Some(group()).filter(|group| !group.is_empty())?);
+                    Some(query.groups.len() - 1)
+                });
+                bag.extend(number.map(|number| (number, weight)));
+            };
+            let mut before = String::new();
+            each_word(clause, |word| {
+                if is_stop_word(word) {
+                    before.clear();
+                    return;
+                }
+                put(stem(word), &mut || stands_for(word), 1.0);
+                if before.len() > 1 && word.len() > 1 {
+                    let whole = joined(&before, word);
+                    put(stem(&whole), &mut || index.own(&whole), JOINED);
+                }
+                word.clone_into(&mut before);
             });
-            if let Some((_, own)) = place.and_then(|place| query.whole.get_mut(place)) {
-                *own = own.max(weight);
-            }
-        };
-        let mut before = String::new();
-        each_word(text, |word| {
-            if is_stop_word(word) {
-                before.clear();
-                return;
-            }
-            put(&stem(word), &mut || stands_for(word), 1.0);
-            if before.len() > 1 && word.len() > 1 {
-                let whole = joined(&before, word);
-                put(&stem(&whole), &mut || index.own(&whole), JOINED);
-            }
-            word.clone_into(&mut before);
-        });
+            query.whole.extend_from_slice(&bag);
+            query.clauses.push(distinct(bag));
+        }
+        query.whole = distinct(query.whole);
+        if query.clauses.len() == 1 {
+            query.clauses.clear();
+        }
         query
     }
+}
+
+/// Each group once, with the most it counts.
+fn distinct(mut bag: Bag) -> Bag {
+    bag.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    bag.dedup_by_key(|(group, _)| *group);
+    bag
 }

@@ -3,6 +3,8 @@
 //! A tool scores for each word of the query by the best of what stands for that word. Then more of the query
 //! covered counts more, and of the best candidates those whose names the query covers.
 
+use std::mem::take;
+
 use super::best::Best;
 use super::dictionary::Term;
 use super::query::{Bag, Group, Query};
@@ -17,14 +19,13 @@ const CANDIDATES: usize = 100;
 /// What the best tool of one clause gains, as a share of the best score.
 const CLAUSE: f32 = 0.75;
 
-/// Buffers with a place for each tool, used again by the next query.
+/// Buffers with a place for each tool, all zero between queries: what a query costs depends on what it finds.
 #[derive(Default)]
 pub(super) struct Scratch {
-    scores: Vec<f32>,
-    clause: Vec<f32>,
-    clauses: Vec<f32>,
     tallies: Vec<Tally>,
     merging: Vec<Tally>,
+    scores: Vec<f32>,
+    clauses: Vec<f32>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -34,73 +35,71 @@ struct Tally {
 }
 
 impl Scratch {
-    /// The score of every tool: 0 for one that has nothing of the query.
-    pub(super) fn score(&mut self, index: &LexicalIndex, query: &Query) -> &[f32] {
-        let Self { scores, clause, clauses, tallies, merging } = self;
+    /// Calls `found` with every tool that has something of the query, in no order, and its score.
+    pub(super) fn score(&mut self, index: &LexicalIndex, query: &Query, mut found: impl FnMut(Ranked)) {
+        let Self { tallies, merging, scores, clauses } = self;
+        tallies.resize(index.len(), Tally::default());
         merging.resize(index.len(), Tally::default());
-        let found: Vec<Found<'_>> = query.groups.iter().map(|group| Found::of(index, group, merging)).collect();
-        let scorer = Scorer { index, query, found };
-        let most = scorer.score(&query.whole, tallies, scores);
-        if query.clauses.is_empty() {
-            return scores;
-        }
-        zeros(clauses, index.len());
+        scores.resize(index.len(), 0.0);
+        clauses.resize(index.len(), 0.0);
+        let groups = query.groups.iter().map(|group| Found::of(index, group, merging)).collect();
+        let scorer = Scorer { index, query, groups };
         for bag in &query.clauses {
-            let best = scorer.score(bag, tallies, clause);
-            if best > 0.0 {
-                clauses.iter_mut().zip(&*clause).for_each(|(most, score)| *most = most.max(score / best));
+            let (tools, most) = scorer.score(bag, tallies, scores);
+            for tool in tools {
+                let share = take(&mut scores[tool as usize]) / most;
+                let best = &mut clauses[tool as usize];
+                *best = best.max(share);
             }
         }
-        scores.iter_mut().zip(&*clauses).for_each(|(score, clause)| *score += CLAUSE * most * clause);
-        scores
+        let (tools, most) = scorer.score(&query.whole, tallies, scores);
+        for index in tools.into_iter().map(|tool| tool as usize) {
+            let score = take(&mut scores[index]) + CLAUSE * most * take(&mut clauses[index]);
+            found(Ranked { index, score });
+        }
     }
-}
-
-fn zeros<T: Copy + Default>(values: &mut Vec<T>, count: usize) {
-    values.clear();
-    values.resize(count, T::default());
 }
 
 struct Scorer<'a> {
     index: &'a LexicalIndex,
     query: &'a Query,
-    /// For each group of the query.
-    found: Vec<Found<'a>>,
+    /// What was found for each group of the query.
+    groups: Vec<Found<'a>>,
 }
 
 impl Scorer<'_> {
-    /// Scores every tool for some of the query's words; the best score.
-    fn score(&self, bag: &Bag, tallies: &mut Vec<Tally>, scores: &mut Vec<f32>) -> f32 {
-        zeros(tallies, self.index.len());
-        zeros(scores, self.index.len());
+    /// Scores the tools that have some of a bag's words: which these are, and the best score.
+    fn score(&self, bag: &Bag, tallies: &mut [Tally], scores: &mut [f32]) -> (Vec<u32>, f32) {
+        let mut tools = Vec::new();
         let mut whole = 0.0;
         for &(group, weight) in bag {
-            let found = &self.found[group];
-            whole += found.best() * weight;
-            found.each(|tool, hit| {
+            let group = &self.groups[group];
+            whole += group.best() * weight;
+            group.each(|tool, hit| {
                 let tally = &mut tallies[tool as usize];
+                if tally.covered == 0.0 {
+                    tools.push(tool);
+                }
                 tally.score += weight * hit.score;
                 tally.covered += weight * hit.covered;
             });
         }
-        if whole == 0.0 {
-            return 0.0;
-        }
         let mut best = Best::new(CANDIDATES);
-        for (index, (score, tally)) in scores.iter_mut().zip(&*tallies).enumerate() {
-            *score = tally.score * (1.0 + COVERAGE * tally.covered / whole);
-            if best.wants(*score) {
-                best.offer(Ranked { index, score: *score });
-            }
+        for index in tools.iter().map(|tool| *tool as usize) {
+            let tally = take(&mut tallies[index]);
+            let score = tally.score * (1.0 + COVERAGE * tally.covered / whole);
+            scores[index] = score;
+            best.offer(Ranked { index, score });
         }
         let candidates = best.into_sorted();
         let most = candidates.first().map_or(0.0, |best| best.score);
         let asked = self.asked(bag);
-        candidates.iter().fold(0.0, |best, candidate| {
+        let most = candidates.iter().fold(0.0_f32, |best, candidate| {
             let score = &mut scores[candidate.index];
             *score += NAME * most * self.name_covered(candidate.index, &asked);
             score.max(best)
-        })
+        });
+        (tools, most)
     }
 
     /// The stems that stand for words of the query, in order, with how well they do.
@@ -160,7 +159,7 @@ impl<'a> Found<'a> {
             }
         }
         for (tool, tally) in &mut tools {
-            *tally = std::mem::take(&mut merging[*tool as usize]);
+            *tally = take(&mut merging[*tool as usize]);
         }
         Self::Many { tools, best }
     }

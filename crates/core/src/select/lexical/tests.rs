@@ -94,6 +94,25 @@ fn words_find_tools_wherever_they_stand() {
 }
 
 #[test]
+fn the_best_of_each_clause_rises_above_what_has_a_little_of_all() {
+    let tools = [
+        tool("mail_the_city", "Mails the weather of a city.", json!({})),
+        tool("get_weather", "", json!({})),
+        tool("send_mail", "", json!({})),
+    ];
+    let index = LexicalIndex::build(&tools, None);
+    let shares = |clauses: &[&str]| {
+        let query = Query::read(clauses.iter().copied(), &index, |word| index.own(word));
+        let mut found = index.best(&query, 9, &all);
+        found.sort_by_key(|hit| hit.index);
+        [found[1].score / found[0].score, found[2].score / found[0].score]
+    };
+    let whole = shares(&["get the weather of the city and send a mail"]);
+    let cut = shares(&["get the weather of the city", "", "send a mail"]);
+    assert!(cut[0] > whole[0] && cut[1] > whole[1], "{whole:?} {cut:?}");
+}
+
+#[test]
 fn what_is_typed_may_be_unfinished_or_mistyped() {
     let tools = tools();
     let index = LexicalIndex::build(&tools, None);

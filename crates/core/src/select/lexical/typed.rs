@@ -22,7 +22,7 @@ impl Query {
         let mut last = String::new();
         each_word(text, |word| word.clone_into(&mut last));
         let mut left = MAX_CORRECTED;
-        Self::read(text, index, |word| {
+        Self::read([text], index, |word| {
             let mut group = index.own(word);
             if unfinished && word == last {
                 index.completions(word, &mut group);

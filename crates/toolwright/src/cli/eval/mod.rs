@@ -36,10 +36,14 @@ pub(crate) struct SelectArgs {
     /// How tools are scored.
     #[arg(long, value_name = "SCORER", default_value = "auto")]
     scorer: ScorerName,
+    /// Directory of a sentence-transformer: config.json, tokenizer.json, model.safetensors. What it takes is
+    /// told apart: `vectors_ms` for the catalogue, `embed_p50_us` for a query.
+    #[arg(long, value_name = "DIR")]
+    embeddings: Option<PathBuf>,
 }
 
-pub(crate) fn command(global: &Global, command: &Eval) -> Done {
+pub(crate) async fn command(global: &Global, command: &Eval) -> Done {
     match command {
-        Eval::Select(args) => select::command(global, args),
+        Eval::Select(args) => select::command(global, args).await,
     }
 }
