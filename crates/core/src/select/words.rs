@@ -10,25 +10,13 @@ use frostem::{Algorithm, Stemmer};
 pub(crate) const MAX_TEXT: usize = 16 * 1024;
 /// Characters of one word that are kept; what follows is left out.
 pub(crate) const MAX_WORD: usize = 64;
-/// A run of more parts than this is a phrase written as an identifier: it is no word of its own.
-const MAX_COMPOUND: usize = 3;
-
-/// A word as [`each_word`] finds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A word of its own, or one part of a run of letters and digits.
-    Part,
-    /// The whole of a run whose parts came before: `github` after `git` and `hub`, `s3` after `s` and `3`.
-    Compound,
-}
-
 /// Calls `found` with every word of `text` in order, in lower case.
 ///
 /// Whatever is neither letter nor digit separates. A run of letters and digits is cut where a capital follows
 /// a small letter (`readFile`), before the last capital of an acronym (`HTTPServer`; `URLs` stays whole) and
-/// between letters and digits (`base64`); a run of few parts is a word as a whole too. Scripts that do not put
-/// spaces between words give pairs of neighbouring characters. Nothing is normalised but case.
-pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Kind)) {
+/// between letters and digits (`base64`). Scripts that do not put spaces between words give pairs of
+/// neighbouring characters. Nothing is normalised but case.
+pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str)) {
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];
     let mut lower = String::new();
     let mut rest = text;
@@ -41,10 +29,7 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Kind)) {
         if own == Some(Script::Unspaced) {
             pairs(run, &mut found);
         } else {
-            let parts = parts(run, |part| found(lowered(part, &mut lower), Kind::Part));
-            if (2..=MAX_COMPOUND).contains(&parts) {
-                found(lowered(run, &mut lower), Kind::Compound);
-            }
+            parts(run, |part| found(lowered(part, &mut lower)));
         }
     }
 }
@@ -57,6 +42,11 @@ pub(crate) fn stem(word: &str) -> Cow<'_, str> {
     } else {
         Cow::Borrowed(word)
     }
+}
+
+/// Two neighbouring words as one, so that `data base` and `database` meet.
+pub(crate) fn joined(first: &str, second: &str) -> String {
+    [first, second].concat().chars().take(MAX_WORD).collect()
 }
 
 /// Whether a word in lower case says nothing about what a text is about.
@@ -97,17 +87,16 @@ fn script(c: char) -> Option<Script> {
     }
 }
 
-fn pairs(run: &str, found: &mut impl FnMut(&str, Kind)) {
+fn pairs(run: &str, found: &mut impl FnMut(&str)) {
     let starts = || run.char_indices().map(|(at, _)| at);
     let ends = starts().skip(2).chain([run.len()]);
     for (start, end) in starts().zip(ends) {
-        found(&run[start..end], Kind::Part);
+        found(&run[start..end]);
     }
 }
 
-/// Calls `found` with every part of a run; how many there were.
-fn parts(run: &str, mut found: impl FnMut(&str)) -> usize {
-    let mut count = 0;
+/// Calls `found` with every part of a run.
+fn parts(run: &str, mut found: impl FnMut(&str)) {
     let mut start = 0;
     let mut chars = run.char_indices().peekable();
     let mut before = None;
@@ -124,12 +113,11 @@ fn parts(run: &str, mut found: impl FnMut(&str)) -> usize {
         };
         if cut {
             found(&run[start..at]);
-            (start, count) = (at, count + 1);
+            start = at;
         }
         before = Some(own);
     }
     found(&run[start..]);
-    count + 1
 }
 
 /// Whether what follows an acronym is no more than its plural.
@@ -180,9 +168,7 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         let mut words = Vec::new();
-        each_word(text, |word, kind| {
-            words.push(if kind == Kind::Part { word.to_owned() } else { format!("={word}") });
-        });
+        each_word(text, |word| words.push(word.to_owned()));
         words
     }
 
@@ -193,15 +179,15 @@ mod tests {
             ("-- __ ,", ""),
             ("read_file", "read file"),
             ("get-user.by.ID", "get user by id"),
-            ("readFileLines", "read file lines =readfilelines"),
-            ("PascalCase", "pascal case =pascalcase"),
-            ("HTTPServer", "http server =httpserver"),
-            ("parseJSON", "parse json =parsejson"),
+            ("readFileLines", "read file lines"),
+            ("PascalCase", "pascal case"),
+            ("HTTPServer", "http server"),
+            ("parseJSON", "parse json"),
             ("URLs of APIs", "urls of apis"),
-            ("URLShortener", "url shortener =urlshortener"),
-            ("base64 s3 k8s", "base 64 =base64 s 3 =s3 k 8 s =k8s"),
+            ("URLShortener", "url shortener"),
+            ("base64 s3 k8s", "base 64 s 3 k 8 s"),
             ("sha256Of4Files", "sha 256 of 4 files"),
-            ("GitHub's don't", "git hub =github s don t"),
+            ("GitHub's don't", "git hub s don t"),
             ("2026-11-20", "2026 11 20"),
             ("Über-Straße ÉCOLE", "über straße école"),
             ("İstanbul", "i\u{307}stanbul"),

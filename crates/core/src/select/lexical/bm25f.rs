@@ -40,16 +40,21 @@ impl Field {
         Self::ServerDescription,
     ];
 
+    /// Whether its neighbouring words are found as one too; in prose only those with no stop word between.
+    pub(super) fn joins(self) -> bool {
+        matches!(self, Self::Name | Self::Title | Self::Description)
+    }
+
     const fn weight(self) -> Weight {
         let (boost, b, usual) = match self {
             Self::Name => (3.0, 0.3, 3.0),
-            Self::Title => (2.0, 0.3, 3.0),
+            Self::Title => (3.0, 0.3, 3.0),
             Self::Description => (1.5, 0.5, 8.0),
-            Self::Tags => (1.0, 0.5, 3.0),
+            Self::Tags => (1.5, 0.5, 3.0),
             Self::ArgumentNames => (1.0, 0.5, 5.0),
             Self::ArgumentDescriptions => (0.5, 0.6, 20.0),
-            Self::ArgumentValues => (0.5, 0.5, 5.0),
-            Self::Examples => (0.5, 0.5, 10.0),
+            Self::ArgumentValues => (1.0, 0.5, 5.0),
+            Self::Examples => (1.0, 0.5, 10.0),
             Self::Server => (1.0, 0.3, 2.0),
             Self::ServerDescription => (0.5, 0.5, 12.0),
         };

@@ -1,9 +1,7 @@
 //! The words of a catalogue and their stems.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use super::super::words::stem;
+use super::interner::{Interner, number};
 
 /// A word, by number.
 pub(super) type WordId = u32;
@@ -13,81 +11,118 @@ pub(super) type Term = u32;
 /// Numbers for words and for their stems. It only grows; indexes that need nothing new share it.
 #[derive(Clone, Default)]
 pub(super) struct Dictionary {
-    words: Vec<Word>,
-    by_text: HashMap<Arc<str>, WordId>,
-    terms: HashMap<Arc<str>, Term>,
-}
-
-#[derive(Clone)]
-pub(super) struct Word {
-    pub(super) text: Arc<str>,
-    pub(super) term: Term,
+    words: Interner,
+    stems: Interner,
+    /// Per word: its stem, and which letters it has.
+    entries: Vec<(Term, Letters)>,
+    /// The words in the order of their letters.
+    sorted: Vec<WordId>,
 }
 
 impl Dictionary {
-    /// The number of a word.
-    pub(super) fn find(&self, text: &str) -> Option<WordId> {
-        self.by_text.get(text).copied()
+    /// The number of a word, if it has one.
+    pub(super) fn find(&self, word: &str) -> Option<WordId> {
+        self.words.find(word)
     }
 
-    /// The number that a word gets.
-    pub(super) fn enter(&mut self, text: &str) -> WordId {
-        if let Some(id) = self.find(text) {
-            return id;
+    /// The number that a word gets. Words that are entered are in order only after [`Dictionary::sort`].
+    pub(super) fn enter(&mut self, word: &str) -> WordId {
+        let id = self.words.enter(word);
+        if id as usize == self.entries.len() {
+            let term = self.stems.enter(&stem(word));
+            self.entries.push((term, Letters::of(word)));
         }
-        let text: Arc<str> = text.into();
-        let stem = stem(&text);
-        let next = number(self.terms.len());
-        let term = match self.terms.get(&*stem) {
-            Some(&term) => term,
-            None => {
-                let stem = if *stem == *text { Arc::clone(&text) } else { stem.into() };
-                self.terms.insert(stem, next);
-                next
-            }
-        };
-        let id = number(self.words.len());
-        self.words.push(Word { text: Arc::clone(&text), term });
-        self.by_text.insert(text, id);
         id
     }
 
+    pub(super) fn is_sorted(&self) -> bool {
+        self.sorted.len() == self.words.len()
+    }
+
+    /// Puts the words that were entered since in their places.
+    pub(super) fn sort(&mut self) {
+        let old = std::mem::take(&mut self.sorted);
+        let mut new: Vec<WordId> = (number(old.len())..number(self.words.len())).collect();
+        new.sort_unstable_by_key(|&word| self.words.get(word));
+        let mut sorted = Vec::with_capacity(self.words.len());
+        let mut rest = &old[..];
+        for word in new {
+            let text = self.words.get(word);
+            let (before, after) = rest.split_at(rest.partition_point(|&old| self.words.get(old) < text));
+            sorted.extend_from_slice(before);
+            sorted.push(word);
+            rest = after;
+        }
+        sorted.extend_from_slice(rest);
+        self.sorted = sorted;
+    }
+
     /// The stem of a word, if any word has it.
-    pub(super) fn term(&self, text: &str) -> Option<Term> {
-        match self.find(text) {
+    pub(super) fn term(&self, word: &str) -> Option<Term> {
+        match self.find(word) {
             Some(id) => Some(self.term_of(id)),
-            None => self.terms.get(&*stem(text)).copied(),
+            None => self.stems.find(&stem(word)),
         }
     }
 
     pub(super) fn term_of(&self, word: WordId) -> Term {
-        self.words[word as usize].term
+        self.entries[word as usize].0
     }
 
-    /// All words; a word's place is its number.
-    pub(super) fn words(&self) -> &[Word] {
-        &self.words
+    /// The words that begin with `prefix`, in the order of their letters.
+    pub(super) fn with_prefix(&self, prefix: &str) -> &[WordId] {
+        let from = &self.sorted[self.sorted.partition_point(|&word| self.words.get(word) < prefix)..];
+        &from[..from.partition_point(|&word| self.words.get(word).starts_with(prefix))]
+    }
+
+    /// The words that may be `word` with so many typing errors: all that are, and few that are not.
+    pub(super) fn about(&self, word: &str, errors: u32) -> impl Iterator<Item = (WordId, &str)> {
+        let letters = Letters::of(word);
+        let length = word.len();
+        iter_near(&self.entries, letters, errors)
+            .map(|id| (id, self.words.get(id)))
+            // An error changes the length by one letter, of four bytes at most.
+            .filter(move |(_, text)| text.len().abs_diff(length) <= errors as usize * 4)
+    }
+
+    pub(super) fn text(&self, word: WordId) -> &str {
+        self.words.get(word)
+    }
+
+    /// How many words there are.
+    pub(super) fn words(&self) -> usize {
+        self.words.len()
     }
 
     /// How many stems there are.
     pub(super) fn terms(&self) -> usize {
-        self.terms.len()
+        self.stems.len()
     }
 
     /// Bytes of heap that it holds.
     pub(super) fn bytes(&self) -> usize {
-        // Texts stand beside two counts; a map keeps a byte of its own beside each place, and fills 7 of 8.
-        let text = |text: &Arc<str>| text.len() + 2 * size_of::<usize>();
-        let map = |capacity: usize| capacity * 8 / 7 * (size_of::<(Arc<str>, u32)>() + 1);
-        self.words.capacity() * size_of::<Word>()
-            + self.words.iter().map(|word| text(&word.text)).sum::<usize>()
-            + self.terms.keys().map(text).sum::<usize>()
-            + map(self.by_text.capacity())
-            + map(self.terms.capacity())
+        self.words.bytes()
+            + self.stems.bytes()
+            + self.entries.capacity() * size_of::<(Term, Letters)>()
+            + self.sorted.capacity() * size_of::<WordId>()
     }
 }
 
-/// A count as a number of four bytes: tools and words are far fewer than 2^32.
-pub(super) fn number(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+fn iter_near(entries: &[(Term, Letters)], letters: Letters, errors: u32) -> impl Iterator<Item = WordId> {
+    std::iter::zip(entries, 0..).filter(move |((_, own), _)| own.may_be(letters, errors)).map(|(_, id)| id)
+}
+
+/// Which letters a word has, as bits; several letters share one.
+#[derive(Clone, Copy)]
+struct Letters(u32);
+
+impl Letters {
+    fn of(word: &str) -> Self {
+        Self(word.chars().fold(0, |bits, c| bits | 1 << (u32::from(c) % 32)))
+    }
+
+    /// Whether so many errors can make one word of the other: each takes a letter away, adds one, or both.
+    fn may_be(self, other: Self, errors: u32) -> bool {
+        (self.0 ^ other.0).count_ones() <= 2 * errors
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::Document;
-use super::super::words::{Kind, each_word, is_stop_word};
+use super::super::words::{each_word, is_stop_word, joined};
 use super::bm25f::{Field, impact, occurrence};
 use super::dictionary::{Dictionary, Term, WordId};
 use super::fields::each_text;
@@ -12,7 +12,7 @@ use super::fields::each_text;
 pub(super) struct Reading<'a> {
     /// Its words, each once.
     pub(super) words: &'a [WordId],
-    /// The stems of its name, in order.
+    /// The stems of its name, each once.
     pub(super) name: &'a [Term],
     /// What each of its stems counts, each once.
     pub(super) impacts: &'a [(Term, f32)],
@@ -21,8 +21,7 @@ pub(super) struct Reading<'a> {
 /// Reads documents one after the other; its buffers are used again.
 pub(super) struct Intake {
     dictionary: Arc<Dictionary>,
-    /// The words of each field, as often as they occur, and how many of them make its length.
-    fields: [(Vec<WordId>, usize); Field::ALL.len()],
+    fields: [Words; Field::ALL.len()],
     words: Vec<WordId>,
     name: Vec<Term>,
     impacts: Vec<(Term, f32)>,
@@ -30,6 +29,14 @@ pub(super) struct Intake {
     seen: Vec<u32>,
     sums: Vec<f32>,
     documents: u32,
+}
+
+/// The words of one field, as often as they occur.
+#[derive(Default)]
+struct Words {
+    own: Vec<WordId>,
+    /// Neighbours written as one. They make no field longer.
+    joined: Vec<WordId>,
 }
 
 impl Intake {
@@ -46,22 +53,34 @@ impl Intake {
         }
     }
 
-    pub(super) fn into_dictionary(self) -> Arc<Dictionary> {
+    /// The dictionary with all words that were read.
+    pub(super) fn into_dictionary(mut self) -> Arc<Dictionary> {
+        if !self.dictionary.is_sorted() {
+            Arc::make_mut(&mut self.dictionary).sort();
+        }
         self.dictionary
     }
 
     pub(super) fn read(&mut self, document: &Document<'_>) -> Reading<'_> {
-        let Self { dictionary, fields, .. } = self;
-        for (words, length) in &mut *fields {
-            words.clear();
-            *length = 0;
+        for Words { own, joined } in &mut self.fields {
+            own.clear();
+            joined.clear();
         }
+        let mut before = String::new();
         each_text(document, |field, text| {
-            let (words, length) = &mut fields[field as usize];
-            each_word(text, |word, kind| {
-                if let Some(id) = dictionary.find(word).or_else(|| enter(dictionary, word)) {
-                    words.push(id);
-                    *length += usize::from(kind == Kind::Part);
+            before.clear();
+            each_word(text, |word| {
+                let stops = is_stop_word(word);
+                let into = &mut self.fields[field as usize];
+                if !stops {
+                    into.own.push(number(&mut self.dictionary, word));
+                }
+                if !before.is_empty() && field.joins() && !(stops && field == Field::Description) {
+                    into.joined.push(number(&mut self.dictionary, &joined(&before, word)));
+                }
+                before.clear();
+                if !stops || field != Field::Description {
+                    before.push_str(word);
                 }
             });
         });
@@ -70,15 +89,14 @@ impl Intake {
 
     fn count(&mut self) -> Reading<'_> {
         self.documents += 1;
-        self.seen.resize(self.dictionary.words().len(), 0);
+        self.seen.resize(self.dictionary.words(), 0);
         self.sums.resize(self.dictionary.terms(), 0.0);
         self.words.clear();
         self.impacts.clear();
-        self.name.clear();
         for field in Field::ALL {
-            let (words, length) = &self.fields[field as usize];
-            let each = occurrence(field, *length);
-            for &word in words {
+            let Words { own, joined } = &self.fields[field as usize];
+            let each = occurrence(field, own.len());
+            for &word in own.iter().chain(joined) {
                 let term = self.dictionary.term_of(word);
                 if std::mem::replace(&mut self.seen[word as usize], self.documents) != self.documents {
                     self.words.push(word);
@@ -92,12 +110,20 @@ impl Intake {
         for (term, sum) in &mut self.impacts {
             *sum = impact(std::mem::take(&mut self.sums[*term as usize]));
         }
-        let name = &self.fields[Field::Name as usize].0;
-        self.name.extend(name.iter().map(|&word| self.dictionary.term_of(word)));
+        self.name.clear();
+        for &word in &self.fields[Field::Name as usize].own {
+            let term = self.dictionary.term_of(word);
+            if !self.name.contains(&term) {
+                self.name.push(term);
+            }
+        }
         Reading { words: &self.words, name: &self.name, impacts: &self.impacts }
     }
 }
 
-fn enter(dictionary: &mut Arc<Dictionary>, word: &str) -> Option<WordId> {
-    (!is_stop_word(word)).then(|| Arc::make_mut(dictionary).enter(word))
+fn number(dictionary: &mut Arc<Dictionary>, word: &str) -> WordId {
+    match dictionary.find(word) {
+        Some(id) => id,
+        None => Arc::make_mut(dictionary).enter(word),
+    }
 }

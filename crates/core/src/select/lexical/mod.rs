@@ -10,10 +10,13 @@ mod bm25f;
 mod dictionary;
 mod fields;
 mod intake;
+mod interner;
 mod query;
 mod rows;
+mod score;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -23,10 +26,12 @@ use std::sync::Arc;
 
 use self::best::Best;
 use self::bm25f::rarity;
-use self::dictionary::{Dictionary, Term, WordId, number};
+use self::dictionary::{Dictionary, Term, WordId};
 use self::intake::Intake;
-use self::query::Query;
+use self::interner::number;
+use self::query::{Group, Member, Query};
 use self::rows::Rows;
+use self::score::Scratch;
 use super::{DocumentKey, Searchable};
 
 /// A tool that a query found.
@@ -81,7 +86,15 @@ impl LexicalIndex {
     /// as meant: this is for models and programs. A query of any length is fine; past some 16 KiB it is cut.
     #[must_use]
     pub fn rank(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-        self.best(&Query::read(query, &self.dictionary), limit, keep)
+        self.best(&Query::read(query, self, |word| self.own(word)), limit, keep)
+    }
+
+    /// As [`LexicalIndex::rank`], for what a person is typing: the last word may be the beginning of one (while
+    /// no space follows it), and words that no tool has may be mistyped. It finds more, less surely, and takes
+    /// longer: not for what a model writes.
+    #[must_use]
+    pub fn rank_typed(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        self.best(&Query::typed(query, self), limit, keep)
     }
 
     /// How many tools it has.
@@ -167,26 +180,35 @@ impl LexicalIndex {
 
     fn best(&self, query: &Query, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         thread_local! {
-            static SCORES: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+            static SCRATCH: Cell<Scratch> = Cell::default();
         }
-        let mut scores = SCORES.take();
-        scores.clear();
-        scores.resize(self.len(), 0.0);
-        for &(term, weight) in &query.terms {
-            let postings = self.postings.get(term as usize);
-            let weight = weight * rarity(self.len(), postings.len());
-            for posting in postings {
-                scores[posting.tool as usize] += weight * posting.impact;
-            }
+        if query.whole.is_empty() {
+            return Vec::new();
         }
+        let mut scratch = SCRATCH.take();
         let mut best = Best::new(limit);
-        for (index, &score) in scores.iter().enumerate() {
+        for (index, &score) in scratch.score(self, query).iter().enumerate() {
             if best.wants(score) && keep(index) {
                 best.offer(Ranked { index, score });
             }
         }
-        SCORES.set(scores);
+        SCRATCH.set(scratch);
         best.into_sorted()
+    }
+
+    /// The stem of a word for itself, if any tool has it.
+    fn own(&self, word: &str) -> Group {
+        let used = self.dictionary.term(word).filter(|&term| !self.postings.get(term as usize).is_empty());
+        used.map(|term| Member { term, discount: 1.0 }).into_iter().collect()
+    }
+
+    fn is_used(&self, word: WordId) -> bool {
+        self.uses[word as usize] > 0
+    }
+
+    /// How much a stem says.
+    fn rarity(&self, term: Term) -> f32 {
+        rarity(self.len(), self.postings.get(term as usize).len())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rows of different lengths in one vector.
 
-use super::dictionary::number;
+use super::interner::number;
 
 /// Lists by position, one after the other.
 #[derive(Clone)]

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+use proptest::sample::{Index, select, subsequence};
 use serde_json::{Value, json};
 
 use super::super::Document;
@@ -10,10 +12,11 @@ struct Tool {
     description: String,
     parameters: Value,
     server: String,
+    examples: Vec<Value>,
 }
 
 fn tool(name: &str, description: &str, parameters: Value) -> Tool {
-    Tool { name: name.into(), description: description.into(), parameters, server: String::new() }
+    Tool { name: name.into(), description: description.into(), parameters, ..Tool::default() }
 }
 
 impl Searchable for Tool {
@@ -29,6 +32,7 @@ impl Searchable for Tool {
             name: &self.name,
             description: &self.description,
             parameters: Some(&self.parameters),
+            examples: &self.examples,
             server: &self.server,
             ..Document::default()
         }
@@ -45,7 +49,13 @@ fn tools() -> Vec<Tool> {
             "Opens an issue on GitHub.",
             json!({"properties": {"state": {"enum": ["draft", "open"]}}}),
         ),
+        tool(
+            "list_tables",
+            "The notifications of a database.",
+            json!({"anyOf": [{"properties": {"schema": true}}, 7]}),
+        ),
         tool("天気", "天気予報を調べる", json!(null)),
+        Tool { server: "calendar".into(), examples: vec![json!({"day": ["tomorrow"]})], ..tool("x", "", json!([])) },
     ]
 }
 
@@ -60,18 +70,190 @@ fn words_find_tools_wherever_they_stand() {
     for (query, expect) in [
         ("read file", "read_file write_file"),
         ("reading FILES", "read_file write_file"),
+        ("writing files", "write_file read_file"),
+        ("readfile", "read_file"),
         ("get_weather", "getWeather"),
         ("weather in a city", "getWeather"),
         ("github", "create_issue"),
         ("git hub", "create_issue"),
+        ("data base", "list_tables"),
         ("draft", "create_issue"),
         ("content", "write_file"),
+        ("schemas", "list_tables"),
         ("予報", "天気"),
+        ("calendar", "x"),
+        ("tomorrow", "x"),
         ("the of and", ""),
         ("unheard", ""),
+        ("githib", ""),
         ("", ""),
     ] {
         let found: Vec<_> = index.rank(query, 10, &all).iter().map(|hit| &*tools[hit.index].name).collect();
         assert_eq!(found.join(" "), expect, "{query}");
+    }
+}
+
+#[test]
+fn what_is_typed_may_be_unfinished_or_mistyped() {
+    let tools = tools();
+    let index = LexicalIndex::build(&tools, None);
+    for (query, expect) in [
+        ("wea", "getWeather"),
+        ("wea ", ""),
+        ("notificatio", "list_tables"),
+        ("create iss", "create_issue"),
+        ("githib ", "create_issue"),
+        ("wetaher ", "getWeather"),
+        ("notifcaitons ", "list_tables"),
+        ("wtaehre ", ""),
+        ("ptah ", "read_file write_file"),
+        ("fil ", ""),
+        ("w", ""),
+        ("calender tomorow", "x"),
+    ] {
+        let found: Vec<_> = index.rank_typed(query, 10, &all).iter().map(|hit| &*tools[hit.index].name).collect();
+        assert_eq!(found.join(" "), expect, "{query}");
+    }
+}
+
+#[test]
+fn equals_stand_in_their_order_and_limits_hold() {
+    let same: Vec<Tool> = (0..300).map(|_| tool("same", "words", json!({}))).collect();
+    let index = LexicalIndex::build(&same, None);
+    for limit in [0, 1, 7, 100, 300, usize::MAX] {
+        let found: Vec<_> = index.rank("same words", limit, &|n| n != 3).iter().map(|hit| hit.index).collect();
+        // The names of the first hundred were looked at.
+        let expect: Vec<_> = (0..300).filter(|n| *n != 3).take(limit).collect();
+        assert_eq!(found, expect, "{limit}");
+    }
+}
+
+#[test]
+fn a_dictionary_that_is_mostly_out_of_use_is_made_anew() {
+    let many = |first: &str| -> Vec<Tool> {
+        let words = |n: usize| (n * 600..(n + 1) * 600).map(|n| format!("{first}{}", letters(n)));
+        (0..9).map(|n| tool("many", &words(n).collect::<Vec<_>>().join(", "), json!({}))).collect()
+    };
+    let old = LexicalIndex::build(&many("q"), None);
+    let new = LexicalIndex::build(&many("z"), Some(&old));
+    assert!(new.bytes() < old.bytes() * 5 / 4, "{} {}", new.bytes(), old.bytes());
+    assert_eq!(LexicalIndex::build(&[] as &[Tool], Some(&new)).bytes(), LexicalIndex::default().bytes());
+}
+
+/// A number in letters.
+fn letters(mut number: usize) -> String {
+    let mut text = String::new();
+    while number > 0 {
+        text.extend(char::from_digit((number % 26) as u32 + 10, 36));
+        number /= 26;
+    }
+    text
+}
+
+fn word() -> impl Strategy<Value = &'static str> {
+    select(vec![
+        "read",
+        "file",
+        "files",
+        "reading",
+        "data",
+        "base",
+        "database",
+        "HTTPServer",
+        "the",
+        "s3",
+        "天気予報",
+        "GitHub",
+        "weather",
+        "calendar",
+    ])
+}
+
+fn some_tool() -> impl Strategy<Value = Tool> {
+    let words = |most| prop::collection::vec(word(), 0..most).prop_map(|words| words.join(" "));
+    (words(3), words(8), words(3), word()).prop_map(|(name, description, argument, server)| Tool {
+        server: server.into(),
+        ..tool(&name, &description, json!({"properties": {argument: {"description": description}}}))
+    })
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+    ];
+    let keyword = select(vec![
+        "properties",
+        "items",
+        "anyOf",
+        "$defs",
+        "enum",
+        "const",
+        "description",
+        "additionalProperties",
+        "x",
+    ]);
+    leaf.prop_recursive(20, 200, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::hash_map(keyword.clone(), inner, 0..6)
+                .prop_map(|members| members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        ]
+    })
+}
+
+fn bits(hits: &[Ranked]) -> Vec<(usize, u32)> {
+    hits.iter().map(|hit| (hit.index, hit.score.to_bits())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn an_updated_index_ranks_like_a_new_one(
+        pool in prop::collection::vec(some_tool(), 1..20),
+        steps in prop::collection::vec(prop::collection::vec(any::<Index>(), 0..25), 1..6),
+        queries in prop::collection::vec("((read|file|data|base|HTTPServer|weather|calnedar|天気|github|rea) ){1,5}", 1..5),
+    ) {
+        let mut index = LexicalIndex::default();
+        for step in steps {
+            let tools: Vec<&Tool> = step.iter().map(|place| place.get(&pool)).collect();
+            let tools: Vec<std::sync::Arc<Tool>> = tools.into_iter().cloned().map(std::sync::Arc::new).collect();
+            index = LexicalIndex::build(&tools, Some(&index));
+            let new = LexicalIndex::build(&tools, None);
+            for query in &queries {
+                prop_assert_eq!(bits(&index.rank(query, 30, &all)), bits(&new.rank(query, 30, &all)));
+                let query = query.trim_end();
+                prop_assert_eq!(bits(&index.rank_typed(query, 30, &all)), bits(&new.rank_typed(query, 30, &all)));
+            }
+        }
+    }
+
+    #[test]
+    fn keeping_some_is_ranking_all_and_dropping_the_rest(
+        pool in prop::collection::vec(some_tool(), 1..150),
+        kept in subsequence((0..150).collect::<Vec<usize>>(), 0..150),
+        query in "((read|file|data|base|HTTPServer|weather) ){1,5}",
+        limit in 0_usize..40,
+    ) {
+        let index = LexicalIndex::build(&pool, None);
+        let keep = |position: usize| kept.binary_search(&position).is_ok();
+        let mut expect = index.rank(&query, usize::MAX, &all);
+        prop_assert!(expect.is_sorted_by(|a, b| a.score > b.score || a.score == b.score && a.index < b.index));
+        expect.retain(|hit| hit.score > 0.0 && keep(hit.index));
+        expect.truncate(limit);
+        prop_assert_eq!(bits(&index.rank(&query, limit, &keep)), bits(&expect));
+    }
+
+    #[test]
+    fn anything_may_be_a_schema_and_anything_a_query(parameters in any_json(), query in any::<String>()) {
+        let odd = Tool { examples: vec![parameters.clone()], ..tool("odd", &query, parameters) };
+        let index = LexicalIndex::build(&[odd], None);
+        prop_assert_eq!(index.rank("odd", 1, &all).len(), 1);
+        for hits in [index.rank(&query, 9, &all), index.rank_typed(&query, 9, &all)] {
+            prop_assert!(hits.iter().all(|hit| hit.score > 0.0 && hit.score.is_finite()));
+        }
     }
 }
