@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::super::Ranked;
 
-/// Keeps the `limit` best of what is offered; of equals, the first offered.
+/// Keeps the `limit` best of what is offered, in any order; of equals, those of lower position.
 pub(super) struct Best {
     limit: usize,
     /// What is below it is not among the best.
@@ -17,12 +17,12 @@ impl Best {
         Self { limit, floor: 0.0, kept: Vec::new() }
     }
 
-    /// Whether a score that is offered next would be among the best so far.
+    /// Whether a score may be among the best so far.
     pub(super) fn wants(&self, score: f32) -> bool {
-        score > self.floor
+        score > 0.0 && score >= self.floor
     }
 
-    /// Offers a score above 0; positions must rise.
+    /// Offers a score that is wanted.
     pub(super) fn offer(&mut self, ranked: Ranked) {
         self.kept.push(ranked);
         if self.kept.len() >= self.limit.saturating_mul(2).max(64) {
@@ -32,9 +32,15 @@ impl Best {
     }
 
     /// The best, best first.
-    pub(super) fn into_sorted(mut self) -> Vec<Ranked> {
+    pub(super) fn into_sorted(self) -> Vec<Ranked> {
+        let mut best = self.into_unsorted();
+        best.sort_unstable_by(order);
+        best
+    }
+
+    /// The best, in no order.
+    pub(super) fn into_unsorted(mut self) -> Vec<Ranked> {
         self.cut();
-        self.kept.sort_unstable_by(order);
         self.kept
     }
 
