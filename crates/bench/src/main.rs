@@ -6,6 +6,7 @@
 mod exec;
 mod gateway;
 mod jsonrpc;
+mod select;
 mod start;
 mod stats;
 
@@ -54,6 +55,16 @@ enum Command {
         #[arg(long, default_value_t = 2_000)]
         calls: usize,
     },
+    /// The lexical search engine beside `tantivy` and `bm25`, on one thread.
+    Select {
+        /// Tools to search among.
+        #[arg(long, default_value_t = 10_000)]
+        tools: usize,
+        /// Directory with `mcp_catalogue/tools.jsonl` and `retrieval/bfcl/queries.jsonl`; without it, the
+        /// catalogue is generated.
+        #[arg(long, env = "TOOLWRIGHT_TEST_DATA")]
+        data: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -64,6 +75,7 @@ fn main() -> ExitCode {
         }
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Gateway { calls } => gateway::run(&cli.binary, calls).and_then(|rows| print(&rows, cli.json)),
+        Command::Select { tools, data } => select::run(data.as_deref(), tools).and_then(|rows| print(&rows, cli.json)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

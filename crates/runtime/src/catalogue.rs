@@ -1,6 +1,7 @@
 //! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
 //! one immutable snapshot.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -22,10 +23,37 @@ pub struct Catalogue {
     events: Arc<dyn EventSink>,
     redactor: Arc<dyn Redactor>,
     list_timeout: Duration,
-    current: RwLock<Arc<Snapshot>>,
-    generation: watch::Sender<u64>,
+    current: Arc<Current>,
     slots: Mutex<Vec<Slot>>,
     absent: RwLock<Vec<(String, String)>>,
+}
+
+/// What readers see.
+struct Current {
+    snapshot: RwLock<Published>,
+    generation: watch::Sender<u64>,
+    /// Snapshots made so far; each takes its number while the slots are locked.
+    made: AtomicU64,
+}
+
+#[derive(Default)]
+struct Published {
+    snapshot: Arc<Snapshot>,
+    number: u64,
+}
+
+impl Current {
+    /// Swaps, unless a later snapshot is there already.
+    fn put(&self, snapshot: Arc<Snapshot>, number: u64) {
+        {
+            let mut current = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+            if current.number > number {
+                return;
+            }
+            *current = Published { snapshot, number };
+        }
+        self.generation.send_modify(|generation| *generation += 1);
+    }
 }
 
 struct Slot {
@@ -59,8 +87,11 @@ impl Catalogue {
             events,
             redactor,
             list_timeout,
-            current: RwLock::new(Arc::new(Snapshot::default())),
-            generation: watch::channel(0).0,
+            current: Arc::new(Current {
+                snapshot: RwLock::default(),
+                generation: watch::channel(0).0,
+                made: AtomicU64::new(0),
+            }),
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
         })
@@ -69,13 +100,13 @@ impl Catalogue {
     /// The catalogue as it is now. A run keeps the one of its turn.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).snapshot)
     }
 
     /// Changes whenever the snapshot does.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.generation.subscribe()
+        self.current.generation.subscribe()
     }
 
     /// Adds a provider at the end of the registration order, with its cached tools if it has any. Does
@@ -91,7 +122,7 @@ impl Catalogue {
                 return Err(DuplicateProvider(provider.name().to_owned()));
             }
             slots.push(slot);
-            self.publish(&slots);
+            self.publish(&slots).await;
         }
         self.listen_to(&*provider);
         Ok(())
@@ -116,7 +147,7 @@ impl Catalogue {
                     None
                 }
             };
-            self.publish(&slots);
+            self.publish(&slots).await;
             old
         };
         self.listen_to(&*provider);
@@ -134,7 +165,7 @@ impl Catalogue {
             std::mem::replace(&mut *held, absent.clone())
         };
         if old != absent {
-            self.publish(&slots);
+            self.publish(&slots).await;
         }
     }
 
@@ -156,7 +187,7 @@ impl Catalogue {
         let mut slots = self.slots.lock().await;
         let index = slots.iter().position(|slot| slot.provider.name() == name)?;
         let slot = slots.remove(index);
-        self.publish(&slots);
+        self.publish(&slots).await;
         Some(slot.provider)
     }
 
@@ -192,7 +223,7 @@ impl Catalogue {
         }
         let event =
             Event::ProviderChanged { provider: name.to_owned(), tools: slot.tools.len(), error: slot.error.clone() };
-        self.publish(&slots);
+        self.publish(&slots).await;
         drop(slots);
         self.events.emit(event);
     }
@@ -220,7 +251,10 @@ impl Catalogue {
         }
     }
 
-    fn publish(&self, slots: &[Slot]) {
+    /// Makes the snapshot of `slots` and swaps it in. Where the one before it is searched, the new one is
+    /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
+    /// caller that gives up waiting does not keep the snapshot from being swapped in.
+    async fn publish(&self, slots: &[Slot]) {
         let listings: Vec<Listing> = slots
             .iter()
             .map(|slot| Listing {
@@ -231,9 +265,20 @@ impl Catalogue {
             })
             .collect();
         let absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let snapshot = Arc::new(Snapshot::build(&listings).with_absent(absent));
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = snapshot;
-        self.generation.send_modify(|generation| *generation += 1);
+        let before = self.snapshot();
+        let snapshot = Arc::new(Snapshot::build(&listings).with_absent(absent).with_index_of(&before));
+        let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
+        if !before.is_indexed() {
+            return self.current.put(snapshot, number);
+        }
+        let current = Arc::clone(&self.current);
+        let indexed = tokio::task::spawn_blocking(move || {
+            snapshot.lexical();
+            current.put(snapshot, number);
+        });
+        if let Err(error) = indexed.await {
+            tracing::error!("the catalogue could not be indexed: {error}");
+        }
     }
 }
 

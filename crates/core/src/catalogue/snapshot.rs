@@ -168,7 +168,6 @@ impl Snapshot {
 
     /// The lexical index of [`Snapshot::list`], with its positions. It is built at first use, which takes a
     /// while (some 10 ms for a thousand tools), unless [`Snapshot::is_indexed`].
-    #[must_use]
     pub fn lexical(&self) -> &Arc<LexicalIndex> {
         self.index.get_or_init(|| {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();

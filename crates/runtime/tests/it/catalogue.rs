@@ -138,3 +138,30 @@ async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
     catalogue.set_absent(Vec::new()).await;
     assert_eq!(why(), None);
 }
+
+#[tokio::test]
+async fn a_catalogue_that_is_searched_is_indexed_before_it_is_swapped() {
+    let catalogue = catalogue();
+    let found = |query: &str| catalogue.snapshot().lexical().rank(query, 9, &|_| true).len();
+    catalogue.add_provider(Moody::new("a", 1)).await.expect("added");
+    catalogue.refresh("a").await;
+    assert!(!catalogue.snapshot().is_indexed(), "nobody has searched");
+    assert_eq!(found("t0"), 1);
+
+    let b = Moody::new("b", 2);
+    catalogue.add_provider(Arc::clone(&b) as Arc<dyn Provider>).await.expect("added");
+    catalogue.refresh("b").await;
+    assert!(catalogue.snapshot().is_indexed());
+    assert_eq!(found("t0"), 2);
+
+    // Whoever stops waiting leaves nothing half done.
+    b.tools.store(7, Ordering::SeqCst);
+    let mut changes = catalogue.changes();
+    let mut refresh = Box::pin(catalogue.refresh("b"));
+    let _ = futures_util::poll!(&mut refresh);
+    drop(refresh);
+    changes.changed().await.expect("swapped");
+    assert!(catalogue.snapshot().is_indexed());
+    assert_eq!(ids(&catalogue).len(), 8);
+    assert_eq!(found("t6"), 1);
+}

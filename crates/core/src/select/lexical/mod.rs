@@ -57,7 +57,7 @@ pub struct LexicalIndex {
     uses: Vec<u32>,
     /// Per tool: its words.
     words: Rows<WordId>,
-    /// Per tool: the stems of its name, in order.
+    /// Per tool: the stems of its name, each once.
     names: Rows<Term>,
     /// Per stem: who has it.
     postings: Rows<Posting>,
@@ -188,8 +188,8 @@ impl LexicalIndex {
                 fresh.extend(reading.impacts.iter().map(|&(term, impact)| (term, Posting { tool: position, impact })));
             }
         }
-        for gone in known.into_values() {
-            self.words.get(gone as usize).iter().for_each(|&word| uses[word as usize] -= 1);
+        for (old, _) in moved.iter().enumerate().filter(|(_, to)| **to == NONE) {
+            self.words.get(old).iter().for_each(|&word| uses[word as usize] -= 1);
         }
         let dictionary = intake.into_dictionary();
         let postings = self.moved_postings(&moved, fresh, dictionary.terms());

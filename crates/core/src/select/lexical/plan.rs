@@ -32,7 +32,7 @@ const MAX_GROUPS: usize = 64;
 
 impl Plan {
     /// Reads a query; `stands_for` says what stands for one of its words.
-    pub(super) fn new(query: &Query, index: &LexicalIndex, stands_for: impl Fn(&query::Term) -> Group) -> Self {
+    pub(super) fn new(query: &Query, index: &LexicalIndex, mut stands_for: impl FnMut(&query::Term) -> Group) -> Self {
         let used = query.terms().iter().enumerate().filter(|(_, term)| term.weight > 0.0);
         let mut found: Vec<_> = used.map(|(at, term)| (at, term.weight, stands_for(term))).collect();
         found.retain(|(_, _, group)| !group.is_empty());

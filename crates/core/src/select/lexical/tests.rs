@@ -94,6 +94,24 @@ fn words_find_tools_wherever_they_stand() {
 }
 
 #[test]
+fn the_best_of_each_clause_rises_above_what_has_a_little_of_all() {
+    let tools = [
+        tool("mail_the_city", "Mails the weather of a city.", json!({})),
+        tool("get_weather", "", json!({})),
+        tool("send_mail", "", json!({})),
+    ];
+    let index = LexicalIndex::build(&tools, None);
+    let shares = |query: &str| {
+        let mut found = index.rank_clauses(&Query::new(query), 9, &all).ranked;
+        found.sort_by_key(|hit| hit.index);
+        [found[1].score / found[0].score, found[2].score / found[0].score]
+    };
+    let whole = shares("get the current weather of the city and send the report by mail");
+    let cut = shares("get the current weather of the city. Send the report by mail");
+    assert!(cut[0] > whole[0] && cut[1] > whole[1], "{whole:?} {cut:?}");
+}
+
+#[test]
 fn what_is_typed_may_be_unfinished_or_mistyped() {
     let tools = tools();
     let index = LexicalIndex::build(&tools, None);
@@ -135,8 +153,8 @@ fn a_dictionary_that_is_mostly_out_of_use_is_made_anew() {
         (0..9).map(|n| tool("many", &words(n).collect::<Vec<_>>().join(", "), json!({}))).collect()
     };
     let old = LexicalIndex::build(&many("q"), None);
-    let new = LexicalIndex::build(&many("z"), Some(&old));
-    assert!(new.bytes() < old.bytes() * 5 / 4, "{} {}", new.bytes(), old.bytes());
+    let new = LexicalIndex::build(&many("z")[..7], Some(&old));
+    assert!(new.bytes() < old.bytes(), "{} {}", new.bytes(), old.bytes());
     assert_eq!(LexicalIndex::build(&[] as &[Tool], Some(&new)).bytes(), LexicalIndex::default().bytes());
 }
 

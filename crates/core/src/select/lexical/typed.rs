@@ -1,6 +1,7 @@
 //! Queries as a person types them: the last word may be half a word, and any word mistyped.
 
 use super::super::Query;
+use super::super::words::each_word;
 use super::LexicalIndex;
 use super::dictionary::WordId;
 use super::plan::{Group, Member, Plan};
@@ -11,6 +12,8 @@ const MISTYPED: [f32; 3] = [1.0, 0.6, 0.4];
 const BEGUN: f32 = 0.8;
 /// A single letter is the beginning of too much.
 const MIN_PREFIX: usize = 2;
+/// How many words of a query are looked for among all words: each takes a while.
+const MAX_CORRECTED: usize = 8;
 /// How many words may stand for one.
 const MAX_MEMBERS: usize = 16;
 
@@ -18,7 +21,8 @@ impl Plan {
     pub(super) fn typed(text: &str, index: &LexicalIndex) -> Self {
         let unfinished = text.ends_with(char::is_alphanumeric);
         let mut last = String::new();
-        super::super::words::each_word(text, |word| word.clone_into(&mut last));
+        each_word(text, |word| word.clone_into(&mut last));
+        let mut left = MAX_CORRECTED;
         let plan = Self::new(&Query::new(text), index, |term| {
             let mut group = index.own(&term.stem);
             if term.is_joined {
@@ -27,7 +31,8 @@ impl Plan {
             if unfinished && *term.word == *last {
                 index.completions(&term.word, &mut group);
             }
-            if group.is_empty() {
+            if group.is_empty() && left > 0 {
+                left -= 1;
                 index.corrections(&term.word, &mut group);
             }
             group
