@@ -87,6 +87,9 @@ pub(super) struct Synonyms(Arc<[Option<Term>]>);
 
 impl Synonyms {
     pub(super) fn of(dictionary: &Dictionary) -> Self {
+        if dictionary.terms() == 0 {
+            return Self::default();
+        }
         let mut terms = vec![None; TABLE.numbers.len()];
         for (stem, &number) in &TABLE.numbers {
             terms[number as usize] = dictionary.find_stem(stem);

@@ -70,7 +70,7 @@ fn words_find_tools_wherever_they_stand() {
     for (query, expect) in [
         ("read file", "read_file write_file"),
         ("reading FILES", "read_file write_file"),
-        ("writing files", "write_file read_file"),
+        ("writing files", "write_file read_file create_issue"),
         ("readfile", "read_file"),
         ("get_weather", "getWeather"),
         ("weather in a city", "getWeather"),

@@ -31,7 +31,7 @@ fn tasks_are_told_apart() {
         ("the of and", &[]),
         ("Find cheap flights to Paris", &["find cheap flight pari"]),
         ("Find cheap flights to Paris. Book a quiet hotel room", two),
-        ("Find cheap flights to Paris! (\"Please.\") Book a quiet hotel room", &["find cheap flight pari book quiet hotel room"]),
+        ("Find cheap flights to Paris! (\"Soon.\") Book a quiet hotel room", &["find cheap flight pari", "(soon) book quiet hotel room"]),
         ("Find cheap flights to Paris\nBook a quiet hotel room", two),
         ("Find cheap flights to Paris; book a quiet hotel room", two),
         ("Find cheap flights to Paris and then book a quiet hotel room", two),
@@ -98,7 +98,8 @@ proptest! {
     #[test]
     fn no_text_is_too_odd(text in r#"([a-z@.'"“” \n;,)(`]|and then |\PC){0,80}"#) {
         let cut: String = chunks(&text).map(|chunk| chunk.text).collect();
-        prop_assert_eq!(cut, text.split_whitespace().collect::<String>());
+        let black = |text: &str| text.split_whitespace().collect::<String>();
+        prop_assert_eq!(black(&cut), black(&text));
         let query = Query::new(&text);
         prop_assert!(query.terms.iter().all(|term| (0.0..=1.0).contains(&term.weight)));
     }
