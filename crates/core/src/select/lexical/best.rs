@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::super::Ranked;
 
-/// Keeps the `limit` best of what is offered, in any order; of equals, those of lower position.
+/// Keeps the `limit` best of what is offered in any order; of equals, the first by position.
 pub(super) struct Best {
     limit: usize,
     /// What is below it is not among the best.
@@ -17,13 +17,15 @@ impl Best {
         Self { limit, floor: 0.0, kept: Vec::new() }
     }
 
-    /// Whether a score may be among the best so far.
+    /// Whether something of this score may be among the best.
     pub(super) fn wants(&self, score: f32) -> bool {
-        score > 0.0 && score >= self.floor
+        score >= self.floor
     }
 
-    /// Offers a score that is wanted.
     pub(super) fn offer(&mut self, ranked: Ranked) {
+        if !self.wants(ranked.score) {
+            return;
+        }
         self.kept.push(ranked);
         if self.kept.len() >= self.limit.saturating_mul(2).max(64) {
             self.cut();

@@ -144,9 +144,7 @@ impl Scorer<'_, '_> {
         for &tool in &sums.tools {
             let tally = &mut sums.tallies[tool as usize];
             tally.score *= 1.0 + COVERAGE * tally.covered / whole;
-            if best.wants(tally.score) {
-                best.offer(Ranked { index: tool as usize, score: tally.score });
-            }
+            best.offer(Ranked { index: tool as usize, score: tally.score });
         }
         let candidates = best.into_unsorted();
         let most = candidates.iter().fold(0.0, |most: f32, candidate| most.max(candidate.score));
