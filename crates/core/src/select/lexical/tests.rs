@@ -77,7 +77,7 @@ fn words_find_tools_wherever_they_stand() {
         ("github", "create_issue"),
         ("git hub", "create_issue"),
         ("data base", "list_tables"),
-        ("draft", "create_issue"),
+        ("draft", "create_issue write_file"),
         ("content", "write_file"),
         ("schemas", "list_tables"),
         ("予報", "天気"),
