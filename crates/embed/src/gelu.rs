@@ -3,6 +3,7 @@
 //! candle computes it number by number through the C library's `erf`, which takes a quarter of the time of a
 //! whole forward pass. This one compiles to vector instructions.
 
+use candle_core::backend::BackendStorage as _;
 use candle_core::{CpuStorage, Error, InplaceOp1, Layout, Result};
 
 /// `erf(x) = x P(x²) / Q(x²)` on [-4, 4], beyond which it is ±1 in single precision: the approximation of Eigen

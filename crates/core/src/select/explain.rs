@@ -17,7 +17,7 @@ pub(super) struct Found(Vec<(&'static str, Vec<String>)>);
 impl Words {
     pub(super) fn of(query: &str) -> Self {
         let mut words = HashMap::new();
-        each_word(query, |word, _| {
+        each_word(query, |word| {
             if !is_stop_word(word) {
                 words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
             }
@@ -28,7 +28,7 @@ impl Words {
     pub(super) fn found_in(&self, document: &Document<'_>) -> Found {
         let mut found: Vec<(&'static str, Vec<String>)> = Vec::new();
         each_text(document, |field, text| {
-            each_word(text, |word, _| {
+            each_word(text, |word| {
                 let Some(word) = self.0.get(stem(word).as_ref()) else { return };
                 let name = name(field);
                 let at = found.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {

@@ -67,11 +67,12 @@ pub fn fuse(
     limit: usize,
     keep: &dyn Fn(usize) -> bool,
 ) -> Vec<Ranked> {
-    let found = words.ranked.iter().filter(|found| found.index < tools);
-    let found = found.map(|found| Ranked { score: found.score * words.strength, ..*found });
+    let unit = words.strength.max(0.0);
+    let found = words.ranked.iter().map(|found| Ranked { score: found.score * unit, ..*found });
+    let found = found.filter(|found| found.index < tools && found.score > 0.0);
     let Some(near) = meaning.and_then(|meaning| Near::of(meaning, tools)) else {
-        let kept = found.filter(|found| found.score > 0.0 && keep(found.index));
-        return kept.take(limit).map(|found| Ranked { score: share(found.score, tools), ..found }).collect();
+        let kept = found.filter(|found| keep(found.index)).take(limit);
+        return kept.map(|found| Ranked { score: share(found.score, tools), ..found }).collect();
     };
     let mut worth = vec![0.0; tools];
     found.for_each(|found| worth[found.index] = found.score);
@@ -88,16 +89,16 @@ pub fn fuse(
     let mut most = 1.0;
     for Ranked { index, score } in &mut ranked {
         let part = SHARE * near.sure;
-        let mean = (1.0 - part) * share(worth[*index], tools) + part * near.cosines[*index].clamp(0.0, 1.0);
-        most = mean.clamp(f32::MIN_POSITIVE, most);
+        let mean = (1.0 - part) * share(worth[*index], tools) + part * near.cosines[*index].max(0.0);
+        most = mean.min(most);
         *score = most;
     }
     ranked
 }
 
-/// What words are worth, from 0 to 1: a half for one that only one of so many tools has.
+/// What words are worth, above 0 and up to 1: a half for one that only one of so many tools has.
 fn share(words: f32, tools: usize) -> f32 {
-    (1.0 + (1.0 + tools as f32).ln() / words).recip()
+    (1.0 + (1.0 + tools as f32).ln() / words).recip().max(f32::MIN_POSITIVE)
 }
 
 /// How far along a range a number is, 0 to 1.
@@ -256,15 +257,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_weighed_measures_itself_against_chance() {
+    fn meaning_measures_itself_against_chance() {
         let vectors = vectors(&ROWS);
         let near = Near::of(Meaning { vectors: &vectors, query: &QUERY }, ROWS.len()).unwrap();
         assert!((near.sure - 0.3999).abs() < 1e-2 && (near.weight - 2.4576).abs() < 5e-2, "{}", near.weight);
         let longer = QUERY.map(|number| number * 1e6);
         let same = Near::of(Meaning { vectors: &vectors, query: &longer }, ROWS.len()).unwrap();
         assert!((same.weight - near.weight).abs() < 1e-3);
-        let middling = [1.0; 8];
-        assert!(Near::of(Meaning { vectors: &vectors, query: &middling }, ROWS.len()).is_none());
+        // A half of them are equally near.
+        let rows: Vec<[f32; 2]> = (0..200_u8).map(|n| [1.0, f32::from(n % 2)]).collect();
+        let vectors = super::tests::vectors(&rows);
+        assert!(Near::of(Meaning { vectors: &vectors, query: &[0.0, 1.0] }, rows.len()).is_none());
     }
 
     #[test]
@@ -320,13 +323,13 @@ mod tests {
 
     #[test]
     fn ties_go_by_position() {
-        let mut rows = vec![[0.0, 1.0]; 60];
-        rows.extend(vec![[1.0, 0.1]; 140]);
+        let mut rows: Vec<[f32; 2]> = (0..380_u16).map(|n| [0.0, 1.0 - 2.0 * f32::from(n % 2)]).collect();
+        rows.extend([[1.0, 0.0]; 20]);
         let vectors = vectors(&rows);
         for clauses in [1, 9] {
             let meaning = Some(Meaning { vectors: &vectors, query: &[1.0, 0.0] });
-            let ranked = fuse(&words(&[], 0.0, clauses), meaning, rows.len(), 30, &|_| true);
-            assert_eq!(indexes(&ranked), (60..90).collect::<Vec<_>>());
+            let ranked = fuse(&words(&[], 0.0, clauses), meaning, rows.len(), 10, &|_| true);
+            assert_eq!(indexes(&ranked), (380..390).collect::<Vec<_>>());
         }
     }
 
@@ -335,12 +338,14 @@ mod tests {
         fn whatever_comes_in_scores_are_numbers_that_do_not_rise(
             rows in proptest::collection::vec(any::<[f32; 3]>(), 0..80),
             query in any::<[f32; 3]>(),
-            found in proptest::collection::vec((0_usize..90, any::<f32>()), 0..20),
+            found in proptest::collection::btree_map(0_usize..90, any::<f32>(), 0..20),
             strength in any::<f32>(),
             clauses in 0_usize..6,
             limit in 0_usize..90,
         ) {
             let vectors = Vectors::build(3, rows.iter().map(|row| Some(Quantized::of(row))));
+            let mut found: Vec<_> = found.into_iter().collect();
+            found.sort_by(|a, b| b.1.total_cmp(&a.1));
             let words = words(&found, strength, clauses);
             let meaning = Some(Meaning { vectors: &vectors, query: &query });
             let ranked = fuse(&words, meaning, rows.len(), limit, &|index| index % 7 != 3);

@@ -32,6 +32,6 @@ pub use pick::{Note, Pick, PickOptions, Picked, Picking, Provenance, Query, Rank
 pub use scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
 pub use search::{SearchFilter, SearchHit, search};
 pub use summary::{first_sentence, namespaces, summary};
-pub use tokens::shown_tokens;
 pub(crate) use tokens::nameless_bytes;
+pub use tokens::shown_tokens;
 pub use vectors::{MAX_DIMENSIONS, Quantized, Vectors};

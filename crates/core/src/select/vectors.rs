@@ -6,6 +6,8 @@ use super::Ranked;
 pub const MAX_DIMENSIONS: usize = 8192;
 /// The largest number of a quantised query: 127 * 2047 * [`MAX_DIMENSIONS`] fits an `i32`.
 const QUERY_STEPS: f32 = 2047.0;
+/// Numbers that are multiplied at once.
+const LANES: usize = 32;
 /// The largest number of a quantised tool.
 const STEPS: f32 = 127.0;
 
@@ -201,11 +203,18 @@ impl Query {
         Self { scale, numbers: steps.map(|step| step as i16).collect() }
     }
 
-    /// Written as it is so that it compiles to multiply-and-add of 16-bit lanes.
     fn product(&self, row: &[i8], scale: f32) -> f32 {
-        let sum: i32 = row.iter().zip(&self.numbers).map(|(&a, &b)| i32::from(a) * i32::from(b)).sum();
-        as_float(sum) * (scale * self.scale)
+        let (rows, row) = row.as_chunks::<LANES>();
+        let (parts, part) = self.numbers.as_chunks::<LANES>();
+        // Widened first, a whole chunk compiles to multiply-and-add of 16-bit lanes.
+        let whole = rows.iter().zip(parts).map(|(row, part)| sum(&row.map(i16::from), part));
+        let rest = row.iter().zip(part).map(|(&a, &b)| i32::from(a) * i32::from(b));
+        as_float(whole.chain(rest).sum()) * (scale * self.scale)
     }
+}
+
+fn sum(a: &[i16; LANES], b: &[i16; LANES]) -> i32 {
+    a.iter().zip(b).map(|(&a, &b)| i32::from(a) * i32::from(b)).sum()
 }
 
 /// A sum of steps; what is lost above 2^24 is far below a step.

@@ -66,9 +66,9 @@ pub(super) fn check_namespace(item: &Value, name: &str, loaded: &Loaded<'_>) -> 
 /// The call of `name` in an answer to `body`: a search if no function has the name and a search is offered.
 pub(super) fn call(body: &Value, id: &str, call_id: &str, name: &str, arguments: &Value) -> Value {
     let outputs = body["input"].as_array().into_iter().flatten().filter(|item| item["type"] == "tool_search_output");
-    let spaces = outputs.flat_map(|output| output["tools"].as_array().into_iter().flatten());
+    let mut spaces = outputs.flat_map(|output| output["tools"].as_array().into_iter().flatten());
     let holds = |tools: &Value| tools.as_array().into_iter().flatten().any(|tool| tool["name"] == name);
-    let space = spaces.filter(|space| holds(&space["tools"])).next_back();
+    let space = spaces.rfind(|space| holds(&space["tools"]));
     if space.is_none()
         && !holds(&body["tools"])
         && body["tools"].as_array().is_some_and(|all| all.iter().any(is_search))

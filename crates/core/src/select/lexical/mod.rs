@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 pub(in crate::select) use self::best::Best;
 pub(in crate::select) use self::bm25f::Field;
-pub(in crate::select) use self::fields::each_text;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
+pub(in crate::select) use self::fields::each_text;
 use self::intake::Intake;
 use self::interner::number;
 use self::query::{Group, Member, Query};
