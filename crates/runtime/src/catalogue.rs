@@ -98,8 +98,8 @@ impl Catalogue {
         })
     }
 
-    /// A catalogue that is `snapshot` and has no providers of its own: it stands until one is added, and is what
-    /// the added ones have from then on. For what is known at once and does not change, as a file.
+    /// A catalogue that is `snapshot` until a provider is added, and from then on what its own providers have. For
+    /// what is known at once and does not change, as a file.
     #[must_use]
     pub fn standing(snapshot: Arc<Snapshot>) -> Arc<Self> {
         let catalogue = Self::new(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT);
