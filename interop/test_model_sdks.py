@@ -8,7 +8,7 @@ import json
 import subprocess
 import threading
 
-from harness import CALL_TIMEOUT, SCRIPTED_MODEL, TOOLWRIGHT, Process, cases, environment, workspace
+from harness import CALL_TIMEOUT, ROOT, SCRIPTED_MODEL, TOOLWRIGHT, Process, cases, environment, workspace
 
 API_KEY = "test-key"
 CITY = {"type": "string"}
@@ -91,6 +91,55 @@ def test_anthropic_client_understands(way):
         messages.append({"role": "user", "content": results})
         last = ask()
         assert last.stop_reason == "end_turn" and last.content[0].text.startswith(ANSWER), last
+
+
+GOLDEN = ROOT / "crates/models/tests/golden"
+
+
+def deferred(api):
+    """The requests of a conversation that loads deferred tools, as our encoder writes them."""
+    files = sorted(GOLDEN.glob(f"{api}.deferred.*.json"))
+    assert len(files) == 3, files
+    return [json.loads(file.read_text()) for file in files]
+
+
+@cases(("whole",), ("streamed",))
+def test_openai_client_knows_deferred_tools(way):
+    import openai
+    from openai.types.responses import response_create_params as params
+    from pydantic import TypeAdapter
+
+    turns = [{"calls": [{"name": "find", "arguments": {"query": "x"}}]},
+             {"calls": [{"name": "hub__issue", "arguments": {"title": "x"}}]}, {"text": "Done."}]
+    with workspace() as folder, scripted_model(folder, turns) as root:
+        client = openai.OpenAI(base_url=f"{root}/v1", api_key=API_KEY, max_retries=0)
+        adapter = TypeAdapter(params.ResponseCreateParamsStreaming)
+        expected = ("tool_search_call", "find"), ("function_call", "hub__issue"), ("message", None)
+        for body, (kind, name) in zip(deferred("openai_responses"), expected):
+            assert plain(adapter.validate_python(body)) == body, f"unknown keys in {json.dumps(body)[:2000]}"
+            answer = client.responses.create(**body | {"stream": way == "streamed"})
+            if way == "streamed":
+                answer = [event for event in answer if event.type == "response.completed"][0].response
+            item, = answer.output
+            assert item.type == kind, item
+            if kind == "tool_search_call":
+                assert item.execution == "client" and item.arguments == {"query": "x"} and item.call_id, item
+            if kind == "function_call":
+                assert (item.name, item.namespace) == (name, "hub"), item
+
+
+def test_anthropic_client_knows_deferred_tools():
+    import anthropic
+    from anthropic.types.message_create_params import MessageCreateParamsStreaming as Params
+    from pydantic import TypeAdapter
+
+    with workspace() as folder, scripted_model(folder, [{"text": "Done."}]) as root:
+        client = anthropic.Anthropic(base_url=root, api_key=API_KEY, max_retries=0)
+        adapter = TypeAdapter(Params)
+        for body in deferred("anthropic"):
+            assert plain(adapter.validate_python(body)) == body, f"unknown keys in {json.dumps(body)[:2000]}"
+            for _ in client.messages.create(**body):
+                pass
 
 
 def test_errors_are_the_clients_own():

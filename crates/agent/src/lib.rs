@@ -14,4 +14,6 @@ pub use driver::{Driver, DriverError, RunOptions, Transcript};
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
 pub use report::{CallRecord, HeldCall, RunReport, RunResult, Status};
-pub use run::{Dispatch, Grant, Limits, Resolved, RunSpec, RunState, Step, ToolBatch, TransitionError};
+pub use run::{
+    DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Resolved, RunSpec, RunState, Step, ToolBatch, TransitionError,
+};

@@ -6,6 +6,7 @@ use toolwright_core::arguments::Provenance;
 use toolwright_core::context::Redactor;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::model::Usage;
+use toolwright_core::select::Choice;
 use toolwright_core::{ApprovalRequest, Outcome};
 
 use crate::run::TurnCall;
@@ -137,10 +138,13 @@ pub struct RunReport {
     pub pending: Vec<ApprovalRequest>,
     /// What waits for leave to run; see [`crate::Dispatch::Manual`].
     pub held: Vec<HeldCall>,
+    /// How the catalogue was put before the model, and why; `None` if it was never asked.
+    pub exposure: Option<Choice>,
 }
 
 impl RunReport {
-    /// `{status, answer, turns, calls, usage}`, and `reason`, `pending` and `held` where there are any.
+    /// `{status, answer, turns, calls, usage}`, `exposure` and `exposure_reason` if the model was asked, and `reason`,
+    /// `pending` and `held` where there are any.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -156,6 +160,10 @@ impl RunReport {
             }
             if !self.pending.is_empty() {
                 object.insert("pending".into(), json!(self.pending));
+            }
+            if let Some(Choice { exposure, reason }) = &self.exposure {
+                object.insert("exposure".into(), json!(exposure));
+                object.insert("exposure_reason".into(), json!(reason));
             }
             if !self.held.is_empty() {
                 object.insert("held".into(), json!(self.held));

@@ -189,9 +189,17 @@ pub enum Exactness {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EstimatedTokens;
 
+impl EstimatedTokens {
+    /// The count for a text of so many bytes.
+    #[must_use]
+    pub fn of_bytes(bytes: usize) -> usize {
+        bytes.div_ceil(4)
+    }
+}
+
 impl TokenCounter for EstimatedTokens {
     fn count(&self, text: &str) -> (usize, Exactness) {
-        (text.len().div_ceil(4), Exactness::Estimate)
+        (Self::of_bytes(text.len()), Exactness::Estimate)
     }
 }
 

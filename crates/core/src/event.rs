@@ -8,6 +8,7 @@ use crate::error::ErrorKind;
 use crate::model::Usage;
 use crate::name::ToolId;
 use crate::repair::RepairRecord;
+use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
@@ -110,6 +111,12 @@ pub enum Event {
         turn: u32,
         /// Wire names of the tools shown.
         shown: Vec<String>,
+        /// Number of the tools that are declared and not shown.
+        #[serde(default)]
+        deferred: usize,
+        /// How the catalogue is put before the model, where that was chosen.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exposure: Option<Exposure>,
     },
     /// A piece of the model's text.
     ModelText {

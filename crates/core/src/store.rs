@@ -14,6 +14,7 @@ use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::model::Usage;
 use crate::name::ToolId;
 use crate::outcome::Outcome;
+use crate::select::Showing;
 use crate::session::{CallId, SessionId};
 
 /// A failed store operation.
@@ -189,6 +190,9 @@ pub struct LedgerEntry {
     /// What was done to name and arguments, redacted, for a tool.
     #[serde(default, skip_serializing_if = "Provenance::is_plain")]
     pub provenance: Provenance,
+    /// What the request showed of the catalogue, for a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Showing>,
 }
 
 /// Totals of the ledger.

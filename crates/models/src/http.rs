@@ -105,7 +105,7 @@ impl HttpModelClient {
         let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
         let response = request.send().await.map_err(|error| unreachable(endpoint, error))?;
         let status = response.status();
-        let body = read_all(endpoint, response, MAX_ANSWER, limit).await?;
+        let body = read_all(endpoint, response, Vec::new(), limit).await?;
         if status.is_success() {
             Ok(body)
         } else {
@@ -149,24 +149,39 @@ impl HttpModelClient {
         let (endpoint, name) = self.endpoints.resolve(model)?;
         let shown = self.shown.get(endpoint.api, &request.tools, self.endpoints.habits(model).strict_tools);
         let encoded = encode_shown(request, name, &shown);
-        let body = Bytes::from(encoded.bytes());
-        let mut attempt = 1;
-        let (response, first) = loop {
-            match self.attempt(endpoint, &encoded, &body).await {
-                Ok(answered) => break answered,
-                Err(failed) => match backoff(&failed, attempt) {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => return Err(redacted(endpoint, failed.error)),
-                },
-            }
-            attempt += 1;
-        };
+        let (response, first) = self.send(endpoint, &encoded).await?;
         // Some servers answer whole although a stream was asked for.
         let whole = is_plain_json(&response);
         let decoder = if whole { Decoder::detecting(endpoint.api) } else { Decoder::new(endpoint.api) };
         let decoder = decoder.with_tools(Arc::clone(shown.set()));
         let answered = self.read(endpoint, decoder, response, first, events).await;
         answered.map_err(|error| redacted(endpoint, error))
+    }
+
+    /// The body of a POST, at most [`MAX_ANSWER`] bytes.
+    pub(crate) async fn post(&self, endpoint: &Endpoint, request: &EncodedRequest) -> Result<Vec<u8>, ModelError> {
+        let (response, first) = self.send(endpoint, request).await?;
+        read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts.idle).await
+    }
+
+    /// Sends the request, again where that may help, and waits for the first bytes of a good answer.
+    async fn send(
+        &self,
+        endpoint: &Endpoint,
+        encoded: &EncodedRequest,
+    ) -> Result<(Response, Option<Bytes>), ModelError> {
+        let body = Bytes::from(encoded.bytes());
+        let mut attempt = 1;
+        loop {
+            match self.attempt(endpoint, encoded, &body).await {
+                Ok(answered) => return Ok(answered),
+                Err(failed) => match backoff(&failed, attempt) {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => return Err(redacted(endpoint, failed.error)),
+                },
+            }
+            attempt += 1;
+        }
     }
 
     /// Sends the request once and waits for the first bytes of a good answer.
@@ -247,9 +262,10 @@ impl ModelClient for HttpModelClient {
 
     fn has_tool_search(&self, model: &str) -> bool {
         let habits = self.endpoints.habits(model);
-        let known = || self.endpoints.resolve(model).is_ok_and(|(at, name)| tool_search::is_known(at, name));
+        let Ok((at, name)) = self.endpoints.resolve(model) else { return false };
+        let able = || habits.tool_search.unwrap_or_else(|| tool_search::is_known(at, name));
         // Calls that are text know no tools but those of the prompt.
-        habits.tool_format.is_none() && habits.tool_search.unwrap_or_else(known)
+        habits.tool_format.is_none() && tool_search::is_possible(at.api) && able()
     }
 }
 
@@ -361,19 +377,19 @@ fn is_plain_json(response: &Response) -> bool {
     value.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
 }
 
+/// The rest of an answer behind what was read of it, at most [`MAX_ANSWER`] bytes together.
 async fn read_all(
     endpoint: &Endpoint,
     mut response: Response,
-    max: usize,
+    mut body: Vec<u8>,
     idle: Duration,
 ) -> Result<Vec<u8>, ModelError> {
     let bad = |message: String| ModelError::new(ModelErrorKind::BadResponse, message);
-    let mut body = Vec::new();
     loop {
         match tokio::time::timeout(idle, response.chunk()).await {
-            Ok(Ok(Some(chunk))) if body.len() + chunk.len() <= max => body.extend_from_slice(&chunk),
+            Ok(Ok(Some(chunk))) if body.len() + chunk.len() <= MAX_ANSWER => body.extend_from_slice(&chunk),
             Ok(Ok(Some(_))) => {
-                return Err(bad(format!("the answer of {} is longer than {max} bytes", describe(endpoint))));
+                return Err(bad(format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint))));
             }
             Ok(Ok(None)) => return Ok(body),
             Ok(Err(error)) => return Err(broken(endpoint, error)),
@@ -383,7 +399,7 @@ async fn read_all(
 }
 
 /// Provider and host; a base URL may hold credentials.
-fn describe(endpoint: &Endpoint) -> String {
+pub(crate) fn describe(endpoint: &Endpoint) -> String {
     let host = url::Url::parse(&endpoint.base_url).ok().and_then(|url| {
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         Some(format!(" at {}{port}", url.host_str()?))

@@ -1,8 +1,8 @@
 //! Model APIs: pure encoders and decoders, and the HTTP client that carries them.
 //!
 //! Encoding and decoding touch no socket and no clock: [`encode`] turns a conversation into the body of
-//! a request, [`Decoder`] turns the bytes of an answer, cut anywhere, into a response. [`http`] and
-//! [`discover`] are the only modules that talk to anybody.
+//! a request, [`Decoder`] turns the bytes of an answer, cut anywhere, into a response. [`http`],
+//! [`discover`] and [`embeddings`] are the only modules that talk to anybody.
 
 mod answer;
 mod anthropic;
@@ -11,6 +11,7 @@ pub mod composed;
 pub mod decoder;
 pub mod dialect;
 pub mod discover;
+pub mod embeddings;
 pub mod encoder;
 pub mod endpoint;
 pub mod failure;
@@ -31,6 +32,7 @@ mod wire;
 pub use api::{Api, EncodedRequest};
 pub use decoder::{Decoder, decode_whole};
 pub use discover::{default_model, endpoints_from_env};
+pub use embeddings::{EmbeddingsApi, HttpEmbedder};
 pub use encoder::{encode, encode_shown, encode_with, tools_json};
 pub use endpoint::{Endpoint, Endpoints, ModelHabits, Secret, ToolFormat};
 pub use http::{HttpModelClient, Timeouts};

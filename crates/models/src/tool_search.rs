@@ -3,6 +3,14 @@
 use crate::api::Api;
 use crate::endpoint::Endpoint;
 
+/// Whether an API has a form for deferred tools.
+pub(crate) fn is_possible(api: Api) -> bool {
+    match api {
+        Api::Anthropic | Api::OpenAiResponses => true,
+        Api::OpenAiChat | Api::Gemini | Api::Ollama => false,
+    }
+}
+
 /// Whether `model`, the name without its provider, takes deferred tools at `endpoint`. Only the makers' own
 /// endpoints are known to: servers that speak the same API often ignore `defer_loading` and show every tool.
 pub(crate) fn is_known(endpoint: &Endpoint, model: &str) -> bool {

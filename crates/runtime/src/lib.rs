@@ -10,6 +10,7 @@ pub mod files;
 pub mod outputs;
 pub mod queue;
 pub mod redact;
+pub mod select;
 pub mod store;
 
 pub use catalogue::Catalogue;
@@ -20,4 +21,5 @@ pub use files::SessionFiles;
 pub use outputs::OutputFiles;
 pub use queue::{QueueSpec, Queues};
 pub use redact::SecretRedactor;
+pub use select::{LexicalFinder, Selector, ToolFinder, ToolVectors, searchable};
 pub use store::SqliteStore;

@@ -3,6 +3,7 @@
 mod grants;
 mod model;
 mod resume;
+mod shown;
 mod streaming;
 mod text;
 pub(crate) mod view;
@@ -14,20 +15,23 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::Snapshot;
+use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::event::Event;
 use toolwright_core::model::ModelClient;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
+use toolwright_core::select::Exposure;
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{Claim, RunStore, StoreError};
 use toolwright_core::variables::Variables;
-use toolwright_runtime::{Catalogue, Executor, RunContext};
+use toolwright_runtime::{Catalogue, Executor, LexicalFinder, RunContext, ToolFinder};
 
 use crate::prompt::system_prompt;
 use crate::report::RunReport;
-use crate::run::{LoadError, RunState, Step, ToolBatch, TransitionError};
+use crate::run::{LoadError, RunSpec, RunState, Step, ToolBatch, TransitionError};
 use grants::Granted;
+use model::Sees;
+use shown::Shown;
 use streaming::Flights;
 use view::{View, Views};
 
@@ -111,6 +115,7 @@ pub struct Driver {
     model: Arc<dyn ModelClient>,
     store: Option<Arc<dyn RunStore>>,
     views: Arc<Views>,
+    finder: Arc<dyn ToolFinder>,
 }
 
 impl fmt::Debug for Driver {
@@ -129,16 +134,25 @@ impl Driver {
         model: Arc<dyn ModelClient>,
         store: Option<Arc<dyn RunStore>>,
     ) -> Self {
-        Self { executor, catalogue, model, store, views: Arc::default() }
+        Self { executor, catalogue, model, store, views: Arc::default(), finder: Arc::new(LexicalFinder) }
     }
 
-    /// The system prompt for a run with these options on the catalogue as it is now, with the tools that
-    /// the globs `tools` let through; see [`crate::RunSpec::tools`].
+    /// Finds tools by `finder` where not all are shown; by words alone unless given.
     #[must_use]
-    pub fn system_prompt(&self, base: &str, tools: &[String], options: &RunOptions) -> String {
-        let principal = &options.session.principal;
-        let view = self.views.current(&self.catalogue, tools, principal);
-        let tools: Vec<_> = view::shown(&view.snapshot, principal).cloned().collect();
+    pub fn with_finder(self, finder: Arc<dyn ToolFinder>) -> Self {
+        // Views hold what finds in them.
+        Self { finder, views: Arc::default(), ..self }
+    }
+
+    /// The system prompt for a run as `spec` says, but for its own, with these options on the catalogue as it is
+    /// now. It tells of the tools that are shown from the beginning; what there is to find is added when the run
+    /// begins.
+    #[must_use]
+    pub fn system_prompt(&self, base: &str, spec: &RunSpec, options: &RunOptions) -> String {
+        let view = self.views.current(&self.catalogue, &spec.tools, &options.session.principal);
+        let all = self.choice(spec, &view).exposure == Exposure::Direct;
+        let is_shown = |entry: &&Arc<Entry>| all || view::is_named(&spec.pinned, entry);
+        let tools: Vec<_> = view.open.iter().filter(is_shown).cloned().collect();
         system_prompt(base, &options.session.root, &tools)
     }
 
@@ -163,8 +177,9 @@ impl Driver {
         let clock = &self.executor.services().clock;
         let allowed = state.spec().tools.clone();
         let current = || self.views.current(&self.catalogue, &allowed, &options.session.principal);
-        let mut view = current();
-        let changed = resume::changed(state, &view.snapshot);
+        let meaning = |state: &RunState, view: &View| Arc::clone(view.snapshot(exposed(state), &self.finder));
+        let mut snapshot = meaning(state, &current());
+        let changed = resume::changed(state, &snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
@@ -181,19 +196,29 @@ impl Driver {
             if let Some(cause) = options.cancel.cause() {
                 state.cancel(cause);
             }
-            self.make_room(state, &view);
+            let shown = if state.waits_for_model() {
+                let view = current();
+                let shown = self.show(state, &view).await;
+                snapshot = meaning(state, &view);
+                self.make_room(state, shown.showing.tokens);
+                Some(shown)
+            } else {
+                None
+            };
             self.save(state, options).await?;
             let left = state.time_left();
             match state.step() {
-                Step::CallModel(request) => {
-                    view = current();
+                Step::CallModel(mut request) => {
                     let cancel = options.cancel.child();
-                    flights = bounded(left, &cancel, self.ask_model(state, request, &view, options, &cancel)).await?;
+                    let Shown { tools, showing } = shown.unwrap_or_default();
+                    request.tools = tools;
+                    let sees = Sees { snapshot: &snapshot, showing };
+                    flights = bounded(left, &cancel, self.ask_model(state, request, sees, options, &cancel)).await?;
                 }
                 Step::CallTools(batch) => {
                     // What was started before is under the same token, so that one limit ends all.
                     let cancel = if flights.is_empty() { options.cancel.child() } else { flights.cancel.clone() };
-                    let outcomes = self.run_calls(state, batch, &view.snapshot, options, &mut flights, &cancel);
+                    let outcomes = self.run_calls(state, batch, &snapshot, options, &mut flights, &cancel);
                     let outcomes = bounded(left, &cancel, outcomes).await?;
                     self.landed(state, outcomes, options)?;
                     asked = true;
@@ -278,10 +303,10 @@ impl Driver {
     }
 
     /// Makes room in the conversation before the model is asked, where its window is known.
-    fn make_room(&self, state: &mut RunState, view: &View) {
+    fn make_room(&self, state: &mut RunState, tools: usize) {
         let Some(window) = state.spec().window else { return };
         let answer = state.spec().max_tokens.unwrap_or(0) as usize;
-        self.trim(state, window.saturating_sub(answer).saturating_sub(view.tokens));
+        self.trim(state, window.saturating_sub(answer).saturating_sub(tools));
     }
 
     /// Makes room down to `budget` tokens and tells the operator. Returns how many results were removed.
@@ -332,6 +357,10 @@ impl Driver {
             transcript.record(self.executor.services().redactor.redact_value(&record()));
         }
     }
+}
+
+fn exposed(state: &RunState) -> Option<Exposure> {
+    state.exposure().map(|choice| choice.exposure)
 }
 
 /// Awaits `action`; when `left` is over, cancels it and awaits its end.

@@ -1,16 +1,19 @@
 //! One request to the model, seen and accounted for, and the calls that start before it is over.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, WrittenCall};
+use toolwright_core::model::{
+    Exposed, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, WrittenCall,
+};
+use toolwright_core::select::Showing;
 
 use super::streaming::{Flights, StreamEvents};
 use super::text::TextEvents;
-use super::view::View;
+use super::view::resolve;
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Dispatch, RunState};
 
@@ -20,24 +23,23 @@ impl Driver {
     pub(super) async fn ask_model(
         &self,
         state: &mut RunState,
-        mut request: ModelRequest,
-        view: &View,
+        request: ModelRequest,
+        sees: Sees<'_>,
         options: &RunOptions,
         cancel: &Cancel,
     ) -> Result<Flights, DriverError> {
-        request.tools = Arc::clone(&view.tools);
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
         let mut flights = Flights::under(cancel.clone());
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone());
-        let started = self.asked(&model, turn, &request, options);
+        let started = self.asked(state, &request, sees.showing, options);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
             let mut answering = std::pin::pin!(self.complete(&model, &request, &events, cancel));
             let answer = loop {
                 tokio::select! {
                     biased;
-                    Some(call) = calls.recv() => self.may_start(state, call, view, options, &mut flights).await?,
+                    Some(call) = calls.recv() => self.may_start(state, call, sees.snapshot, options, &mut flights).await?,
                     answer = &mut answering => break answer,
                 }
             };
@@ -46,9 +48,9 @@ impl Driver {
             self.complete(&model, &request, &text, cancel).await
         };
         text.finish();
-        self.answered(&model, turn, &request, &answer, started, options);
+        self.answered(&model, turn, &Asked { request: &request, showing: sees.showing, started }, &answer, options);
         match answer {
-            Ok(response) => state.on_model(response, &|name| view.resolve(name))?,
+            Ok(response) => state.on_model(response, &|call| resolve(sees.snapshot, call))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
             Err(error) if !flights.is_empty() => state.on_model_error(&error)?,
             Err(error) => {
@@ -85,25 +87,36 @@ impl Driver {
         &self,
         state: &mut RunState,
         written: WrittenCall,
-        view: &View,
+        snapshot: &Snapshot,
         options: &RunOptions,
         flights: &mut Flights,
     ) -> Result<(), DriverError> {
-        let Some(call) = state.on_call(written, &|name| view.resolve(name))? else { return Ok(()) };
+        let Some(call) = state.on_call(written, &|call| resolve(snapshot, call))? else { return Ok(()) };
         let run = self.run_context(options, &flights.cancel);
-        let Some(valid) = self.executor.startable(call, &view.snapshot, &run) else { return Ok(()) };
+        let Some(valid) = self.executor.startable(call, snapshot, &run) else { return Ok(()) };
         state.start(&valid.id)?;
         self.save(state, options).await?;
         flights.start(&self.executor, valid, &run);
         Ok(())
     }
 
-    fn asked(&self, model: &str, turn: u32, request: &ModelRequest, options: &RunOptions) -> Instant {
+    fn asked(&self, state: &RunState, request: &ModelRequest, showing: Showing, options: &RunOptions) -> Instant {
         let services = self.executor.services();
-        let shown = request.tools.iter().map(|tool| tool.name.clone()).collect();
-        let session = options.session.id.clone();
-        services.events.emit(Event::ModelStarted { session, model: model.to_owned(), turn, shown });
-        self.record(options, || json!({"type": "request", "turn": turn, "model": model, "request": request}));
+        let (model, turn) = (&state.spec().model, state.turns() + 1);
+        let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
+        services.events.emit(Event::ModelStarted {
+            session: options.session.id.clone(),
+            model: model.clone(),
+            turn,
+            shown: shown.map(|tool| tool.name.clone()).collect(),
+            deferred: showing.deferred,
+            exposure: showing.exposure,
+        });
+        let exposure = state.exposure();
+        self.record(
+            options,
+            || json!({"type": "request", "turn": turn, "model": model, "exposure": exposure, "request": request}),
+        );
         services.clock.now()
     }
 
@@ -111,9 +124,8 @@ impl Driver {
         &self,
         model: &str,
         turn: u32,
-        request: &ModelRequest,
+        asked: &Asked<'_>,
         answer: &Result<ModelResponse, ModelError>,
-        started: Instant,
         options: &RunOptions,
     ) {
         let services = self.executor.services();
@@ -121,7 +133,7 @@ impl Driver {
             Ok(response) => json!({"type": "response", "turn": turn, "response": response}),
             Err(error) => json!({"type": "model_error", "turn": turn, "kind": error.kind, "message": error.message}),
         });
-        let latency = services.clock.now().saturating_duration_since(started);
+        let latency = services.clock.now().saturating_duration_since(asked.started);
         services.events.emit(Event::ModelFinished {
             session: options.session.id.clone(),
             model: model.to_owned(),
@@ -130,8 +142,22 @@ impl Driver {
             latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
             usage: answer.as_ref().map(|answer| answer.usage).unwrap_or_default(),
         });
-        self.executor.account_model(&options.session, model, request, answer, started);
+        self.executor.account_model(&options.session, model, asked.request, Some(asked.showing), answer, asked.started);
     }
+}
+
+/// What the model of a request sees of the catalogue.
+#[derive(Clone, Copy)]
+pub(super) struct Sees<'a> {
+    /// What the names that it writes mean.
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) showing: Showing,
+}
+
+struct Asked<'a> {
+    request: &'a ModelRequest,
+    showing: Showing,
+    started: Instant,
 }
 
 /// A broken answer with at least the text that came.

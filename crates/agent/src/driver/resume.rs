@@ -54,7 +54,8 @@ impl Driver {
         state.reopen();
         state.answer_lost();
         let view = self.views.current(&self.catalogue, &state.spec().tools, &options.session.principal);
-        let known = |call| settled(call, &saved.calls, &view.snapshot);
+        let snapshot = view.snapshot(super::exposed(&state), &self.finder);
+        let known = |call| settled(call, &saved.calls, snapshot);
         let settled: Vec<Outcome> = state.to_run().filter_map(known).collect();
         if !settled.is_empty() {
             self.calls_ended(&mut state, settled, options)?;
@@ -71,7 +72,7 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
     if finished.is_some() {
         return finished.clone();
     }
-    let entry = view::entry(snapshot, &call.written);
+    let entry = view::meant(snapshot, &call.as_written());
     if entry.is_some_and(|entry| may_repeat(entry)) {
         return None;
     }
@@ -91,7 +92,7 @@ fn may_repeat(entry: &Entry) -> bool {
 /// the model saw, or not at all.
 pub(super) fn changed(state: &RunState, snapshot: &Snapshot) -> Vec<Outcome> {
     let changed = |call: &TurnCall| {
-        let (seen, entry) = (call.definition?, view::entry(snapshot, &call.written)?);
+        let (seen, entry) = (call.definition?, view::meant(snapshot, &call.as_written())?);
         (entry.tool.hash() != seen).then(|| {
             let message = format!("{} has changed since it was called: look at it and call it again", call.wire_name);
             failed(call, Some(entry), ToolError::new(ErrorKind::UnknownTool, message))

@@ -1,43 +1,73 @@
-//! What one run sees of the catalogue.
+//! What one run can use of the catalogue.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::carried::carried;
 use toolwright_core::catalogue::{Entry, Listing, Snapshot};
-use toolwright_core::context::{EstimatedTokens, TokenCounter as _};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_core::names::Resolution;
 use toolwright_core::pattern::glob_match;
-use toolwright_core::session::Principal;
-use toolwright_runtime::Catalogue;
+use toolwright_core::select::{Cost, Exposure};
+use toolwright_core::session::{CallId, Principal};
+use toolwright_runtime::{Catalogue, ToolFinder, searchable};
 
+use super::shown::Lists;
 use crate::run::Resolved;
 
 /// Views that are kept; a driver rarely has runs of more kinds at once.
 const MAX_KEPT: usize = 16;
 
 /// The catalogue through a run's list of tools: a snapshot of its own, so that a tool outside the list
-/// is unknown to the run by whatever name it is called; and what its model is shown.
+/// is unknown to the run by whatever name it is called.
 pub(super) struct View {
-    pub(super) snapshot: Arc<Snapshot>,
-    /// The tools open to the run's principal that run here, in catalogue order.
-    pub(super) tools: Arc<[ShownTool]>,
-    /// Their estimated size.
-    pub(super) tokens: usize,
+    /// The tools of the run, and no others.
+    pub(super) tools: Arc<Snapshot>,
+    /// Those open to the run's principal that run here, in catalogue order.
+    pub(super) open: Vec<Arc<Entry>>,
+    /// What requests were shown of them.
+    pub(super) lists: Lists,
+    searchable: OnceLock<Arc<Snapshot>>,
+    cost: OnceLock<Cost>,
 }
 
 impl View {
     fn new(whole: &Arc<Snapshot>, allowed: &[String], principal: &Principal) -> Self {
-        let snapshot = if allowed.is_empty() { Arc::clone(whole) } else { Arc::new(filtered(whole, allowed)) };
-        let tools: Arc<[ShownTool]> = shown(&snapshot, principal).map(|entry| shown_tool(entry)).collect();
-        let size = |text: &str| EstimatedTokens.count(text).0;
-        let tokens = tools.iter().map(|tool| size(&tool.description) + size(&tool.parameters.to_string())).sum();
-        Self { snapshot, tools, tokens }
+        let tools = if allowed.is_empty() { Arc::clone(whole) } else { Arc::new(filtered(whole, allowed)) };
+        let open = shown(&tools, principal).cloned().collect();
+        Self { tools, open, lists: Lists::default(), searchable: OnceLock::new(), cost: OnceLock::new() }
     }
 
-    /// The tool that a written name means.
-    pub(super) fn resolve(&self, written: &str) -> Option<Resolved> {
-        let entry = entry(&self.snapshot, written)?;
-        Some(Resolved { wire_name: entry.wire_name.clone(), definition: entry.tool.hash() })
+    /// What names mean under `exposure`: the tools of the run, and unless all are shown, those that find them.
+    pub(super) fn snapshot(&self, exposure: Option<Exposure>, finder: &Arc<dyn ToolFinder>) -> &Arc<Snapshot> {
+        match exposure {
+            None | Some(Exposure::Direct) => &self.tools,
+            Some(_) => self.searchable.get_or_init(|| searchable(&self.tools, Arc::clone(finder))),
+        }
+    }
+
+    /// What it costs to show all that is open.
+    pub(super) fn cost(&self) -> Cost {
+        *self
+            .cost
+            .get_or_init(|| Cost { tools: self.open.len(), tokens: self.open.iter().map(|entry| entry.tokens()).sum() })
+    }
+}
+
+/// The tool that a written call means.
+pub(super) fn resolve(snapshot: &Snapshot, written: &WrittenCall) -> Option<Resolved> {
+    let called = entry(snapshot, &written.name)?;
+    let arguments = RawArguments::Text(written.arguments.clone());
+    let call = ToolCall { id: CallId::new(written.id.as_str()), name: written.name.clone(), arguments };
+    let runs = meant(snapshot, &call).unwrap_or(called);
+    Some(Resolved { wire_name: called.wire_name.clone(), definition: runs.tool.hash() })
+}
+
+/// The entry that a call is to run on, as far as its name tells: the one inside, if it carries another call.
+pub(super) fn meant<'a>(snapshot: &'a Snapshot, call: &ToolCall) -> Option<&'a Arc<Entry>> {
+    match carried(call, snapshot) {
+        Some(inside) => entry(snapshot, &inside.name),
+        None => entry(snapshot, &call.name),
     }
 }
 
@@ -89,12 +119,14 @@ impl Views {
     }
 }
 
+/// Whether one of the globs is on the tool's id, with or without its version, or on its wire name.
+pub(super) fn is_named(globs: &[String], entry: &Entry) -> bool {
+    let id = entry.id();
+    let names = [id.as_str(), id.without_version(), &entry.wire_name];
+    globs.iter().any(|glob| names.iter().any(|name| glob_match(glob, name)))
+}
+
 fn filtered(whole: &Snapshot, allowed: &[String]) -> Snapshot {
-    let allows = |entry: &Entry| {
-        let id = entry.id();
-        let names = [id.as_str(), id.without_version(), &entry.wire_name];
-        allowed.iter().any(|pattern| names.iter().any(|name| glob_match(pattern, name)))
-    };
     let mut listings: Vec<Listing> = Vec::new();
     for entry in whole.list() {
         // Entries of one provider stand together: the catalogue lists provider by provider.
@@ -103,17 +135,17 @@ fn filtered(whole: &Snapshot, allowed: &[String]) -> Snapshot {
             listings.push(Listing { provider, tools: Vec::new(), error: None, withheld: Vec::new() });
         }
         if let Some(listing) = listings.last_mut() {
-            if allows(entry) {
+            if is_named(allowed, entry) {
                 listing.tools.push(Arc::clone(&entry.tool));
             } else {
                 listing.withheld.push((entry.tool.raw_name().to_owned(), "not among the tools of this run".into()));
             }
         }
     }
-    Snapshot::build(&listings)
+    Snapshot::build(&listings).with_index_of(whole)
 }
 
-/// The tools that a model is shown, in catalogue order: those open to the principal that run here.
+/// The tools that a model can use, in catalogue order: those open to the principal that run here.
 pub(crate) fn shown<'a>(snapshot: &'a Snapshot, principal: &'a Principal) -> impl Iterator<Item = &'a Arc<Entry>> {
     snapshot.list().iter().filter(|entry| {
         let definition = entry.definition();

@@ -19,6 +19,7 @@ impl RunState {
             usage: self.task.usage,
             pending: Vec::new(),
             held: Vec::new(),
+            exposure: self.exposure().cloned(),
         };
         match &self.phase {
             Phase::Done { result, .. } => {

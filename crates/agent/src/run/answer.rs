@@ -1,6 +1,6 @@
 //! What the model said: calls to run, or a text that ends the task.
 
-use toolwright_core::model::{Message, ModelResponse, OpaqueData, StopReason};
+use toolwright_core::model::{Message, ModelResponse, OpaqueData, StopReason, WrittenCall};
 
 use super::turn::{self, CallStatus, Resolved, TurnCall};
 use super::{Dispatch, Phase, RunState, TransitionError};
@@ -14,14 +14,14 @@ const CUT_AFTER_CALL: &str = "[toolwright notice] Your answer was cut at its tok
 after it was lost and did not run. If that was a call, write it again, shorter.";
 
 impl RunState {
-    /// The model answered. `resolve` finds the tool of a name as the model saw the catalogue.
+    /// The model answered. `resolve` finds the tool of a call as the model saw the catalogue.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
     pub fn on_model(
         &mut self,
         response: ModelResponse,
-        resolve: &dyn Fn(&str) -> Option<Resolved>,
+        resolve: &dyn Fn(&WrittenCall) -> Option<Resolved>,
     ) -> Result<(), TransitionError> {
         let (last, streamed) = self.take_model("on_model")?;
         self.count_turn(&response);
@@ -31,6 +31,7 @@ impl RunState {
             return Ok(());
         }
         self.task.corrected = false;
+        self.load_called(&calls);
         if response.stop == StopReason::MaxTokens
             && let Some(newest) = calls.last_mut()
         {

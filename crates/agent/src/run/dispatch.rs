@@ -20,7 +20,7 @@ impl RunState {
     pub fn on_call(
         &mut self,
         call: WrittenCall,
-        resolve: &dyn Fn(&str) -> Option<Resolved>,
+        resolve: &dyn Fn(&WrittenCall) -> Option<Resolved>,
     ) -> Result<Option<ToolCall>, TransitionError> {
         let (turn, left) = (self.task.turns + 1, self.calls_left());
         let Phase::Model { last, streamed } = &mut self.phase else {
@@ -66,6 +66,7 @@ impl RunState {
         calls.retain(TurnCall::is_started);
         let Some(newest) = calls.last_mut() else { return false };
         newest.note = Some(ANSWER_BROKE.into());
+        self.load_called(&calls);
         let response = partial.cloned().unwrap_or_default();
         self.count_turn(&response);
         let replayed = calls.iter().map(TurnCall::replay).collect();

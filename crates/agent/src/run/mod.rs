@@ -9,6 +9,7 @@ mod answer;
 mod context;
 mod dispatch;
 mod limits;
+mod lineup;
 mod repeats;
 mod step;
 #[cfg(test)]
@@ -30,8 +31,9 @@ use toolwright_core::session::CallId;
 
 use crate::report::{CallRecord, RunResult, Status};
 pub use limits::Limits;
+use lineup::Lineup;
 use repeats::Repeats;
-pub use step::{Dispatch, Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
+pub use step::{DEFAULT_PICK_SIZE, Dispatch, Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
 use turn::CallStatus;
 pub use turn::Resolved;
 pub(crate) use turn::TurnCall;
@@ -47,6 +49,9 @@ pub struct RunState {
     messages: Vec<Message>,
     task: Task,
     phase: Phase,
+    /// How the catalogue is put before the model; settled in the first turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lineup: Option<Lineup>,
 }
 
 /// What is counted for each task, that is for each message of the user.
@@ -114,7 +119,7 @@ impl RunState {
     #[must_use]
     pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
         let phase = Phase::model(false);
-        let mut state = Self { version: FORMAT_VERSION, spec, messages, task: Task::default(), phase };
+        let mut state = Self { version: FORMAT_VERSION, spec, messages, task: Task::default(), phase, lineup: None };
         state.ask_model();
         state
     }
@@ -168,7 +173,7 @@ impl RunState {
     pub fn step(&self) -> Step {
         match &self.phase {
             Phase::Model { last, .. } => Step::CallModel(ModelRequest {
-                system: self.spec.system.clone(),
+                system: self.system(),
                 messages: self.messages.clone(),
                 tool_choice: if *last { ToolChoice::None } else { ToolChoice::Auto },
                 max_tokens: self.spec.max_tokens,
@@ -306,6 +311,12 @@ impl RunState {
         true
     }
 
+    /// Whether the model is to be asked.
+    #[must_use]
+    pub fn waits_for_model(&self) -> bool {
+        matches!(self.phase, Phase::Model { .. })
+    }
+
     /// Whether the run has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -329,14 +340,15 @@ impl RunState {
     /// Estimated tokens of system prompt and conversation.
     #[must_use]
     pub fn context_tokens(&self) -> usize {
-        context::tokens(&self.spec.system, &self.messages)
+        context::tokens(&self.system(), &self.messages)
     }
 
     /// Makes room where the next request is over `budget` tokens: the oldest results give way to a note
     /// that says so. The results that the model has not seen yet stay. Returns how many were removed.
     pub fn fit_context(&mut self, budget: usize) -> usize {
+        let system = self.system();
         match self.phase {
-            Phase::Model { .. } => context::fit(&self.spec.system, &mut self.messages, budget),
+            Phase::Model { .. } => context::fit(&system, &mut self.messages, budget),
             _ => 0,
         }
     }
@@ -397,6 +409,7 @@ impl RunState {
                 self.task.calls.push(answer.record);
             }
         }
+        results.iter_mut().for_each(|result| self.take_found(result));
         self.messages.push(Message::Tool { results });
     }
 

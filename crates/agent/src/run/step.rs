@@ -5,6 +5,7 @@ use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ToolCall;
 use toolwright_core::model::ModelRequest;
 use toolwright_core::repair::RepairRecord;
+use toolwright_core::select::Exposure;
 use toolwright_core::session::CallId;
 
 use super::{FORMAT_VERSION, Limits};
@@ -37,6 +38,23 @@ pub struct RunSpec {
     /// would not fit.
     #[serde(default)]
     pub window: Option<usize>,
+    /// How the catalogue is put before the model; `None` to choose by what its tools cost and what the model's
+    /// API can do.
+    #[serde(default)]
+    pub exposure: Option<Exposure>,
+    /// Tools that every exposure shows: globs as in `tools`.
+    #[serde(default)]
+    pub pinned: Vec<String>,
+    /// Tools that the exposure `pick` takes for a task, besides those that are pinned, found or called.
+    #[serde(default = "default_pick_size")]
+    pub pick_size: usize,
+}
+
+/// Tools that are picked for a task unless configured otherwise.
+pub const DEFAULT_PICK_SIZE: usize = 12;
+
+fn default_pick_size() -> usize {
+    DEFAULT_PICK_SIZE
 }
 
 /// When the calls of a model's answer start.

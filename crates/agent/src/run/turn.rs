@@ -15,6 +15,7 @@ use toolwright_core::name::MAX_WIRE_NAME;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{DEFAULT_MAX_BYTES, head_and_tail};
 use toolwright_core::repair::{RepairEnd, RepairRecord};
+use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::CallId;
 
 use super::{Grant, ToolBatch};
@@ -23,12 +24,12 @@ use crate::report::CallRecord;
 /// Bytes of arguments in a note.
 const MAX_NOTE: usize = 1000;
 
-/// The tool that a written name means.
+/// The tool that a written call means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     /// Its wire name, under which the call is replayed.
     pub wire_name: String,
-    /// Hash of the definition that the model saw.
+    /// Hash of the definition of the tool that is to run: of the one inside, if the call carries another.
     pub definition: ContentHash,
 }
 
@@ -120,7 +121,7 @@ impl TurnCall {
     }
 
     /// The call as the model wrote it, under its own id.
-    pub(super) fn as_written(&self) -> ToolCall {
+    pub(crate) fn as_written(&self) -> ToolCall {
         let arguments = RawArguments::Text(self.arguments.clone());
         ToolCall { id: self.id.clone(), name: self.written.clone(), arguments }
     }
@@ -147,12 +148,13 @@ impl TurnCall {
         }
         let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
         let notes = [mended_note(&outcome), self.note.take()];
+        let loads = found(&outcome);
         let mut result = CallResult {
             call_id: record.id.clone(),
             name: self.wire_name.clone(),
             is_error: !outcome.ok,
             content: visible_content(outcome),
-            loads: Vec::new(),
+            loads,
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
         self.status = CallStatus::Answered(Answer { result, record });
@@ -198,7 +200,7 @@ impl TurnCall {
 
     /// A call under a unique id and a legal name.
     pub(super) fn take(written: WrittenCall, place: Place<'_>, status: CallStatus) -> Self {
-        let (wire_name, definition) = match (place.resolve)(&written.name) {
+        let (wire_name, definition) = match (place.resolve)(&written) {
             Some(resolved) => (resolved.wire_name, Some(resolved.definition)),
             None => (stand_in(&written.name), None),
         };
@@ -223,7 +225,7 @@ pub(super) struct Place<'a> {
     pub(super) index: usize,
     /// The ids of all calls before it.
     pub(super) taken: &'a HashSet<String>,
-    pub(super) resolve: &'a dyn Fn(&str) -> Option<Resolved>,
+    pub(super) resolve: &'a dyn Fn(&WrittenCall) -> Option<Resolved>,
 }
 
 /// The ids of the calls in a conversation and in `more`.
@@ -242,7 +244,7 @@ pub(super) fn take_calls(
     mut streamed: Vec<TurnCall>,
     turn: u32,
     messages: &[Message],
-    resolve: &dyn Fn(&str) -> Option<Resolved>,
+    resolve: &dyn Fn(&WrittenCall) -> Option<Resolved>,
 ) -> Vec<TurnCall> {
     let mut taken = taken_ids(messages, &streamed);
     let mut calls = Vec::with_capacity(written.len());
@@ -324,6 +326,13 @@ fn replay_arguments(written: &str) -> String {
         return written.to_owned();
     }
     read_object(written).unwrap_or_else(|| json!({"unparsed": written})).to_string()
+}
+
+/// The tools that a search has found, by wire name.
+fn found(outcome: &Outcome) -> Vec<String> {
+    let is_search = outcome.ok && outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == SEARCH_ID);
+    let hits = outcome.structured.as_ref().filter(|_| is_search).and_then(|found| found.get("tools"));
+    hits.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// What the model should know of how its arguments were read.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,10 +54,16 @@ pub(crate) struct ScriptedModel {
     /// The tools of each request.
     pub(crate) shown: Mutex<Vec<Arc<[ShownTool]>>>,
     overflows: AtomicUsize,
+    /// Whether its API loads deferred tools.
+    pub(crate) tool_search: AtomicBool,
 }
 
 #[async_trait]
 impl ModelClient for ScriptedModel {
+    fn has_tool_search(&self, _model: &str) -> bool {
+        self.tool_search.load(Ordering::SeqCst)
+    }
+
     async fn complete(
         &self,
         model: &str,
@@ -271,6 +277,7 @@ impl House {
             mended: AtomicUsize::new(0),
             shown: Mutex::default(),
             overflows: AtomicUsize::new(0),
+            tool_search: AtomicBool::new(false),
         });
         let client: Arc<dyn ModelClient> = model.clone();
         let services = Services {
@@ -322,6 +329,9 @@ pub(crate) fn spec(limits: Limits) -> RunSpec {
         dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),
         window: None,
+        exposure: None,
+        pinned: Vec::new(),
+        pick_size: 12,
     }
 }
 

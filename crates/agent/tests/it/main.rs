@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod dispatch;
+mod exposure;
 mod house;
 mod mended;
 mod plan;

@@ -124,13 +124,13 @@ async fn a_run_has_the_tools_of_its_list_and_role_and_no_others() {
     let session = Session { principal: guest, ..(*options().session).clone() };
     let options = RunOptions { session: Arc::new(session), ..options() };
     let tools = vec!["t:a".to_owned(), "x__*".to_owned()];
-    let mut state = begin_with(RunSpec { tools: tools.clone(), ..spec(Limits::default()) });
+    let mut state = begin_with(RunSpec { tools, ..spec(Limits::default()) });
     let report = house.driver.run(&mut state, &options).await.unwrap();
     assert_eq!((a.count(), b.count(), ops.count()), (1, 0, 0));
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, false]);
     let events = house.log.0.lock().unwrap().clone();
     assert!(events.iter().any(|event| matches!(event, Event::ModelStarted { shown, .. } if shown == &["t__a"])));
-    assert!(house.driver.system_prompt("Base.", &tools, &options).starts_with("Base."));
+    assert!(house.driver.system_prompt("Base.", state.spec(), &options).starts_with("Base."));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::canonical::ContentHash;
 use crate::definition::ToolDefinition;
 use crate::name::{IdError, ToolId};
 use crate::schema::{CompiledSchema, SchemaError, shorten};
+use crate::select::nameless_bytes;
 
 /// Why a tool cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +56,7 @@ pub struct RegisteredTool {
     hash: ContentHash,
     serial: u64,
     schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
+    bytes: OnceLock<usize>,
 }
 
 impl RegisteredTool {
@@ -98,7 +100,7 @@ impl RegisteredTool {
     fn build(definition: ToolDefinition, raw_name: String, origin: Origin) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let (hash, serial) = (definition.contract_hash(), SERIAL.fetch_add(1, Ordering::Relaxed));
-        Self { definition, raw_name, origin, hash, serial, schema: OnceLock::new() }
+        Self { definition, raw_name, origin, hash, serial, schema: OnceLock::new(), bytes: OnceLock::new() }
     }
 
     /// The definition.
@@ -123,6 +125,11 @@ impl RegisteredTool {
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         self.hash
+    }
+
+    /// Bytes of its definition as a request carries it, under an empty name.
+    pub(crate) fn nameless_bytes(&self) -> usize {
+        *self.bytes.get_or_init(|| nameless_bytes(&self.definition))
     }
 
     /// A number that no other tool of this process has.

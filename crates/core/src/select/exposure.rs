@@ -64,6 +64,22 @@ pub struct Cost {
     pub tokens: usize,
 }
 
+/// What one request shows of a catalogue, for the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Showing {
+    /// How; absent where nobody chose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<Exposure>,
+    /// Tools that are shown.
+    pub shown: usize,
+    /// Tools that are declared to an API which loads them when they are found.
+    pub deferred: usize,
+    /// Tools that the run may use and the request does not mention.
+    pub excluded: usize,
+    /// Tokens of the definitions that the model gets to read, loaded ones included; an estimate.
+    pub tokens: usize,
+}
+
 /// An exposure, and why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {

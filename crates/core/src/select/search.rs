@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::catalogue::{Entry, Snapshot};
 
+/// Words of a query that are looked at.
+const MAX_WORDS: usize = 64;
+
 /// What to search among.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
@@ -37,18 +40,24 @@ pub struct SearchHit {
     pub reason: &'static str,
 }
 
-/// Case-insensitive search: exact id, wire name or name 100, name prefix 80, name substring 60, exact
-/// tag 50, tag substring 40, description substring 20. Several words score by their mean; a tool that
-/// no word hits is left out. Ties by registration order; an empty query lists what passes the filter.
+/// Case-insensitive search: exact id (with or without its version), wire name, name or alias 100, name
+/// prefix 80, name substring 60, exact tag 50, tag substring 40, description substring 20. Several words score by
+/// their mean, unless together they are a name; a tool that no word hits is left out. Ties by registration
+/// order; an empty query lists what passes the filter, with the score 0. Words past the 64th do not count.
 #[must_use]
 pub fn search(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFilter) -> Vec<SearchHit> {
-    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+    let query = query.to_lowercase();
+    let words: Vec<&str> = query.split_whitespace().take(MAX_WORDS).collect();
     let mut hits: Vec<SearchHit> = snapshot
         .list()
         .iter()
         .filter(|entry| filter.passes(entry))
         .filter_map(|entry| {
-            score(entry, &words).map(|(score, reason)| SearchHit { entry: Arc::clone(entry), score, reason })
+            score(entry, query.trim(), &words).map(|(score, reason)| SearchHit {
+                entry: Arc::clone(entry),
+                score,
+                reason,
+            })
         })
         .collect();
     hits.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -56,11 +65,14 @@ pub fn search(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFil
     hits
 }
 
-fn score(entry: &Entry, words: &[String]) -> Option<(f64, &'static str)> {
+fn score(entry: &Entry, query: &str, words: &[&str]) -> Option<(f64, &'static str)> {
     if words.is_empty() {
         return Some((0.0, "listed"));
     }
     let fields = Fields::of(entry);
+    if fields.is_name(query) {
+        return Some((100.0, EXACT));
+    }
     let mut sum = 0;
     let mut best = (0, "");
     for word in words {
@@ -75,8 +87,12 @@ fn score(entry: &Entry, words: &[String]) -> Option<(f64, &'static str)> {
     (best.0 > 0).then(|| (f64::from(sum) / words.len() as f64, best.1))
 }
 
+/// The best rule, in words.
+const EXACT: &str = "exact name";
+
 struct Fields {
-    exact: [String; 4],
+    /// Its names; the raw name comes first.
+    exact: Vec<String>,
     name: String,
     tags: Vec<String>,
     description: String,
@@ -85,23 +101,25 @@ struct Fields {
 impl Fields {
     fn of(entry: &Entry) -> Self {
         let definition = entry.definition();
+        let id = &definition.id;
+        let own = [entry.tool.raw_name(), id.name(), id.as_str(), id.without_version(), &entry.wire_name];
+        let names = own.into_iter().chain(definition.aliases.iter().map(String::as_str));
         Self {
-            exact: [
-                definition.id.as_str().to_lowercase(),
-                definition.id.without_version().to_lowercase(),
-                entry.wire_name.to_lowercase(),
-                entry.tool.raw_name().to_lowercase(),
-            ],
+            exact: names.map(str::to_lowercase).collect(),
             name: definition.id.name().to_owned(),
             tags: definition.tags.iter().map(|tag| tag.to_lowercase()).collect(),
             description: definition.description.to_lowercase(),
         }
     }
 
+    fn is_name(&self, text: &str) -> bool {
+        self.exact.iter().any(|exact| exact == text)
+    }
+
     fn best_rule(&self, word: &str) -> (u32, &'static str) {
-        let name = |test: &dyn Fn(&str) -> bool| test(&self.name) || test(&self.exact[3]);
-        if self.name == word || self.exact.iter().any(|exact| exact == word) {
-            (100, "exact name")
+        let name = |test: &dyn Fn(&str) -> bool| test(&self.name) || self.exact.first().is_some_and(|raw| test(raw));
+        if self.is_name(word) {
+            (100, EXACT)
         } else if name(&|n| n.starts_with(word)) {
             (80, "name begins with it")
         } else if name(&|n| n.contains(word)) {
@@ -127,6 +145,7 @@ mod tests {
         let tool = |id: &str, tags: &[&str], description: &str| {
             let mut definition = definition(id);
             definition.tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+            definition.aliases = vec![format!("{} please", definition.id.name())];
             description.clone_into(&mut definition.description);
             own(definition)
         };
@@ -151,6 +170,8 @@ mod tests {
     fn the_best_rule_of_each_tool_counts() {
         check("READ", &[("fs:read", 100.0), ("fs:read_lines", 80.0), ("web:thread", 60.0), ("web:fetch", 20.0)]);
         check("fs__read", &[("fs:read", 100.0)]);
+        check("FS:Read", &[("fs:read", 100.0)]);
+        check(" fetch please ", &[("web:fetch", 100.0)]);
         check("fs:read@1.0.0", &[("fs:read", 100.0)]);
         check("net", &[("web:fetch", 50.0)]);
         check("adab", &[("web:thread", 40.0)]);

@@ -113,7 +113,8 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
             Turn::Assistant { text, calls, opaque } => out.push("assistant", answer(text, &calls, &opaque)),
             Turn::Results(results) => {
                 let mut images = Vec::new();
-                let mut content: Vec<Value> = results.iter().map(|result| tool_result(result, tools, &mut images)).collect();
+                let mut content: Vec<Value> =
+                    results.iter().map(|result| tool_result(result, tools, &mut images)).collect();
                 content.extend(images);
                 out.push("user", content);
             }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use serde_json::json;
-use toolwright_core::model::WrittenCall;
+use toolwright_core::model::{Exposed, WrittenCall};
 use toolwright_core::schema::CompiledSchema;
 
 use super::*;
@@ -31,6 +31,13 @@ fn pair() -> [ShownTool; 2] {
         ),
         tool("any__thing", json!({"type": "object"})),
     ]
+}
+
+#[test]
+fn deferred_tools_are_not_offered() {
+    let [read, any] = pair();
+    let deferred = ShownTool { exposed: Exposed::Deferred, ..any };
+    assert_eq!(transport(None, &[deferred, read.clone()]), transport(None, &[read]));
 }
 
 #[test]

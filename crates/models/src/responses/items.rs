@@ -96,7 +96,11 @@ impl<'a> Item<'a> {
         if let Some(name) = called {
             let written = self.arguments.map(crate::wire::arguments).unwrap_or_default();
             let arguments = if written.is_empty() { streamed } else { written.into_owned() };
-            return if cut { Meaning::Nothing } else { Meaning::Call(WrittenCall { id: self.id(), name: name.to_owned(), arguments }) };
+            return if cut {
+                Meaning::Nothing
+            } else {
+                Meaning::Call(WrittenCall { id: self.id(), name: name.to_owned(), arguments })
+            };
         }
         if !self.is_for_the_client() {
             return Meaning::Opaque(value(item));

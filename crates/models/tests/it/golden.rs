@@ -12,7 +12,7 @@ use toolwright_models::{Api, encode, encode_with, tools_json};
 
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
+pub(crate) fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
     WrittenCall { id: id.into(), name: name.into(), arguments: arguments.into() }
 }
 
@@ -20,7 +20,7 @@ fn result(id: &str, name: &str, content: Vec<ContentBlock>, is_error: bool) -> C
     CallResult { call_id: id.into(), name: name.into(), content, is_error, loads: Vec::new() }
 }
 
-fn tool(name: &str, description: &str, parameters: Value) -> ShownTool {
+pub(crate) fn tool(name: &str, description: &str, parameters: Value) -> ShownTool {
     ShownTool { name: name.into(), description: description.into(), parameters, ..ShownTool::default() }
 }
 
@@ -147,7 +147,7 @@ fn strictly() -> ModelRequest {
     }
 }
 
-fn check_golden(file: &str, api: Api, request: &ModelRequest) {
+pub(crate) fn check_golden(file: &str, api: Api, request: &ModelRequest) {
     let encoded = encode(api, request, "some-model");
     let got = serde_json::to_string_pretty(&encoded.body()).unwrap() + "\n";
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);

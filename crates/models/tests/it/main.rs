@@ -4,9 +4,11 @@
 
 mod arbitrary;
 mod client;
+mod deferred;
 mod dialect;
 mod discovery;
 mod echo;
+mod embeddings;
 mod golden;
 mod hostile;
 mod lenient;

@@ -10,6 +10,7 @@ use toolwright_core::content::joined_text;
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, Usage, WrittenCall};
 use toolwright_core::outcome::{Outcome, Validated};
+use toolwright_core::select::Showing;
 use toolwright_core::session::Session;
 use toolwright_core::store::LedgerEntry;
 
@@ -106,16 +107,18 @@ impl Executor {
             validated: outcome.validated == Validated(true),
             decided_by: account.decided_by,
             provenance: outcome.provenance.clone(),
+            tools: None,
         });
         outcome
     }
 
-    /// Enters a request to a model in the account, failures too.
+    /// Enters a request to a model in the account, failures too, with what it showed of the catalogue.
     pub fn account_model(
         &self,
         session: &Session,
         model: &str,
         request: &ModelRequest,
+        tools: Option<Showing>,
         answer: &Result<ModelResponse, ModelError>,
         started: Instant,
     ) {
@@ -145,6 +148,7 @@ impl Executor {
             validated: false,
             decided_by: String::new(),
             provenance: Provenance::default(),
+            tools,
         });
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::Value;
 use toolwright_core::call::{Caller, Landing, RawArguments, Rejection, ToolCall, ValidCall, check, land};
+use toolwright_core::carried::carried;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
 use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse, Usage};
@@ -167,7 +168,7 @@ impl Executor {
             let limit = toolwright_core::duration::format(options.timeout);
             Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}")))
         });
-        self.account_model(&run.session, &options.model, request, &answer, started);
+        self.account_model(&run.session, &options.model, request, None, &answer, started);
         answer
     }
 
@@ -199,7 +200,9 @@ fn check_mended(
     snapshot: &Snapshot,
     run: &RunContext,
 ) -> Result<ValidCall, Box<Rejection>> {
-    let call = ToolCall { arguments: RawArguments::Value(candidate), ..call };
+    // The candidate is for the tool that was rejected: the one inside, if the call carries one.
+    let name = carried(&call, snapshot).map_or(call.name, |inside| inside.name);
+    let call = ToolCall { id: call.id, name, arguments: RawArguments::Value(candidate) };
     let mut checked = check(call, snapshot, caller(run));
     let provenance = match &mut checked {
         Ok(call) => &mut call.provenance,

@@ -28,6 +28,9 @@ const STEPS: &[&str] = &[
     "
     ALTER TABLE ledger ADD COLUMN provenance TEXT;
 ",
+    "
+    ALTER TABLE ledger ADD COLUMN tools TEXT;
+",
 ];
 
 /// How long rows are kept, in milliseconds: thirty days.

@@ -341,6 +341,7 @@ mod tests {
     use toolwright_core::arguments::Provenance;
     use toolwright_core::error::{ErrorKind, ToolError};
     use toolwright_core::model::Usage;
+    use toolwright_core::select::Showing;
     use toolwright_core::session::SessionId;
 
     fn tool() -> ToolId {
@@ -363,6 +364,7 @@ mod tests {
             validated: true,
             decided_by: "profile ask".into(),
             provenance: Provenance { repaired: true, ..Provenance::default() },
+            tools: Some(Showing { shown: 3, ..Showing::default() }),
         }
     }
 
@@ -413,9 +415,10 @@ mod tests {
             LedgerTotals { tool_calls: 2, tool_failures: 1, model_calls: 0 }
         );
         let told = |db: &mut rusqlite::Connection| {
-            db.query_row("SELECT provenance FROM ledger LIMIT 1", [], |row| row.get::<_, String>(0))
+            db.query_row("SELECT provenance || tools FROM ledger LIMIT 1", [], |row| row.get::<_, String>(0))
         };
-        assert_eq!(store.thread.run("read the ledger", told).await.expect("ledger"), r#"{"repaired":true}"#);
+        let told = store.thread.run("read the ledger", told).await.expect("ledger");
+        assert_eq!(told, r#"{"repaired":true}{"shown":3,"deferred":0,"excluded":0,"tokens":0}"#);
         store.save_amid("r", &json!({"step": 1, "amid": true})).await.expect("run");
         let amid = store.run("r").await.expect("run").expect("saved");
         assert_eq!((&amid.state["amid"], amid.calls.len()), (&json!(true), 2), "amid a step its journal stays");

@@ -35,7 +35,7 @@ pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rus
     let transaction = db.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO ledger VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+            "INSERT INTO ledger VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         )?;
         for entry in entries {
             insert.execute(params![
@@ -55,6 +55,7 @@ pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rus
                 entry.validated,
                 entry.decided_by,
                 provenance(entry),
+                entry.tools.and_then(|tools| serde_json::to_string(&tools).ok()),
             ])?;
         }
     }

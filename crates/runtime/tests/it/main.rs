@@ -5,3 +5,5 @@ mod catalogue;
 mod checking;
 mod executor;
 mod house;
+mod pick;
+mod select;

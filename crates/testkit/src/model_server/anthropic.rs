@@ -14,10 +14,18 @@ pub(super) fn check(body: &Value) -> Checked {
     match body.get("tools") {
         Some(tools) => {
             let mut seen = Vec::new();
+            let mut deferred = Vec::new();
             for (at, shown) in tools.as_array().ok_or("tools: must be an array")?.iter().enumerate() {
                 let place = format!("tools.{at}");
                 let schema = &shown["input_schema"];
-                tool(word(shown, "name", &place)?, schema, &mut seen, &place)?;
+                let name = word(shown, "name", &place)?;
+                tool(name, schema, &mut seen, &place)?;
+                if shown["defer_loading"] == true {
+                    ensure(shown["cache_control"].is_null(), || {
+                        format!("Tool '{name}' cannot have both defer_loading=true and cache_control set.")
+                    })?;
+                    deferred.push(name);
+                }
                 let legal = |key: &String| {
                     (1..=64).contains(&key.len())
                         && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
@@ -28,6 +36,12 @@ pub(super) fn check(body: &Value) -> Checked {
                     )
                 })?;
             }
+            ensure(deferred.is_empty() || deferred.len() < seen.len(), || {
+                "All tools have defer_loading set. At least one tool must be non-deferred.".into()
+            })?;
+            references(messages).try_for_each(|name| {
+                ensure(deferred.contains(&name), || format!("Tool reference '{name}' not found in available tools"))
+            })?;
         }
         None => {
             ensure(!uses_tools, || {
@@ -41,6 +55,19 @@ pub(super) fn check(body: &Value) -> Checked {
         Value::Array(blocks) if blocks.iter().all(|block| block["type"] == "text") => Ok(()),
         _ => Err("system: must be a string or text blocks".into()),
     }
+}
+
+/// The tools that results load, by name.
+fn references(messages: &[Value]) -> impl Iterator<Item = &str> {
+    let results = messages.iter().flat_map(blocks).filter(|block| block["type"] == "tool_result");
+    results
+        .flat_map(blocks)
+        .filter(|block| block["type"] == "tool_reference")
+        .filter_map(|block| block["tool_name"].as_str())
+}
+
+fn blocks(value: &Value) -> &[Value] {
+    value["content"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Whether tools are used.
@@ -115,6 +142,12 @@ fn is_id(id: &str) -> bool {
 fn result_content(content: &Value, place: &str) -> Checked {
     match content {
         Value::Null | Value::String(_) => Ok(()),
+        Value::Array(blocks) if blocks.iter().any(|block| block["type"] == "tool_reference") => {
+            ensure(blocks.iter().all(|block| block["type"] == "tool_reference"), || {
+                format!("{place}: Tool definitions/code execution functions cannot be mixed with other content")
+            })?;
+            blocks.iter().try_for_each(|block| word(block, "tool_name", place).map(drop))
+        }
         Value::Array(blocks) => blocks.iter().try_for_each(|block| plain(block, place)),
         _ => Err(format!("{place}.content: must be a string or blocks")),
     }

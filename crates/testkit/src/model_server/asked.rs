@@ -20,7 +20,7 @@ pub struct Asked {
 pub struct ToolResult {
     /// Id of its call; empty for Ollama, which has none, and for Gemini, which knows calls by their place.
     pub call_id: String,
-    /// The text of its content.
+    /// The text of its content: the names of the tools it loads, one a line, if it loads any.
     pub text: String,
     /// The failure flag, which Anthropic has and Gemini tells by a key.
     pub is_error: bool,
@@ -41,10 +41,13 @@ impl Asked {
         }
     }
 
-    /// The names of the tools shown, in order.
+    /// The names of the tools shown, in order; the type of one without a name.
     #[must_use]
     pub fn tool_names(&self) -> Vec<String> {
-        let name = |tool: &Value| tool.get("function").unwrap_or(tool)["name"].as_str().unwrap_or_default().to_owned();
+        let name = |tool: &Value| {
+            let tool = tool.get("function").unwrap_or(tool);
+            tool["name"].as_str().or(tool["type"].as_str()).unwrap_or_default().to_owned()
+        };
         let tools = match self.api {
             WireApi::Gemini => &self.body["tools"][0]["functionDeclarations"],
             _ => &self.body["tools"],
@@ -63,7 +66,7 @@ impl Asked {
     #[must_use]
     pub fn last_results(&self) -> Vec<ToolResult> {
         let messages = self.messages();
-        let answers = |m: &Value| m["role"] == "assistant" || m["role"] == "model" || m["type"] == "function_call";
+        let answers = |m: &Value| m["role"] == "assistant" || m["role"] == "model" || is_call(m);
         let start = messages.iter().rposition(answers).map_or(0, |at| at + 1);
         let after = messages[start..].iter();
         match self.api {
@@ -73,10 +76,10 @@ impl Asked {
                 .map(|block| result(block, "tool_use_id"))
                 .collect(),
             WireApi::Responses => after
-                .filter(|m| m["type"] == "function_call_output")
+                .filter(|m| m["type"] == "function_call_output" || m["type"] == "tool_search_output")
                 .map(|m| ToolResult {
                     call_id: m["call_id"].as_str().unwrap_or_default().to_owned(),
-                    text: text_of(&m["output"]),
+                    text: if m["type"] == "tool_search_output" { loaded(m) } else { text_of(&m["output"]) },
                     is_error: false,
                 })
                 .collect(),
@@ -127,6 +130,17 @@ impl Asked {
     }
 }
 
+fn is_call(item: &Value) -> bool {
+    item["type"] == "function_call" || item["type"] == "tool_search_call"
+}
+
+/// The names of the functions in the output of a tool search.
+fn loaded(output: &Value) -> String {
+    let spaces = output["tools"].as_array().into_iter().flatten();
+    let functions = spaces.flat_map(|space| space["tools"].as_array().into_iter().flatten());
+    functions.filter_map(|function| function["name"].as_str()).collect::<Vec<_>>().join("\n")
+}
+
 fn result(value: &Value, id: &str) -> ToolResult {
     ToolResult {
         call_id: value[id].as_str().unwrap_or_default().to_owned(),
@@ -139,7 +153,10 @@ fn result(value: &Value, id: &str) -> ToolResult {
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        Value::Array(parts) => {
+            let text = parts.iter().filter_map(|part| part["text"].as_str().or(part["tool_name"].as_str()));
+            text.collect::<Vec<_>>().join("\n")
+        }
         _ => String::new(),
     }
 }

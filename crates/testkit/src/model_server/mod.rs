@@ -17,6 +17,7 @@ mod script;
 mod server;
 #[cfg(test)]
 mod tests;
+mod tool_search;
 
 pub use asked::{Asked, ToolResult};
 pub use cli::{Options, run};

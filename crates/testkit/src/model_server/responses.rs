@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
 use super::openai::{call_id, error_body};
 use super::server::Sent;
+use super::tool_search::{self, Loaded};
 use super::{Asked, Reply};
 
 const CREATED: u64 = 1_700_000_000;
@@ -16,6 +17,10 @@ pub(super) fn check(body: &Value) -> Checked {
         let mut seen = Vec::new();
         for (at, shown) in tools.as_array().ok_or("tools: must be an array")?.iter().enumerate() {
             let place = format!("tools[{at}]");
+            if tool_search::is_search(shown) {
+                tool_search::check_tool(shown, &place)?;
+                continue;
+            }
             ensure(shown["type"] == "function", || format!("{place}.type: must be 'function'"))?;
             ensure(shown["strict"].is_boolean(), || format!("{place}.strict: required"))?;
             tool(word(shown, "name", &place)?, &shown["parameters"], &mut seen, &place)?;
@@ -33,6 +38,8 @@ pub(super) fn check(body: &Value) -> Checked {
 
 fn items(items: &[Value]) -> Checked {
     let mut waiting: Vec<&str> = Vec::new();
+    let mut searching: Vec<&str> = Vec::new();
+    let mut loaded = Loaded::new();
     let mut dangling: Option<usize> = None;
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");
@@ -40,7 +47,9 @@ fn items(items: &[Value]) -> Checked {
         match kind {
             "message" => content(&item["content"], word(item, "role", &place)?, &place)?,
             "function_call" => {
-                ensure(is_name(word(item, "name", &place)?), || format!("{place}.name: illegal function name"))?;
+                let name = word(item, "name", &place)?;
+                ensure(is_name(name), || format!("{place}.name: illegal function name"))?;
+                tool_search::check_namespace(item, name, &loaded)?;
                 ensure(item["arguments"].is_string(), || format!("{place}.arguments: must be a string"))?;
                 let id = word(item, "call_id", &place)?;
                 ensure(id.len() <= 64, || format!("{place}.call_id: '{id}' is longer than 64"))?;
@@ -54,6 +63,15 @@ fn items(items: &[Value]) -> Checked {
                 );
                 content(&item["output"], "user", &place)?;
             }
+            "tool_search_call" => searching.push(tool_search::check_call(item, &place)?),
+            "tool_search_output" => {
+                let id = word(item, "call_id", &place)?;
+                let call = searching.iter().position(|waits| *waits == id);
+                searching.remove(
+                    call.ok_or_else(|| format!("No tool call found for tool search output with call_id {id}."))?,
+                );
+                tool_search::check_output(item, &mut loaded, &place)?;
+            }
             "reasoning" => {
                 ensure(item["encrypted_content"].is_string(), || {
                     format!(
@@ -66,14 +84,15 @@ fn items(items: &[Value]) -> Checked {
         }
         if kind == "reasoning" {
             dangling = dangling.or(Some(at));
-        } else if kind == "message" && item["role"] != "assistant" || kind == "function_call_output" {
+        } else if kind == "message" && item["role"] != "assistant" || kind.ends_with("_output") {
             ensure(dangling.is_none(), || following(dangling.unwrap_or_default()))?;
         } else {
             dangling = None;
         }
     }
     ensure(dangling.is_none(), || following(dangling.unwrap_or_default()))?;
-    ensure(waiting.is_empty(), || format!("No tool output found for function call {}.", waiting.join(", ")))
+    ensure(waiting.is_empty(), || format!("No tool output found for function call {}.", waiting.join(", ")))?;
+    ensure(searching.is_empty(), || format!("No tool output found for tool search call {}.", searching.join(", ")))
 }
 
 fn following(at: usize) -> String {
@@ -111,10 +130,8 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
         }));
     }
     for (n, (name, arguments)) in calls.iter().enumerate() {
-        output.push(json!({
-            "id": format!("fc_{number}_{n}"), "type": "function_call", "status": "completed",
-            "call_id": call_id(number, n), "name": name, "arguments": arguments.to_string(),
-        }));
+        let id = format!("fc_{number}_{n}");
+        output.push(tool_search::call(&asked.body, &id, &call_id(number, n), name, arguments));
     }
     let response = |status: &str, output: &[Value], usage: Value| {
         json!({
@@ -154,6 +171,9 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
             );
             events.push(with(of("response.output_text.done"), "text", json!(text)));
             events.push(with(of("response.content_part.done"), "part", part(text)));
+        } else if item["type"] == "tool_search_call" {
+            start["arguments"] = json!({});
+            events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
         } else {
             start["arguments"] = json!("");
             let arguments = item["arguments"].as_str().unwrap_or_default();

@@ -15,7 +15,8 @@ pub enum Reply {
     Answer {
         /// Text; empty for none.
         text: String,
-        /// Names and arguments.
+        /// Names and arguments. Over OpenAI Responses a name that no function has is a call of the tool search,
+        /// where the request offers one to the client.
         calls: Vec<(String, Value)>,
     },
     /// A failure, in the API's own error shape.

@@ -72,6 +72,59 @@ fn responses_rules() {
     tool(json!({"type": "function", "name": "t", "parameters": object, "strict": false}), None);
     tool(json!({"type": "function", "name": "t", "parameters": object}), Some("strict"));
     tool(json!({"type": "function", "function": {"name": "t"}, "strict": false}), Some("name"));
+    tool(json!({"type": "tool_search", "execution": "client", "parameters": object}), Some("description"));
+}
+
+#[test]
+fn tool_searches_pair_up_and_what_they_load_has_a_namespace() {
+    let user = json!({"type": "message", "role": "user", "content": "go"});
+    let search =
+        json!({"type": "tool_search_call", "execution": "client", "call_id": "c1", "arguments": {"query": "a"}});
+    let output = |id: &str, tools: Value| json!({"type": "tool_search_output", "execution": "client", "call_id": id, "tools": tools});
+    let function = |deferred: bool| {
+        let object = json!({"type": "object", "properties": {}});
+        json!({"type": "function", "name": "s__t", "parameters": object, "strict": false, "defer_loading": deferred})
+    };
+    let space =
+        |deferred| json!([{"type": "namespace", "name": "s", "description": "d", "tools": [function(deferred)]}]);
+    let found = output("c1", space(true));
+    let answer = json!({"type": "function_call_output", "call_id": "c2", "output": "ok"});
+    let called = |namespace: Value| json!({"type": "function_call", "call_id": "c2", "name": "s__t", "arguments": "{}", "namespace": namespace});
+    let input = |items: &[&Value], expect: Option<&str>| {
+        check(WireApi::Responses, &json!({"model": "m", "input": items}), expect);
+    };
+    input(&[&user, &search, &found, &called(json!("s")), &answer], None);
+    input(&[&user, &search, &output("c1", json!([]))], None);
+    input(&[&user, &search], Some("for tool search call c1"));
+    input(&[&user, &found], Some("No tool call found"));
+    input(&[&user, &search, &output("c2", json!([]))], Some("call_id c2"));
+    input(&[&user, &search, &output("c1", space(false))], Some("must be deferred"));
+    input(&[&user, &search, &output("c1", json!([function(true)]))], Some("'namespace'"));
+    input(&[&user, &search, &found, &called(Value::Null), &answer], Some("Missing namespace"));
+    input(&[&user, &search, &found, &called(json!("x")), &answer], Some("Unknown namespace"));
+}
+
+#[test]
+fn references_name_deferred_tools_and_stand_alone() {
+    let user = json!({"role": "user", "content": "go"});
+    let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "s", "input": {}}]});
+    let reference = |name: &str| json!({"type": "tool_reference", "tool_name": name});
+    let tool = |name: &str, deferred: bool| json!({"name": name, "input_schema": {"type": "object", "properties": {}}, "defer_loading": deferred});
+    let loaded = |content: Value, tools: Value, expect: Option<&str>| {
+        let results =
+            json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": content}]});
+        let body = json!({"model": "m", "max_tokens": 1, "messages": [user, call, results], "tools": tools});
+        check(WireApi::Anthropic, &body, expect);
+    };
+    let tools = json!([tool("s", false), tool("a", true)]);
+    loaded(json!([reference("a")]), tools.clone(), None);
+    loaded(json!([reference("b")]), tools.clone(), Some("'b' not found"));
+    loaded(json!([reference("s")]), tools.clone(), Some("'s' not found"));
+    loaded(json!([reference("a"), {"type": "text", "text": "x"}]), tools.clone(), Some("cannot be mixed"));
+    loaded(json!("found"), json!([tool("s", true), tool("a", true)]), Some("At least one"));
+    let mut cached = tools;
+    cached[1]["cache_control"] = json!({"type": "ephemeral"});
+    loaded(json!("found"), cached, Some("cannot have both"));
 }
 
 #[test]

@@ -65,6 +65,13 @@ rules! { ALL:
     OPTIONAL = "anthropic-request/optional-parameters",
         "the strict tools of a request have at most 24 properties that are not required, at any depth",
         COMPLEXITY;
+    DEFERRED_CACHE = "anthropic/deferred-cache",
+        "a deferred tool has no `cache_control`",
+        "400 «Tool '…' cannot have both defer_loading=true and cache_control set» (anthropics/claude-code#30920)";
+    NOT_DEFERRED = "anthropic-request/not-deferred",
+        "at least one tool of a request is not deferred",
+        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool; 400 «All tools have \
+         defer_loading set. At least one tool must be non-deferred.»";
     UNIONS = "anthropic-request/union-parameters",
         "the strict tools of a request have at most 16 properties that use `anyOf` or several types",
         COMPLEXITY;
@@ -113,6 +120,9 @@ const MOST_UNIONS: usize = 16;
 /// Checks the tools of a Messages request.
 pub(super) fn check(tools: &[Value], report: &mut Report) {
     let mut named = Vec::new();
+    if !tools.is_empty() && tools.iter().all(|tool| tool["defer_loading"] == true) {
+        report.add(&NOT_DEFERRED, "", "all tools are deferred");
+    }
     let (mut strict, mut optional, mut unions) = (0, 0, 0);
     for (path, tool) in objects(tools, "", report) {
         if tool.get("type").and_then(Value::as_str).is_some_and(|kind| kind != "custom") {
@@ -147,6 +157,9 @@ fn check_tool<'a>(tool: &'a Map<String, Value>, path: &str, report: &mut Report)
     string(&TOOL, tool.get("description"), format!("{path}/description"), report);
     if tool.get("strict").is_some_and(|strict| !strict.is_boolean()) {
         report.add(&TOOL, format!("{path}/strict"), "not a boolean");
+    }
+    if tool.get("defer_loading") == Some(&Value::Bool(true)) && tool.contains_key("cache_control") {
+        report.add(&DEFERRED_CACHE, path, "deferred, and with a cache breakpoint");
     }
     let path = format!("{path}/input_schema");
     let Some((schema, root)) = tool.get("input_schema").and_then(|schema| Some((schema, schema.as_object()?))) else {

@@ -38,6 +38,13 @@ rules! { RESPONSES:
         "a function of the Responses API says `parameters` and `strict`: left out, it would mean strict",
         "openai-python types/responses/function_tool_param.py (both `Required`); \
          https://developers.openai.com/api/docs/guides/migrate-to-responses";
+    TOOL_SEARCH = "openai-responses/tool-search",
+        "a tool search that the client executes says what it does and takes, and there is one at most",
+        "https://developers.openai.com/api/docs/guides/tools-tool-search; openai-python \
+         types/responses/tool_search_tool_param.py";
+    NAMESPACE = "openai-responses/namespace",
+        "a namespace has a name, a description and functions",
+        "openai-python types/responses/namespace_tool_param.py";
 }
 
 const MOST_FUNCTIONS: usize = 128;
@@ -81,7 +88,19 @@ pub(super) fn check_responses(tools: &[Value], report: &mut Report) {
         "output_schema",
     ];
     let mut functions = Vec::new();
-    for (path, function) in objects(tools, "", report) {
+    let mut searches = 0;
+    let mut entries = Vec::new();
+    for (path, tool) in objects(tools, "", report) {
+        match tool.get("type").and_then(Value::as_str) {
+            Some("tool_search") => {
+                searches += 1;
+                check_search(tool, &path, searches, report);
+            }
+            Some("namespace") => entries.extend(check_namespace(tool, &path, report)),
+            _ => entries.push((path, tool)),
+        }
+    }
+    for (path, function) in entries {
         if is_other(function) {
             continue;
         }
@@ -97,6 +116,44 @@ pub(super) fn check_responses(tools: &[Value], report: &mut Report) {
         functions.push((path, function));
     }
     check_all(&functions, report);
+}
+
+/// Checks the `number`th tool search.
+fn check_search(tool: &Map<String, Value>, path: &str, number: usize, report: &mut Report) {
+    report.leave();
+    known(&TOOL_SEARCH, tool, &["type", "execution", "description", "parameters"], path, report);
+    if number > 1 {
+        report.add(&TOOL_SEARCH, path, "another tool search");
+    }
+    if tool.get("execution").is_none_or(|execution| execution != "client") {
+        return;
+    }
+    if tool.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
+        report.add(&TOOL_SEARCH, path, "the description is missing");
+    }
+    if tool.get("parameters").is_none_or(|schema| schema["type"] != "object") {
+        report.add(&TOOL_SEARCH, path, "`parameters` is no schema of an object");
+    }
+}
+
+/// Checks a namespace, and returns what is in it.
+fn check_namespace<'a>(
+    space: &'a Map<String, Value>,
+    path: &str,
+    report: &mut Report,
+) -> Vec<(String, &'a Map<String, Value>)> {
+    report.enter(space);
+    name(&NAMESPACE, space.get("name"), path, LONGEST_NAME, "_-", report);
+    if space.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
+        report.add(&NAMESPACE, path, "the description is missing");
+    }
+    match space.get("tools").and_then(Value::as_array).filter(|tools| !tools.is_empty()) {
+        Some(tools) => objects(tools, &format!("{path}/tools"), report),
+        None => {
+            report.add(&NAMESPACE, path, "there are no functions");
+            Vec::new()
+        }
+    }
 }
 
 /// Whether `tool` is something else than a function: one of the API's own tools, a custom one.

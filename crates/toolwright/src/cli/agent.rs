@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolwright::House;
 use toolwright::agent::{BASE_PROMPT, Dispatch, Driver, Limits, RunOptions, RunSpec, Transcript};
-use toolwright::config::typed::DispatchSetting;
+use toolwright::config::typed::{DispatchSetting, ExposureSetting};
 use toolwright::core::approval::NoApprover;
 use toolwright::core::{Approver, Cancel, Profile};
 use toolwright::models::default_model;
@@ -121,11 +121,19 @@ pub(crate) fn dispatch(agent: &Agent, house: &House) -> Dispatch {
     }
 }
 
-pub(crate) fn spec(agent: &Agent, model: String, dispatch: Dispatch, driver: &Driver, options: &RunOptions) -> RunSpec {
-    let standard = Limits::default();
-    RunSpec {
-        model,
-        system: driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), &agent.tools, options),
+pub(crate) fn spec(
+    agent: &Agent,
+    model: String,
+    dispatch: Dispatch,
+    house: &House,
+    driver: &Driver,
+    options: &RunOptions,
+) -> RunSpec {
+    let (standard, config) = (Limits::default(), house.config());
+    let exposure = agent.exposure.map(|given| ExposureSetting::from(given).exposure());
+    let selection = &config.written.selection;
+    let mut spec = RunSpec {
+        system: String::new(),
         max_tokens: None,
         temperature: None,
         limits: Limits {
@@ -136,8 +144,14 @@ pub(crate) fn spec(agent: &Agent, model: String, dispatch: Dispatch, driver: &Dr
         },
         dispatch,
         tools: agent.tools.clone(),
-        window: agent.window,
-    }
+        window: agent.window.or_else(|| config.window(&model)),
+        exposure: exposure.unwrap_or_else(|| config.exposure(&model)),
+        pinned: selection.pinned.clone(),
+        pick_size: selection.pick_size,
+        model,
+    };
+    spec.system = driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
+    spec
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolwright::agent::Dispatch;
+use toolwright::config::typed::ExposureSetting;
 use toolwright::core::Profile;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
@@ -77,6 +78,11 @@ pub(crate) enum Command {
     /// Looks at the catalogue.
     #[command(subcommand)]
     Tools(Tools),
+    /// Picks the tools that fit a task best.
+    Pick(super::pick::PickArgs),
+    /// Measures how tools are found, and what that costs.
+    #[command(subcommand)]
+    Eval(super::eval::Eval),
     /// Writes a first toolwright.yaml.
     Init,
     /// Adds an MCP server to the configuration.
@@ -133,6 +139,10 @@ pub(crate) struct Agent {
     /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
     #[arg(long, value_name = "GLOB")]
     pub(crate) tools: Vec<String>,
+    /// How the tools are put before the model. Default: as configured for the model, else `selection.exposure`,
+    /// else `auto`.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) exposure: Option<ExposureName>,
     /// Model answers in one task.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
@@ -145,7 +155,7 @@ pub(crate) struct Agent {
     /// Input and output tokens of one task together.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
-    /// Tokens the model takes in; older results give way to what is new.
+    /// Tokens the model takes in; older results give way to what is new. Default: as configured for the model.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) window: Option<usize>,
     /// Replaces the opening of the system prompt.
@@ -167,7 +177,7 @@ pub(crate) struct Run {
         long,
         value_name = "ID",
         conflicts_with_all = [
-            "task", "model", "dispatch", "tools", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+            "task", "model", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
         ]
     )]
     pub(crate) resume: Option<String>,
@@ -265,7 +275,7 @@ pub(crate) struct Decode {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
     /// Lists every tool.
-    Ls(Filter),
+    Ls(Ls),
     /// Shows one tool with its schema.
     Show {
         /// Wire name, id, alias or bare name.
@@ -276,11 +286,27 @@ pub(crate) enum Tools {
         /// The words.
         query: String,
         /// Hits at most.
-        #[arg(long, default_value_t = 10, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
         limit: usize,
         #[command(flatten)]
         filter: Filter,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
+    /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
+    /// call them and a line of namespaces (search), the one that finds them and that line, as the API keeps the
+    /// others out of the context until they are found (deferred), or some of average size and the one that finds
+    /// further ones (pick).
+    #[arg(long)]
+    pub(crate) tokens: bool,
+    /// Tokens that the model takes in. Default: `models.<name>.window` of the default model.
+    #[arg(long, value_name = "N", requires = "tokens", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) window: Option<usize>,
 }
 
 #[derive(Debug, Args)]
@@ -381,6 +407,33 @@ impl From<DispatchName> for Dispatch {
     }
 }
 
+/// An exposure by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExposureName {
+    /// All while they are few or small, else deferred or search.
+    Auto,
+    /// All, whole.
+    Direct,
+    /// Those that fit the task.
+    Pick,
+    /// By the model API's own tool search, where it has one.
+    Deferred,
+    /// Three tools that find, describe and call the others.
+    Search,
+}
+
+impl From<ExposureName> for ExposureSetting {
+    fn from(name: ExposureName) -> Self {
+        match name {
+            ExposureName::Auto => Self::Auto,
+            ExposureName::Direct => Self::Direct,
+            ExposureName::Pick => Self::Pick,
+            ExposureName::Deferred => Self::Deferred,
+            ExposureName::Search => Self::Search,
+        }
+    }
+}
+
 /// What becomes of reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReasoningName {
@@ -471,7 +524,7 @@ impl ValueEnum for SourceName {
     }
 }
 
-fn duration(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<std::time::Duration, String> {
     match toolwright::core::duration::parse(text) {
         Ok(duration) if duration.is_zero() => Err("that leaves no time at all; give more, like 30s".into()),
         Ok(duration) => Ok(duration),

@@ -31,7 +31,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
             "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
     }
-    let spec = spec(&chat.agent, model, dispatch, &driver, &run_options);
+    let spec = spec(&chat.agent, model, dispatch, &house, &driver, &run_options);
     if is_interactive() {
         say(styled(DIM, format_args!("{}; Ctrl-C stops an answer, Ctrl-D or /exit ends", spec.model)));
     }

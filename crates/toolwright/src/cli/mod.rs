@@ -14,11 +14,13 @@ mod decode;
 mod doctor;
 mod edit;
 mod encode;
+mod eval;
 mod exit;
 mod input;
 mod lists;
 mod logging;
 mod paste;
+mod pick;
 mod records;
 mod run;
 mod screen;
@@ -26,6 +28,7 @@ mod serve;
 mod signals;
 mod tool_file;
 mod tools;
+mod tools_cost;
 mod transcript;
 mod validate;
 
@@ -130,6 +133,8 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Chat(chat) => chat::command(&cli.global, chat).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
+            Command::Pick(args) => pick::command(&cli.global, args).await,
+            Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await

@@ -40,7 +40,7 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     }
     let mut state = match (task, chosen) {
         (Some(task), Some(model)) => {
-            let spec = spec(&run.agent, model, dispatch(&run.agent, &house), &driver, &options);
+            let spec = spec(&run.agent, model, dispatch(&run.agent, &house), &house, &driver, &options);
             RunState::new(spec, vec![Message::user(task)])
         }
         _ => {

@@ -13,6 +13,7 @@ use super::args::{Filter, Global, Tools};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, say_failures, wait_for};
 use super::screen::{BOLD, DIM, harmless, one_line, print_json, stdout, styled};
+use super::tools_cost::{Costs, Reader};
 use super::{config, open};
 
 /// How long the lists of providers are waited for: as long as fetching a server at its first start takes.
@@ -30,9 +31,18 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     let snapshot = house.catalogue().snapshot();
     house.shut_down().await;
     match command {
-        Tools::Ls(filter) => {
-            let filter = filter_of(filter);
+        Tools::Ls(ls) => {
+            let filter = filter_of(&ls.filter);
             let entries: Vec<&Arc<Entry>> = snapshot.list().iter().filter(|entry| filter.passes(entry)).collect();
+            if ls.tokens {
+                let costs = Costs::of(&snapshot, &entries, &Reader::of(&house, ls.window));
+                if global.json {
+                    costs.print_json()?
+                } else {
+                    costs.print()?
+                }
+                return Ok(Exit::Ok);
+            }
             if global.json {
                 print_json(&entries.iter().map(|entry| listed(entry)).collect::<Value>())?;
                 return Ok(Exit::Ok);

@@ -14,7 +14,7 @@ use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
-use super::{models, rest};
+use super::{models, rest, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +62,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         rest_tools: Vec::new(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
+        embeddings: None,
         queues: BTreeMap::new(),
         policy: Default::default(),
         secrets: Vec::new(),
@@ -163,6 +164,10 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         config
             .model_habits
             .extend(models::habits(name, habits, at, scope.problems).map(|habits| (name.clone(), habits)));
+    }
+    if let Some(embeddings) = &written.selection.embeddings {
+        let at = place(&merged, "selection", "embeddings");
+        config.embeddings = selection::embeddings(embeddings, at, &mut scope);
     }
     config.policy = written.policy.clone();
     config.written = written;

@@ -4,6 +4,7 @@
 mod check;
 pub mod edit;
 mod expand;
+mod exposure;
 mod layers;
 mod load;
 mod models;
@@ -13,6 +14,7 @@ mod resolved;
 mod rest;
 mod schema;
 mod secrets;
+mod selection;
 mod servers;
 pub mod typed;
 
@@ -20,7 +22,7 @@ pub use expand::Variables;
 pub use layers::{Layer, LayerKind};
 pub use load::{LoadOptions, load};
 pub use problem::{At, Problem, Severity};
-pub use resolved::{Config, NamedRestTool, Server, ServerLink, ServerSettings, profile_of};
+pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, ServerLink, ServerSettings, profile_of};
 pub use schema::published as json_schema;
 
 pub(crate) use check::snake_case;

@@ -5,7 +5,7 @@ use toolwright_models::{Api, Endpoint, ModelHabits, Secret, ToolFormat, text};
 use super::node::Member;
 use super::problem::{At, Problem, Severity};
 use super::servers::{Holds, Scope};
-use super::typed::{ModelApi, ModelEndpoint, ModelHabits as WrittenHabits, Written};
+use super::typed::{ExposureSetting, ModelApi, ModelEndpoint, ModelHabits as WrittenHabits, Written};
 
 /// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
 pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scope<'_>) -> Option<Endpoint> {
@@ -71,5 +71,7 @@ pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mu
             }
         },
     };
-    Some(ModelHabits { tool_format, strict_tools: written.strict_tools.unwrap_or(false), tool_search: None })
+    // Who writes it of a model knows that its endpoint can.
+    let tool_search = (written.exposure == Some(ExposureSetting::Deferred)).then_some(true);
+    Some(ModelHabits { tool_format, strict_tools: written.strict_tools.unwrap_or(false), tool_search })
 }

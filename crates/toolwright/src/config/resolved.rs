@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
-use toolwright_models::{Endpoint, ModelHabits};
+use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
 
@@ -35,6 +35,8 @@ pub struct Config {
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
     pub model_habits: Vec<(String, ModelHabits)>,
+    /// Where sentence embeddings come from.
+    pub embeddings: Option<EmbeddingSource>,
     /// Queues.
     pub queues: BTreeMap<String, QueueSpec>,
     /// Rules; the profile is the configured one, if any.
@@ -46,6 +48,24 @@ pub struct Config {
     pub key_variables: Vec<String>,
     /// What is wrong.
     pub problems: Vec<Problem>,
+}
+
+/// Where sentence embeddings come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EmbeddingSource {
+    /// A sentence-transformer directory, absolute.
+    Directory(PathBuf),
+    /// An API.
+    Api {
+        /// Which one.
+        api: EmbeddingsApi,
+        /// Its base address.
+        base_url: String,
+        /// Its key; local servers need none.
+        key: Option<Secret>,
+        /// The model to ask for.
+        model: String,
+    },
 }
 
 /// One MCP server. Two are equal when the same process or connection serves both.

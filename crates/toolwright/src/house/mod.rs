@@ -2,25 +2,31 @@
 //! used by every command alike.
 
 mod build;
+mod embeddings;
 mod reload;
+mod select;
 mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use toolwright_core::approval::NoApprover;
+use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
-use toolwright_runtime::{Catalogue, EventHub, Executor, RunContext, SecretRedactor, SqliteStore};
+use toolwright_runtime::{
+    Catalogue, EventHub, Executor, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
+};
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
+pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;
 
@@ -62,7 +68,9 @@ pub struct House {
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
     models: Arc<HttpModelClient>,
+    selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
+    embeddings: embeddings::Embeddings,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
 }
@@ -127,7 +135,9 @@ impl House {
             redactor,
             store,
             models,
+            selector: OnceLock::new(),
             mcp,
+            embeddings: embeddings::Embeddings::default(),
             running: Mutex::default(),
         });
         house.settle_providers().await?;
@@ -168,6 +178,22 @@ impl House {
     #[must_use]
     pub fn models(&self) -> &Arc<HttpModelClient> {
         &self.models
+    }
+
+    /// Who picks tools: with the embeddings that are configured when a pick needs them, and the judge that was when
+    /// the house was opened.
+    #[must_use]
+    pub fn selector(self: &Arc<Self>) -> &Arc<Selector> {
+        self.selector.get_or_init(|| Arc::new(select::selector(self)))
+    }
+
+    /// The vectors of tools by the configured embedding model, which is loaded at first use and when another
+    /// is configured; `None` where none is configured.
+    ///
+    /// # Errors
+    /// See [`embedder`].
+    pub async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        self.embeddings.of(&self.config()).await
     }
 
     /// The saved runs.

@@ -7,7 +7,7 @@ use toolwright::config::{ServerLink, Severity, json_schema};
 use crate::support::Place;
 
 /// The one problem of a configuration must have this line, field and severity, and say these words.
-fn broken(text: &str, line: u32, field: &str, severity: Severity, words: &[&str]) {
+pub(crate) fn broken(text: &str, line: u32, field: &str, severity: Severity, words: &[&str]) {
     let place = Place::with(text);
     let config = place.load();
     let [problem] = &config.problems[..] else { panic!("{text}\nwants one problem, has {:#?}", config.problems) };

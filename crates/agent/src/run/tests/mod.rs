@@ -4,6 +4,7 @@ mod answers;
 mod dispatch;
 mod flow;
 mod legality;
+mod lineup;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
@@ -23,6 +24,9 @@ fn spec(limits: Limits) -> RunSpec {
         dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),
         window: None,
+        exposure: None,
+        pinned: Vec::new(),
+        pick_size: DEFAULT_PICK_SIZE,
     }
 }
 
@@ -52,8 +56,8 @@ fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
 }
 
 /// Knows `fs__read`, also as `read`.
-fn resolve(name: &str) -> Option<Resolved> {
-    let known = name.trim() == "fs__read" || name == "read";
+fn resolve(call: &WrittenCall) -> Option<Resolved> {
+    let known = call.name.trim() == "fs__read" || call.name == "read";
     known.then(|| Resolved { wire_name: "fs__read".into(), definition: ContentHash::of_bytes(b"v1") })
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::super::Ranked;
 
 /// Keeps the `limit` best of what is offered in any order; of equals, the first by position.
-pub(super) struct Best {
+pub(in crate::select) struct Best {
     limit: usize,
     /// What is below it is not among the best.
     floor: f32,
@@ -13,16 +13,16 @@ pub(super) struct Best {
 }
 
 impl Best {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(in crate::select) fn new(limit: usize) -> Self {
         Self { limit, floor: 0.0, kept: Vec::new() }
     }
 
     /// Whether something of this score may be among the best.
-    pub(super) fn wants(&self, score: f32) -> bool {
+    pub(in crate::select) fn wants(&self, score: f32) -> bool {
         score >= self.floor
     }
 
-    pub(super) fn offer(&mut self, ranked: Ranked) {
+    pub(in crate::select) fn offer(&mut self, ranked: Ranked) {
         if !self.wants(ranked.score) {
             return;
         }
@@ -34,14 +34,14 @@ impl Best {
     }
 
     /// The best, best first.
-    pub(super) fn into_sorted(self) -> Vec<Ranked> {
+    pub(in crate::select) fn into_sorted(self) -> Vec<Ranked> {
         let mut best = self.into_unsorted();
         best.sort_unstable_by(order);
         best
     }
 
     /// The best, in no order.
-    pub(super) fn into_unsorted(mut self) -> Vec<Ranked> {
+    pub(in crate::select) fn into_unsorted(mut self) -> Vec<Ranked> {
         self.cut();
         self.kept
     }

@@ -2,7 +2,7 @@
 
 /// A part of a tool that is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
+pub(in crate::select) enum Field {
     Name,
     Title,
     Description,

@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 12;
 const MAX_PARTS: usize = 2048;
 
 /// Calls `text` with every text of a document, and the field it belongs to.
-pub(super) fn each_text<'a>(document: &'a Document<'_>, mut text: impl FnMut(Field, &'a str)) {
+pub(in crate::select) fn each_text<'a>(document: &'a Document<'_>, mut text: impl FnMut(Field, &'a str)) {
     text(Field::Name, document.name);
     text(Field::Title, document.title);
     text(Field::Description, document.description);

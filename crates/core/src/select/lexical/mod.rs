@@ -63,10 +63,12 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 
-use self::best::Best;
+pub(in crate::select) use self::best::Best;
+pub(in crate::select) use self::bm25f::Field;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
 use self::expand::Synonyms;
+pub(in crate::select) use self::fields::each_text;
 use self::intake::Intake;
 use self::interner::number;
 use self::plan::{Group, Member, Plan};

@@ -42,6 +42,25 @@ pub(super) fn anthropic() -> Vec<Example> {
     found
 }
 
+pub(super) fn anthropic_deferred() -> Vec<Example> {
+    let of = |fields: [Value; 2]| -> Value {
+        let with = |(at, fields): (usize, &Value)| {
+            let mut tool = named(Anthropic, &format!("t{at}"), &object(json!({})), false);
+            tool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            tool
+        };
+        fields.iter().enumerate().map(with).collect()
+    };
+    let (none, deferred) = (json!({}), json!({ "defer_loading": true }));
+    let cached = json!({ "defer_loading": true, "cache_control": { "type": "ephemeral" } });
+    let mended = of([none.clone(), deferred.clone()]);
+    let example = |rule, breaks| Example { api: Anthropic, rule, breaks, mended: mended.clone() };
+    vec![
+        example("anthropic-request/not-deferred", of([deferred.clone(), deferred])),
+        example("anthropic/deferred-cache", of([none, cached])),
+    ]
+}
+
 pub(super) fn anthropic_strict() -> Vec<Example> {
     let strict = |rule, breaks, mended| schemas(Anthropic, true, rule, breaks, mended);
     let of = |schema: Value| closed(json!({ "a": schema }));

@@ -29,6 +29,7 @@ fn examples() -> Vec<Example> {
     }
     all.extend(openai::responses());
     all.extend(anthropic::anthropic());
+    all.extend(anthropic::anthropic_deferred());
     all.extend(anthropic::anthropic_strict());
     all.extend(anthropic::anthropic_request());
     all.extend(gemini::gemini());

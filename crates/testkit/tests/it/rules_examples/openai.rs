@@ -49,14 +49,27 @@ pub(super) fn openai(api: ApiRules) -> Vec<Example> {
 }
 
 pub(super) fn responses() -> Vec<Example> {
-    let good = json!([tool(OpenAiResponses, &object(json!({})), false)]);
-    ["strict", "parameters"]
-        .map(|field| {
-            let mut breaks = good.clone();
-            breaks[0].as_object_mut().unwrap().shift_remove(field);
-            Example { api: OpenAiResponses, rule: "openai-responses/strict-said", breaks, mended: good.clone() }
-        })
-        .into()
+    let function = tool(OpenAiResponses, &object(json!({})), false);
+    let search = json!({
+        "type": "tool_search", "execution": "client", "description": "Finds tools.", "parameters": object(json!({})),
+    });
+    let space = json!({ "type": "namespace", "name": "n", "description": "Tools.", "tools": [function] });
+    let without = |rule, good: &Value, field| {
+        let mut bad = good.clone();
+        bad.as_object_mut().unwrap().shift_remove(field);
+        Example { api: OpenAiResponses, rule, breaks: json!([bad]), mended: json!([good]) }
+    };
+    let (twice, once) = (json!([search, search]), json!([search]));
+    vec![
+        without("openai-responses/strict-said", &function, "strict"),
+        without("openai-responses/strict-said", &function, "parameters"),
+        without("openai-responses/tool-search", &search, "description"),
+        without("openai-responses/tool-search", &search, "parameters"),
+        Example { api: OpenAiResponses, rule: "openai-responses/tool-search", breaks: twice, mended: once },
+        without("openai-responses/namespace", &space, "name"),
+        without("openai-responses/namespace", &space, "description"),
+        without("openai-responses/namespace", &space, "tools"),
+    ]
 }
 
 pub(super) fn openai_strict(api: ApiRules) -> Vec<Example> {

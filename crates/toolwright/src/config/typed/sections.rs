@@ -222,7 +222,8 @@ pub struct ModelHabits {
     /// it and the strict form of a schema says the same as the schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strict_tools: Option<bool>,
-    /// How the catalogue is put before it; beats `selection.exposure`.
+    /// How the catalogue is put before it; beats `selection.exposure`. `deferred` here also says that its endpoint
+    /// loads deferred tools, where that is not known of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exposure: Option<ExposureSetting>,
     /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,

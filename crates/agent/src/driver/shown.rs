@@ -1,0 +1,166 @@
+//! What a request shows of a run's tools (SPEC section 4, exposure).
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::model::{Exposed, ShownTool};
+use toolwright_core::select::{
+    CALL_ID, Choice, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
+};
+
+use super::Driver;
+use super::view::{View, entry, is_named, shown_tool};
+use crate::run::{RunSpec, RunState};
+
+/// Lists of tools that a view keeps, so that requests with the same tools share one.
+const MAX_LISTS: usize = 8;
+/// Tools that a later turn of a task picks at most: each of them makes its provider read the conversation anew.
+const MAX_PICKED_LATER: usize = 3;
+
+/// The tools of a request.
+#[derive(Clone, Default)]
+pub(super) struct Shown {
+    pub(super) tools: Arc<[ShownTool]>,
+    pub(super) showing: Showing,
+}
+
+impl Driver {
+    /// Chooses how the tools of `view` are put before the model of `spec`.
+    pub(super) fn choice(&self, spec: &RunSpec, view: &View) -> Choice {
+        choose(spec.exposure, view.cost(), spec.window, self.model.has_tool_search(&spec.model))
+    }
+
+    /// The tools of the next request. In the first turn it is settled how they are put before the model.
+    pub(super) async fn show(&self, state: &mut RunState, view: &View) -> Shown {
+        let choice = match state.exposure() {
+            Some(choice) => choice.clone(),
+            None => {
+                let choice = self.choice(state.spec(), view);
+                state.expose(choice.clone(), index(choice.exposure, view));
+                choice
+            }
+        };
+        let exposure = match choice.exposure {
+            Exposure::Pick => self.pick(state, view).await,
+            other => other,
+        };
+        let snapshot = view.snapshot(Some(exposure), &self.finder);
+        let wanted = wanted(exposure, state, view, snapshot);
+        let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
+        let order = state.line_up(&wanted);
+        let mut shown = view.lists.get(exposure, order, view, snapshot);
+        // What was loaded into the conversation is read there.
+        let loaded: HashSet<&str> = state.loads().collect();
+        let loaded =
+            shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
+        shown.showing.tokens += loaded.map(shown_tokens).sum::<usize>();
+        shown
+    }
+
+    /// Takes the tools that fit what the model is about to do. Where there are none for a task, the run goes over
+    /// to searching.
+    async fn pick(&self, state: &mut RunState, view: &View) -> Exposure {
+        let Some(intent) = state.intent() else { return Exposure::Pick };
+        let first = state.turns() == 0;
+        let limit = if first { state.spec().pick_size } else { MAX_PICKED_LATER.min(state.spec().pick_size) };
+        let open: HashSet<&str> = view.open.iter().map(|entry| entry.wire_name.as_str()).collect();
+        let list = view.tools.list();
+        let keep = |index: usize| list.get(index).is_some_and(|entry| open.contains(&*entry.wire_name));
+        let found = self.finder.find(&intent, &view.tools, limit, &keep).await;
+        let names: Vec<String> =
+            found.into_iter().filter_map(|index| list.get(index)).map(|entry| entry.wire_name.clone()).collect();
+        let nothing = first && names.is_empty() && state.loaded(|_| true).is_empty();
+        if nothing && !view.open.iter().any(|entry| is_named(&state.spec().pinned, entry)) {
+            let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
+            let choice = Choice { exposure: Exposure::Search, reason };
+            state.expose(choice, index(Exposure::Search, view));
+            return Exposure::Search;
+        }
+        state.load(names);
+        Exposure::Pick
+    }
+}
+
+/// The tools that are to be shown whole, each once: the ones that find others, those that are pinned, those that
+/// came before the model on the way.
+fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot: &'a Snapshot) -> Vec<&'a Arc<Entry>> {
+    let finders: &[&str] = match exposure {
+        Exposure::Direct => return view.open.iter().collect(),
+        Exposure::Search => &[SEARCH_ID, DESCRIBE_ID, CALL_ID],
+        Exposure::Pick | Exposure::Deferred => &[SEARCH_ID],
+    };
+    let finders = finders.iter().filter_map(|id| snapshot.get(id));
+    let pinned = state.spec().pinned.clone();
+    let pinned = view.open.iter().filter(|entry| is_named(&pinned, entry));
+    let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
+    let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
+    let mut there = HashSet::new();
+    finders.chain(pinned).chain(loaded).filter(|entry| there.insert(&*entry.wire_name)).collect()
+}
+
+/// What the system prompt says of the tools that are not shown: one line, the same for equal catalogues.
+fn index(exposure: Exposure, view: &View) -> String {
+    let how = match exposure {
+        Exposure::Direct | Exposure::Pick => return String::new(),
+        Exposure::Deferred => "the tool search",
+        Exposure::Search => "tools__search",
+    };
+    if view.open.is_empty() {
+        return String::new();
+    }
+    format!("Further tools can be found with {how}: {}", namespaces(view.open.iter().map(|entry| &**entry)))
+}
+
+/// The lists of tools that requests of a view were shown, the latest last.
+#[derive(Default)]
+pub(super) struct Lists(Mutex<Vec<Listed>>);
+
+struct Listed {
+    exposure: Exposure,
+    order: Vec<String>,
+    shown: Shown,
+}
+
+impl Lists {
+    fn get(&self, exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) -> Shown {
+        let find = |lists: &[Listed]| {
+            let same = |list: &&Listed| list.exposure == exposure && list.order == order;
+            lists.iter().find(same).map(|list| list.shown.clone())
+        };
+        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shown) = find(&lists) {
+            return shown;
+        }
+        let shown = list(exposure, order, view, snapshot);
+        if lists.len() == MAX_LISTS {
+            lists.remove(0);
+        }
+        lists.push(Listed { exposure, order: order.to_vec(), shown: shown.clone() });
+        shown
+    }
+}
+
+/// The tools in `order`, by wire name, and where the API loads the others, these behind them.
+fn list(exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) -> Shown {
+    let deferring = exposure == Exposure::Deferred;
+    let mut tools: Vec<ShownTool> = order
+        .iter()
+        .filter_map(|name| entry(snapshot, name))
+        .map(|entry| {
+            let exposed = if deferring && entry.id().as_str() == SEARCH_ID { Exposed::Search } else { Exposed::Shown };
+            ShownTool { exposed, ..shown_tool(entry) }
+        })
+        .collect();
+    let tokens = tools.iter().map(shown_tokens).sum();
+    let shown = tools.len();
+    let first: HashSet<&str> = order.iter().map(String::as_str).collect();
+    let others = || view.open.iter().filter(|entry| !first.contains(&*entry.wire_name));
+    let (mut deferred, mut excluded) = (0, others().count());
+    if deferring {
+        (deferred, excluded) = (excluded, 0);
+        tools.extend(others().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
+    }
+    let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
+    Shown { tools: tools.into(), showing }
+}

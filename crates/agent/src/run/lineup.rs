@@ -1,0 +1,156 @@
+//! Which tools stand before the model: chosen in its first turn, and afterwards only added to, at the end, so
+//! that what its provider has cached of the requests stays good.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::content::{ContentBlock, joined_text};
+use toolwright_core::model::{CallResult, Message};
+use toolwright_core::select::{Choice, Exposure};
+
+use super::RunState;
+use super::turn::TurnCall;
+
+/// Tools that come before the model on the way. What is called after that is run, and not shown.
+const MAX_LOADED: usize = 200;
+/// How notices to the model begin, which nobody asked for.
+const NOTICE: &str = "[toolwright notice]";
+
+/// The standing order of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Lineup {
+    choice: Choice,
+    /// What the system prompt says of the tools that are not shown; empty for nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    index: String,
+    /// Wire names of the tools that were picked, found or called without being shown, in that order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    loaded: Vec<String>,
+    /// Wire names of the tools in the last request, in its order. A resumed run begins a new order: by then no
+    /// cache is warm.
+    #[serde(skip)]
+    order: Vec<String>,
+}
+
+impl RunState {
+    /// How the catalogue is put before the model and why; `None` before the first turn.
+    #[must_use]
+    pub fn exposure(&self) -> Option<&Choice> {
+        self.lineup.as_ref().map(|lineup| &lineup.choice)
+    }
+
+    /// Settles how the catalogue is put before the model, for the rest of the run. `index` is added to the system
+    /// prompt.
+    pub(crate) fn expose(&mut self, choice: Choice, index: String) {
+        let before = self.lineup.take();
+        let (loaded, order) = before.map(|lineup| (lineup.loaded, lineup.order)).unwrap_or_default();
+        self.lineup = Some(Lineup { choice, index, loaded, order });
+    }
+
+    /// Puts tools before the model from the next request on, by wire name.
+    pub(crate) fn load(&mut self, names: impl IntoIterator<Item = String>) {
+        let Some(lineup) = &mut self.lineup else { return };
+        for name in names {
+            if lineup.loaded.len() < MAX_LOADED && !lineup.loaded.contains(&name) {
+                lineup.loaded.push(name);
+            }
+        }
+    }
+
+    /// The tools that came before the model on the way; those that are gone are forgotten.
+    pub(crate) fn loaded(&mut self, is_there: impl Fn(&str) -> bool) -> &[String] {
+        let Some(lineup) = &mut self.lineup else { return &[] };
+        lineup.loaded.retain(|name| is_there(name));
+        &lineup.loaded
+    }
+
+    /// Lines `wanted` up, distinct wire names: those of the last request first and in its order, new ones behind.
+    pub(crate) fn line_up(&mut self, wanted: &[&str]) -> &[String] {
+        let Some(lineup) = &mut self.lineup else { return &[] };
+        let order = &mut lineup.order;
+        if !order.iter().eq(wanted) {
+            let asked: HashSet<&str> = wanted.iter().copied().collect();
+            order.retain(|name| asked.contains(name.as_str()));
+            let there: HashSet<&str> = order.iter().map(String::as_str).collect();
+            let new: Vec<String> =
+                wanted.iter().filter(|name| !there.contains(*name)).map(|&name| name.to_owned()).collect();
+            order.extend(new);
+        }
+        order
+    }
+
+    /// Loads what was called without being shown.
+    pub(super) fn load_called(&mut self, calls: &[TurnCall]) {
+        let Some(lineup) = self.lineup.as_ref().filter(|lineup| lineup.choice.exposure != Exposure::Direct) else {
+            return;
+        };
+        let is_hidden = |name: &String| !lineup.order.contains(name) && !self.was_loaded_by_a_result(name);
+        let known = calls.iter().filter(|call| call.definition.is_some()).map(|call| &call.wire_name);
+        let hidden: Vec<String> = known.filter(|name| is_hidden(name)).cloned().collect();
+        self.load(hidden);
+    }
+
+    /// What becomes of the tools that a result has found: an API with a search of its own loads them itself, and
+    /// their definitions say more than the lines that were found.
+    pub(super) fn take_found(&mut self, result: &mut CallResult) {
+        if result.loads.is_empty() {
+            return;
+        }
+        match self.exposure().map(|choice| choice.exposure) {
+            Some(Exposure::Deferred) => {
+                let told = ContentBlock::text(format!("Found and loaded: {}", result.loads.join(", ")));
+                if let Some(lines) = result.content.first_mut() {
+                    *lines = told;
+                }
+            }
+            Some(Exposure::Pick) => self.load(std::mem::take(&mut result.loads)),
+            _ => result.loads.clear(),
+        }
+    }
+
+    fn was_loaded_by_a_result(&self, name: &str) -> bool {
+        self.loads().any(|loaded| loaded == name)
+    }
+
+    /// The deferred tools that results have put before the model, by wire name; some perhaps several times.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = &str> {
+        let results = self.messages.iter().filter_map(|message| match message {
+            Message::Tool { results } => Some(results),
+            _ => None,
+        });
+        results.flatten().flat_map(|result| &result.loads).map(String::as_str)
+    }
+
+    /// The system prompt as the model gets it.
+    pub(super) fn system(&self) -> String {
+        let index = self.lineup.as_ref().map(|lineup| lineup.index.as_str()).unwrap_or_default();
+        if index.is_empty() {
+            return self.spec.system.clone();
+        }
+        format!("{}\n{index}\n", self.spec.system.trim_end_matches('\n'))
+    }
+
+    /// What the model is about to work on: the user's last message in the first turn of a task, in later turns
+    /// what the model said last. `None` if it said nothing.
+    pub(crate) fn intent(&self) -> Option<String> {
+        let text = if self.task.turns == 0 { self.asked() } else { self.said_now()?.to_owned() };
+        Some(text).filter(|text| !text.trim().is_empty())
+    }
+
+    /// The text of the user's last message.
+    fn asked(&self) -> String {
+        let users = self.messages.iter().rev().filter_map(|message| match message {
+            Message::User { content } => Some(joined_text(content)),
+            _ => None,
+        });
+        users.into_iter().find(|text| !text.starts_with(NOTICE)).unwrap_or_default()
+    }
+
+    /// The model's text in the last turn.
+    fn said_now(&self) -> Option<&str> {
+        self.messages.iter().rev().find_map(|message| match message {
+            Message::Assistant { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+    }
+}

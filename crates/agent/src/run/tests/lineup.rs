@@ -1,0 +1,108 @@
+//! What stands before the model is only added to.
+
+use proptest::prelude::*;
+use toolwright_core::select::{Choice, Exposure, SEARCH_ID};
+
+use super::*;
+
+fn exposed(exposure: Exposure) -> RunState {
+    let mut state = begin(Limits::default());
+    state.expose(Choice { exposure, reason: "a test".into() }, String::new());
+    state
+}
+
+fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A search that found `found`, after the model has asked for it.
+fn search(state: &mut RunState, found: &[&str]) {
+    state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
+    let id = state.to_run().next().expect("a call").id.clone();
+    let outcome = Outcome {
+        tool: Some(ToolId::parse(SEARCH_ID).expect("id")),
+        structured: Some(json!({ "tools": found })),
+        ..done(&id, &"a line about a tool\n".repeat(50))
+    };
+    state.on_tools(vec![outcome]).expect("tools");
+}
+
+fn last_result(state: &RunState) -> CallResult {
+    match state.messages().last() {
+        Some(Message::Tool { results }) => results[0].clone(),
+        other => panic!("no results: {other:?}"),
+    }
+}
+
+#[test]
+fn the_way_of_the_run_decides_what_becomes_of_what_is_found() {
+    for (exposure, loads, loaded, text) in [
+        (Exposure::Search, &[][..], &["fs__read"][..], "a line about a tool"),
+        (Exposure::Deferred, &["a", "b"], &["fs__read"], "Found and loaded: a, b"),
+        (Exposure::Pick, &[], &["fs__read", "a", "b"], "a line about a tool"),
+        (Exposure::Direct, &[], &[], "a line about a tool"),
+    ] {
+        let mut state = exposed(exposure);
+        search(&mut state, &["a", "b"]);
+        let result = last_result(&state);
+        assert_eq!((result.loads, state.loaded(|_| true)), (names(loads), names(loaded).as_slice()), "{exposure}");
+        assert!(result.content[0].as_text().is_some_and(|told| told.starts_with(text)), "{exposure}");
+    }
+}
+
+#[test]
+fn what_was_loaded_stays_when_its_result_makes_room() {
+    let mut state = exposed(Exposure::Deferred);
+    search(&mut state, &["a_tool_of_some_name"; 100]);
+    search(&mut state, &["b"]);
+    assert_eq!(state.fit_context(10), 1);
+    assert!(state.loads().any(|name| name == "a_tool_of_some_name") && state.loads().any(|name| name == "b"));
+}
+
+#[test]
+fn a_saved_run_keeps_what_it_loaded_and_forgets_what_is_gone() {
+    let mut state = exposed(Exposure::Search);
+    state.load(names(&["b", "a", "b", "c"]));
+    assert_eq!(state.line_up(&["x", "b"]), names(&["x", "b"]));
+    let mut state = RunState::from_json(state.to_json().expect("saves")).expect("loads");
+    assert_eq!(state.loaded(|name| name != "a"), names(&["b", "c"]));
+    assert_eq!(state.line_up(&["c", "x"]), names(&["c", "x"]), "a new process begins a new order");
+    assert_eq!(state.exposure().map(|choice| choice.exposure), Some(Exposure::Search));
+    state.load((0..1000).map(|n| format!("t{n}")));
+    assert!(state.loaded(|_| true).len() <= 200);
+}
+
+#[test]
+fn the_index_ends_the_system_prompt() {
+    let system = |state: &RunState| match state.step() {
+        Step::CallModel(request) => request.system,
+        step => panic!("{step:?}"),
+    };
+    let mut state = begin(Limits::default());
+    assert_eq!(system(&state), "be brief");
+    let before = state.context_tokens();
+    state.expose(Choice { exposure: Exposure::Search, reason: String::new() }, "There is more.".into());
+    assert_eq!(system(&state), "be brief\nThere is more.\n");
+    assert!(state.context_tokens() > before);
+}
+
+proptest! {
+    #[test]
+    fn tools_are_only_ever_added_at_the_end(turns in proptest::collection::vec(proptest::collection::btree_set(0u8..12, 0..12), 1..8)) {
+        let mut state = exposed(Exposure::Direct);
+        let mut before: Vec<String> = Vec::new();
+        for wanted in turns {
+            let wanted: Vec<String> = wanted.iter().map(|n| format!("t{n}")).collect();
+            let asked: Vec<&str> = wanted.iter().map(String::as_str).collect();
+            let after = state.line_up(&asked).to_vec();
+            let stayed: Vec<String> = before.into_iter().filter(|name| wanted.contains(name)).collect();
+            prop_assert_eq!(&after[..stayed.len()], &stayed[..]);
+            let mut all = after.clone();
+            let mut asked = wanted.clone();
+            all.sort();
+            asked.sort();
+            prop_assert_eq!(all, asked);
+            before = after;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Which tools may be chosen at all.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::pick::PickOptions;
+use crate::catalogue::Entry;
+use crate::definition::{Mode, ToolDefinition};
+use crate::session::Principal;
+
+/// The capability under which a tool names what it needs of its surroundings: one name, or a list.
+pub const REQUIRES: &str = "requires";
+
+/// Why a tool was not even scored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exclusion {
+    /// Its author marked it unsafe, and unsafe tools were not allowed.
+    Unsafe,
+    /// It is for roles that the caller has none of.
+    Roles(Vec<String>),
+    /// It lacks a capability that was asked for.
+    Capability(String),
+    /// It needs something that its surroundings do not have.
+    Context(String),
+    /// Its definition takes more tokens than are left: this many.
+    Budget(usize),
+}
+
+impl fmt::Display for Exclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsafe => write!(f, "it is marked unsafe"),
+            Self::Roles(roles) => write!(f, "it is only for {}", roles.join(" or ")),
+            Self::Capability(name) => write!(f, "it lacks the capability {name}"),
+            Self::Context(name) => write!(f, "it needs {name}, which is not there"),
+            Self::Budget(tokens) => write!(f, "its definition takes {tokens} tokens, more than are left"),
+        }
+    }
+}
+
+/// Why a tool is no candidate; `None` for one that is.
+pub(super) fn excluded(entry: &Entry, options: &PickOptions, caller: &Principal) -> Option<Exclusion> {
+    let tool = entry.definition();
+    if !tool.safe && !options.allow_unsafe {
+        return Some(Exclusion::Unsafe);
+    }
+    if !caller.may_use(&tool.allowed_roles) {
+        return Some(Exclusion::Roles(tool.allowed_roles.clone()));
+    }
+    if let Some(lacking) = options.capabilities.iter().find(|name| !has(tool, name)) {
+        return Some(Exclusion::Capability(lacking.clone()));
+    }
+    if let Some(context) = &options.context
+        && let Some(missing) = needs(tool).find(|name| !context.iter().any(|there| there == name))
+    {
+        return Some(Exclusion::Context(missing.to_owned()));
+    }
+    let budget = options.budget?;
+    let tokens = entry.tokens();
+    (tokens > budget).then_some(Exclusion::Budget(tokens))
+}
+
+/// Whether it declares the capability: with any value but `null`, `false`, 0 and an empty one.
+fn has(tool: &ToolDefinition, name: &str) -> bool {
+    match tool.capabilities.get(name) {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::Bool(true)) => true,
+        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(Value::Object(members)) => !members.is_empty(),
+    }
+}
+
+/// What it needs of its surroundings.
+fn needs(tool: &ToolDefinition) -> impl Iterator<Item = &str> {
+    let mode = match tool.mode {
+        Mode::Direct => None,
+        Mode::Background => Some("background"),
+        Mode::Stateful => Some("stateful"),
+    };
+    let named = match tool.capabilities.get(REQUIRES) {
+        Some(Value::Array(names)) => names.as_slice(),
+        Some(name) => std::slice::from_ref(name),
+        None => &[],
+    };
+    mode.into_iter().chain(named.iter().filter_map(Value::as_str))
+}

@@ -1,0 +1,122 @@
+//! Which models work with which tools.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::search::SearchFilter;
+use crate::catalogue::{Entry, Snapshot};
+
+/// The score from which a model counts as fit for a tool, where nobody says otherwise.
+pub const FIT: f64 = 0.8;
+
+/// How well models do with tools, measured: 0 to 1. A pair that was never measured has no score and never
+/// passes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Compat {
+    models: Vec<(String, HashMap<String, f64>)>,
+}
+
+impl Compat {
+    /// Notes how `model` (`provider/model`) does with the tool of canonical id `tool`. Models keep the order
+    /// in which they first come.
+    pub fn insert(&mut self, model: &str, tool: &str, score: f64) {
+        let index = self.models.iter().position(|(known, _)| known == model).unwrap_or_else(|| {
+            self.models.push((model.to_owned(), HashMap::new()));
+            self.models.len() - 1
+        });
+        self.models[index].1.insert(tool.to_owned(), score);
+    }
+
+    /// How `model` does with `tool`.
+    #[must_use]
+    pub fn score(&self, model: &str, tool: &str) -> Option<f64> {
+        self.models.iter().find(|(known, _)| known == model)?.1.get(tool).copied()
+    }
+
+    /// The models that do at least `min_score` with the tool of canonical id `tool`, in their order.
+    pub fn models_for<'a>(&'a self, tool: &'a str, min_score: f64) -> impl Iterator<Item = &'a str> {
+        let fits = move |scores: &HashMap<String, f64>| scores.get(tool).is_some_and(|score| *score >= min_score);
+        self.models.iter().filter(move |(_, scores)| fits(scores)).map(|(model, _)| model.as_str())
+    }
+}
+
+/// What [`find`] looks for.
+#[derive(Debug, Clone)]
+pub struct Find {
+    /// By namespace, prefix of the id, and tag.
+    pub listed: SearchFilter,
+    /// Only tools that this model, `provider/model`, is fit for.
+    pub model: Option<String>,
+    /// The score from which it is.
+    pub min_score: f64,
+}
+
+impl Default for Find {
+    fn default() -> Self {
+        Self { listed: SearchFilter::default(), model: None, min_score: FIT }
+    }
+}
+
+/// The tools that pass every part of `wanted`, in the order of registration.
+pub fn find<'a>(snapshot: &'a Snapshot, wanted: &'a Find, compat: &'a Compat) -> impl Iterator<Item = &'a Arc<Entry>> {
+    let scores = wanted.model.as_deref().map(|model| compat.models.iter().find(|(known, _)| known == model));
+    snapshot.list().iter().filter(move |entry| {
+        let fit = match scores {
+            None => true,
+            Some(None) => false,
+            Some(Some((_, scores))) => scores.get(entry.id().as_str()).is_some_and(|score| *score >= wanted.min_score),
+        };
+        fit && wanted.listed.passes(entry)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{definition, listing, own};
+
+    fn compat() -> Compat {
+        let mut compat = Compat::default();
+        for (model, tool, score) in [
+            ("z/big", "fs:read@1.0.0", 0.95),
+            ("a/small", "fs:read@1.0.0", 0.8),
+            ("a/small", "web:get@1.0.0", 0.5),
+            ("m/odd", "web:get@1.0.0", 1.0),
+        ] {
+            compat.insert(model, tool, score);
+        }
+        compat
+    }
+
+    #[test]
+    fn models_are_fit_for_tools_from_a_score_on() {
+        let check = |tool: &str, min_score: f64, expect: &[&str]| {
+            let compat = compat();
+            assert_eq!(compat.models_for(tool, min_score).collect::<Vec<_>>(), expect, "{tool} {min_score}");
+        };
+        check("fs:read@1.0.0", FIT, &["z/big", "a/small"]);
+        check("fs:read@1.0.0", 0.81, &["z/big"]);
+        check("web:get@1.0.0", 0.0, &["a/small", "m/odd"]);
+        check("fs:read", 0.0, &[]);
+    }
+
+    #[test]
+    fn find_takes_every_part_into_account() {
+        let snapshot = Snapshot::build(&[listing(
+            "p",
+            ["fs:read@1.0.0", "web:get@1.0.0", "fs:write@1.0.0"].map(|id| own(definition(id))).to_vec(),
+        )]);
+        let check = |model: Option<&str>, min_score: f64, namespace: Option<&str>, expect: &[&str]| {
+            let listed = SearchFilter { namespace: namespace.map(Into::into), ..SearchFilter::default() };
+            let wanted = Find { listed, model: model.map(Into::into), min_score };
+            let found: Vec<_> =
+                find(&snapshot, &wanted, &compat()).map(|entry| entry.id().without_version().to_owned()).collect();
+            assert_eq!(found, expect, "{wanted:?}");
+        };
+        check(None, FIT, None, &["fs:read", "web:get", "fs:write"]);
+        check(Some("a/small"), FIT, None, &["fs:read"]);
+        check(Some("a/small"), 0.5, None, &["fs:read", "web:get"]);
+        check(Some("a/small"), 0.5, Some("web"), &["web:get"]);
+        check(Some("unknown/model"), 0.0, None, &[]);
+    }
+}

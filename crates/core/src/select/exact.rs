@@ -1,0 +1,179 @@
+//! Tools that a query names.
+
+use std::collections::HashMap;
+
+use crate::catalogue::Entry;
+
+/// Bytes of a name that is looked for.
+const MAX_NAME: usize = 256;
+
+/// What in a query may be the name of a tool, whatever the case.
+///
+/// A name is a name where it is all of the query, where it stands in quotes, or where it stands as a word
+/// of its own and could not be a word of a language: `read_file`, `fs:read`, `getWeather`, `base64`. A tool
+/// called `search` is not named by "search the web".
+pub(crate) struct Mentions {
+    /// In lower case; and whether it is meant as a name.
+    words: HashMap<String, bool>,
+    /// Bit `n` is set if there is one of `n` bytes, bit 63 for all longer ones.
+    lengths: u64,
+}
+
+impl Mentions {
+    pub(crate) fn of(query: &str) -> Self {
+        let mut mentions = Self { words: HashMap::new(), lengths: 0 };
+        mentions.add(query, true);
+        mentions.add(query.trim().trim_matches(is_quote), true);
+        for quote in ['`', '"'] {
+            // What is inside the first pair, the second, …
+            for quoted in query.split(quote).skip(1).step_by(2) {
+                mentions.add(quoted, true);
+            }
+        }
+        for word in query.split(separates) {
+            mentions.add(word.trim_matches('\''), word.len() > 2 && word.starts_with('\'') && word.ends_with('\''));
+            mentions.add(word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_'), false);
+            word.split('/').for_each(|part| mentions.add(part, false));
+        }
+        mentions
+    }
+
+    fn add(&mut self, word: &str, meant: bool) {
+        let word = word.trim().trim_end_matches(['.', ':', '?', '!']);
+        if word.is_empty() || word.len() > MAX_NAME {
+            return;
+        }
+        let mut lower = String::with_capacity(word.len());
+        lower_into(word, &mut lower);
+        self.lengths |= length(&lower);
+        *self.words.entry(lower).or_default() |= meant;
+    }
+
+    /// Whether the query names the tool, by wire name, id (with or without its version), raw name or alias. `scratch` is only there to be used again.
+    pub(crate) fn name(&self, entry: &Entry, scratch: &mut String) -> bool {
+        let definition = entry.definition();
+        let own = [
+            entry.wire_name.as_str(),
+            entry.tool.raw_name(),
+            definition.id.as_str(),
+            definition.id.without_version(),
+            definition.id.name(),
+        ];
+        own.into_iter().chain(definition.aliases.iter().map(String::as_str)).any(|name| {
+            // Other scripts may change their length with their case.
+            if name.len() > MAX_NAME || (name.is_ascii() && self.lengths & length(name) == 0) {
+                return false;
+            }
+            lower_into(name, scratch);
+            self.words.get(scratch.as_str()).is_some_and(|meant| *meant || is_no_word(name))
+        })
+    }
+}
+
+fn lower_into(word: &str, lower: &mut String) {
+    lower.clear();
+    lower.extend(word.chars().flat_map(char::to_lowercase));
+}
+
+fn length(word: &str) -> u64 {
+    1 << word.len().min(63)
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '`' | '"' | '\'')
+}
+
+fn separates(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '`' | '"' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | ',' | ';' | '=' | '|')
+}
+
+/// Whether it has letters, and besides them a sign between two of them, a digit, or a capital after a small letter.
+fn is_no_word(name: &str) -> bool {
+    let mut before = None;
+    let mut marked = false;
+    for c in name.trim_matches(|c: char| !c.is_alphanumeric()).chars() {
+        marked |= !c.is_alphabetic() || (c.is_uppercase() && before.is_some_and(char::is_lowercase));
+        before = Some(c);
+    }
+    marked && name.contains(char::is_alphabetic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{RegisteredTool, Snapshot};
+    use crate::definition::ToolDefinition;
+    use crate::name::ToolId;
+    use crate::testing::{definition, listing, own};
+
+    fn snapshot() -> Snapshot {
+        let mut read = definition("fs:read@1.0.0");
+        read.aliases = vec!["cat_file".into()];
+        let foreign = |raw: &str| {
+            let id = ToolId::foreign("gh", raw).expect("id");
+            RegisteredTool::foreign(ToolDefinition::new(id, "", None), raw)
+        };
+        let names = ["Repo.Search", "search", "getWeather", "My Tool", "web3", "ΣΊΣΥΦΟΣ_x", "a/b"];
+        Snapshot::build(&[
+            listing("fs", vec![own(read)]),
+            listing("gh", names.iter().map(|raw| foreign(raw)).collect()),
+        ])
+    }
+
+    fn check(query: &str, expect: &[&str]) {
+        let (snapshot, mentions, mut scratch) = (snapshot(), Mentions::of(query), String::new());
+        let named = snapshot.list().iter().filter(|entry| mentions.name(entry, &mut scratch));
+        assert_eq!(named.map(|entry| entry.tool.raw_name()).collect::<Vec<_>>(), expect, "{query}");
+    }
+
+    #[test]
+    fn every_name_of_a_tool_counts_where_it_stands_alone() {
+        for query in ["fs:read@1.0.0", "use FS__Read, then stop", "run (fs:read).", "what does cat_file do?", "`read`"]
+        {
+            check(query, &["read"]);
+        }
+        for query in
+            ["gh__repo_search", "Repo.Search", "call repo.search(q=1)", "gh__Repo_Search: do it", "gh:repo_search"]
+        {
+            check(query, &["Repo.Search"]);
+        }
+        check("getweather in Paris", &["getWeather"]);
+        check("{\"tool\":\"search\"}", &["search"]);
+        check("fs:read/web3", &["read", "web3"]);
+        check("ask a/b", &["a/b"]);
+        check("σίσυφοσ_X", &["ΣΊΣΥΦΟΣ_x"]);
+        check("'My tool'", &["My Tool"]);
+    }
+
+    #[test]
+    fn a_word_of_a_language_is_a_name_only_where_it_is_meant_as_one() {
+        check("search", &["search"]);
+        check("Search.", &["search"]);
+        check("use 'search' now", &["search"]);
+        check("search the web and read it", &[]);
+        check("my tool is broken", &[]);
+        check("the user's repo, search its files", &[]);
+        check("repo_searching gh__repo_search2 xgh__repo_search", &[]);
+        check("", &[]);
+    }
+
+    #[test]
+    fn names_are_told_from_words() {
+        for (name, expect) in [
+            ("read_file", true),
+            ("getWeather", true),
+            ("s3", true),
+            ("a.b", true),
+            ("e-mail", true),
+            ("search", false),
+            ("SQL", false),
+            ("Search", false),
+            ("_search_", false),
+            ("2048", false),
+            ("2026-11-20", false),
+            ("", false),
+        ] {
+            assert_eq!(is_no_word(name), expect, "{name}");
+        }
+    }
+}

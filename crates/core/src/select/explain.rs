@@ -1,0 +1,79 @@
+//! Where the words of a query stand in a tool.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::document::Document;
+use super::lexical::{Field, each_text};
+use super::words::{each_word, is_stop_word, stem};
+
+/// The words of a query, by their stems.
+pub(super) struct Words(HashMap<String, String>);
+
+/// Those that a tool has, field by field.
+pub(super) struct Found(Vec<(&'static str, Vec<String>)>);
+
+impl Words {
+    pub(super) fn of(query: &str) -> Self {
+        let mut words = HashMap::new();
+        each_word(query, |word| {
+            if !is_stop_word(word) {
+                words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
+            }
+        });
+        Self(words)
+    }
+
+    pub(super) fn found_in(&self, document: &Document<'_>) -> Found {
+        let mut found: Vec<(&'static str, Vec<String>)> = Vec::new();
+        each_text(document, |field, text| {
+            each_word(text, |word| {
+                let Some(word) = self.0.get(stem(word).as_ref()) else { return };
+                let name = name(field);
+                let at = found.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+                    found.push((name, Vec::new()));
+                    found.len() - 1
+                });
+                if !found[at].1.contains(word) {
+                    found[at].1.push(word.clone());
+                }
+            });
+        });
+        Found(found)
+    }
+}
+
+impl Found {
+    pub(super) fn in_words(&self) -> String {
+        if self.0.is_empty() {
+            return "no word of the query stands in it".into();
+        }
+        let field = |(name, words): &(&str, Vec<String>)| format!("{} in the {name}", words.join(", "));
+        self.0.iter().map(field).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The words of each field, and what the scorer adds.
+    pub(super) fn details(self, scorer: Option<Value>) -> Value {
+        let words: Map<String, Value> = self.0.into_iter().map(|(name, words)| (name.into(), words.into())).collect();
+        match scorer {
+            Some(scorer) => json!({"words": words, "scorer": scorer}),
+            None => json!({"words": words}),
+        }
+    }
+}
+
+fn name(field: Field) -> &'static str {
+    match field {
+        Field::Name => "name",
+        Field::Title => "title",
+        Field::Description => "description",
+        Field::Tags => "tags",
+        Field::ArgumentNames => "arguments",
+        Field::ArgumentDescriptions => "descriptions of arguments",
+        Field::ArgumentValues => "values of arguments",
+        Field::Examples => "examples",
+        Field::Server => "server",
+        Field::ServerDescription => "description of the server",
+    }
+}

@@ -1,0 +1,368 @@
+//! One ranking of what has the words of a query and what is near its meaning.
+//!
+//! Ranks say nothing about how sure each half is, and a fixed weight is right for one catalogue and wrong for
+//! the next. So both halves are brought to one unit, the weight of evidence. Words come in it: the BM25 score
+//! of the best tool is about the number of rare words that it shares with the query, each worth the logarithm
+//! of the catalogue's size. Meaning is brought to it: the tool with the nearest vector is worth two such words,
+//! if it is nearer than chance would have one among so many. A query that names things is thus decided by its
+//! words, and one in other words than the tools' by its meaning.
+
+use std::cmp::Ordering;
+
+use super::lexical::Best;
+use super::vectors::dot;
+use super::{LexicalRanking, Ranked, Vectors};
+
+/// Words of one tool only that the nearest vector is worth.
+const NEAREST: f32 = 2.0;
+/// The best similarity, in multiples of what chance alone would give, from which on meaning counts, and from
+/// which on it counts in full.
+const CHANCE: [f32; 2] = [0.8, 1.2];
+/// Clauses from which on a query is held to have several tasks: up to these not at all, from these on fully.
+const TASKS: [f32; 2] = [2.0, 4.0];
+/// Tools that are taken out of a query of several tasks, one after the other.
+const ROUNDS: usize = 3;
+/// Tools that are ordered anew by that.
+const DEPTH: usize = 50;
+/// What meaning has of the reported score, where it counts in full.
+const SHARE: f32 = 0.6;
+
+/// What a query means, beside the meaning of the tools.
+#[derive(Debug, Clone, Copy)]
+pub struct Meaning<'a> {
+    /// The vectors of the tools that the words were looked for in, by the same positions.
+    pub vectors: &'a Vectors,
+    /// The vector of the query, by the same model.
+    pub query: &'a [f32],
+}
+
+/// The tools that words or meaning speak for, of `tools` in all: the `limit` best of those that `keep` keeps,
+/// best first, ties by position. `words` need not hold more than the first 100.
+///
+/// A tool without a vector goes by its words, and all do if there is no meaning, if the query's vector is not of
+/// the length of the tools' or if it is near none by more than chance. What chance gives, and what the nearest
+/// is worth, is measured on the whole catalogue: what `keep` drops makes none of the others better. Of a query
+/// with three clauses or more, the first places go to tools that together are near all of it.
+///
+/// The scores are above 0, up to 1, and do not rise along the ranking. They are weighted means: of `s / (s + 1)`,
+/// where `s` counts the words that were found, in words of one tool only; and of the cosine, with up to 0.6 of
+/// the weight, and the less the more it looks like chance. Where words and meaning disagree, a tool has the score
+/// of one that is placed before it.
+#[must_use]
+pub fn fuse(
+    words: &LexicalRanking,
+    meaning: Option<Meaning<'_>>,
+    tools: usize,
+    limit: usize,
+    keep: &dyn Fn(usize) -> bool,
+) -> Vec<Ranked> {
+    let unit = words.strength.max(0.0);
+    let found = words.ranked.iter().map(|found| Ranked { score: found.score * unit, ..*found });
+    let found = found.filter(|found| found.index < tools && found.score > 0.0);
+    let Some(near) = meaning.and_then(|meaning| Near::of(meaning, tools)) else {
+        let kept = found.filter(|found| keep(found.index)).take(limit);
+        return kept.map(|found| Ranked { score: share(found.score, tools), ..found }).collect();
+    };
+    let mut worth = vec![0.0; tools];
+    found.for_each(|found| worth[found.index] = found.score);
+    let mut best = Best::new(limit.max(DEPTH));
+    for (index, (words, cosine)) in worth.iter().zip(&near.cosines).enumerate() {
+        let score = words + near.weight * cosine;
+        if best.wants(score) && keep(index) {
+            best.offer(Ranked { index, score });
+        }
+    }
+    let mut ranked = best.into_sorted();
+    near.pursue(&mut ranked, ramp(words.clauses as f32, TASKS));
+    ranked.truncate(limit);
+    let mut most = 1.0;
+    for Ranked { index, score } in &mut ranked {
+        let part = SHARE * near.sure;
+        let mean = (1.0 - part) * share(worth[*index], tools) + part * near.cosines[*index].max(0.0);
+        most = mean.min(most);
+        *score = most;
+    }
+    ranked
+}
+
+/// What words are worth, above 0 and up to 1: a half for one that only one of so many tools has.
+fn share(words: f32, tools: usize) -> f32 {
+    (1.0 + (1.0 + tools as f32).ln() / words).recip().max(f32::MIN_POSITIVE)
+}
+
+/// How far along a range a number is, 0 to 1.
+fn ramp(number: f32, [from, to]: [f32; 2]) -> f32 {
+    ((number - from) / (to - from)).clamp(0.0, 1.0)
+}
+
+/// How near the tools of a catalogue are to a query.
+struct Near<'a> {
+    vectors: &'a Vectors,
+    /// Of length 1.
+    query: Vec<f32>,
+    /// By position.
+    cosines: Vec<f32>,
+    /// How far they are from what chance gives: above 0, up to 1.
+    sure: f32,
+    /// What a cosine of 1 is worth, in the unit of words.
+    weight: f32,
+}
+
+impl<'a> Near<'a> {
+    /// Measures; `None` if that says nothing.
+    fn of(meaning: Meaning<'a>, tools: usize) -> Option<Self> {
+        let Meaning { vectors, query } = meaning;
+        let factor = dot(query, query).sqrt().recip();
+        let query: Vec<f32> = query.iter().map(|number| number * factor).collect();
+        let mut cosines = Vec::new();
+        vectors.scores(&query, &mut cosines);
+        cosines.resize(tools, 0.0);
+        let (mut best, mut sum, mut squares) = (0.0_f32, 0.0, 0.0);
+        for &cosine in &cosines {
+            best = best.max(cosine);
+            sum += cosine;
+            squares += cosine * cosine;
+        }
+        // Without a vector a cosine is 0.
+        let count = vectors.known() as f32;
+        let mean: f32 = sum / count;
+        let deviation = (squares / count - mean * mean).max(0.0).sqrt();
+        // Of so many normally distributed numbers the largest is about this many deviations from their mean.
+        let chance = deviation * (2.0 * count.max(2.0).ln()).sqrt();
+        let sure = ramp(best / chance.max(1e-9), CHANCE);
+        let weight = sure * NEAREST * (1.0 + count).ln() / best;
+        let says_something = sure > 0.0 && weight.is_finite() && squares.is_finite();
+        says_something.then_some(Self { vectors, query, cosines, sure, weight })
+    }
+
+    /// Orders the first anew by matching pursuit. The vector of a query with several tasks is about the sum of
+    /// the tasks': with the part in the direction of the best tool taken out of it, what the others need
+    /// stands out. `several` is the share of that part that is taken.
+    fn pursue(&self, ranked: &mut [Ranked], several: f32) {
+        if several == 0.0 {
+            return;
+        }
+        let depth = ranked.len().min(DEPTH);
+        let candidate = |&tool: &Ranked| {
+            let direction = self.vectors.direction(tool.index).unwrap_or_default();
+            Candidate { tool, left: dot(&direction, &self.query), direction }
+        };
+        let mut candidates: Vec<Candidate> = ranked[..depth].iter().map(candidate).collect();
+        for round in 1..=ROUNDS.min(depth) {
+            candidates[round - 1..].sort_unstable_by(Candidate::order);
+            let (taken, others) = candidates.split_at_mut(round);
+            let Some(taken) = taken.last() else { return };
+            for other in others {
+                let lost = several * taken.left * dot(&taken.direction, &other.direction);
+                other.left -= lost;
+                other.tool.score -= self.weight * lost;
+            }
+        }
+        candidates[ROUNDS.min(depth)..].sort_unstable_by(Candidate::order);
+        ranked.iter_mut().zip(candidates).for_each(|(place, candidate)| *place = candidate.tool);
+    }
+}
+
+/// A tool that competes for the first places of a query with several tasks.
+struct Candidate {
+    tool: Ranked,
+    /// Its product with what is left of the query.
+    left: f32,
+    direction: Vec<f32>,
+}
+
+impl Candidate {
+    fn order(&self, other: &Self) -> Ordering {
+        other.tool.score.total_cmp(&self.tool.score).then(self.tool.index.cmp(&other.tool.index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Quantized;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Small vectors with two groups of tools that are alike: the first three, and the fourth beside the fifth.
+    const ROWS: [[f32; 8]; 10] = [
+        [9.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        [9.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+        [8.0, 2.0, 2.0, 0.0, 0.0, 0.0, 1.0, 0.0],
+        [0.0, 0.0, 1.0, 9.0, 2.0, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 2.0, 9.0, 1.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0, 1.0, 9.0, 2.0, 0.0],
+        [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 9.0, 3.0],
+        [0.0, 9.0, 0.0, 0.0, 1.0, 0.0, 0.0, 2.0],
+        [0.0, 0.0, 9.0, 1.0, 0.0, 2.0, 0.0, 0.0],
+        [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 9.0],
+    ];
+    const QUERY: [f32; 8] = [7.0, 0.0, 1.0, 5.0, 0.0, 0.0, 0.0, 0.0];
+
+    fn vectors<const N: usize>(rows: &[[f32; N]]) -> Vectors {
+        Vectors::build(N, rows.iter().map(|row| Some(Quantized::of(&unit(row)))))
+    }
+
+    fn unit(row: &[f32]) -> Vec<f32> {
+        let length = dot(row, row).sqrt();
+        row.iter().map(|number| number / length).collect()
+    }
+
+    fn words(ranked: &[(usize, f32)], strength: f32, clauses: usize) -> LexicalRanking {
+        let ranked = ranked.iter().map(|&(index, score)| Ranked { index, score }).collect();
+        LexicalRanking { ranked, strength, clauses }
+    }
+
+    fn indexes(ranked: &[Ranked]) -> Vec<usize> {
+        ranked.iter().map(|tool| tool.index).collect()
+    }
+
+    /// Against the figures of an independent implementation in numpy.
+    fn check(clauses: usize, limit: usize, expect: &[(usize, f32)]) {
+        let words = words(&[(8, 1.0), (3, 0.6), (5, 0.4)], 1.5, clauses);
+        let vectors = vectors(&ROWS);
+        let meaning = Meaning { vectors: &vectors, query: &QUERY };
+        let ranked = fuse(&words, Some(meaning), ROWS.len(), limit, &|_| true);
+        assert_eq!(indexes(&ranked), expect.iter().map(|(index, _)| *index).collect::<Vec<_>>(), "{clauses}");
+        for (tool, (_, score)) in ranked.iter().zip(expect) {
+            assert!((tool.score - score).abs() < 1e-3, "{clauses} {ranked:?}");
+        }
+    }
+
+    #[test]
+    fn words_and_meaning_add_up() {
+        let all = [(3, 0.3233), (1, 0.1872), (0, 0.1837), (2, 0.1824), (8, 0.1824), (5, 0.1521), (4, 0.003)];
+        check(1, 10, &all);
+        check(2, 10, &all);
+        check(1, 2, &all[..2]);
+        check(1, 0, &[]);
+    }
+
+    #[test]
+    fn several_tasks_share_the_first_places() {
+        check(3, 10, &[(3, 0.3233), (1, 0.1872), (8, 0.1872), (0, 0.1837), (2, 0.1824), (5, 0.1521), (4, 0.003)]);
+        let all = [(3, 0.3233), (1, 0.1872), (8, 0.1872), (5, 0.1521), (2, 0.1521), (0, 0.1521), (4, 0.003)];
+        check(4, 10, &all);
+        check(99, 3, &all[..3]);
+    }
+
+    #[test]
+    fn meaning_measures_itself_against_chance() {
+        let vectors = vectors(&ROWS);
+        let near = Near::of(Meaning { vectors: &vectors, query: &QUERY }, ROWS.len()).unwrap();
+        assert!((near.sure - 0.3999).abs() < 1e-2 && (near.weight - 2.4576).abs() < 5e-2, "{}", near.weight);
+        let longer = QUERY.map(|number| number * 1e6);
+        let same = Near::of(Meaning { vectors: &vectors, query: &longer }, ROWS.len()).unwrap();
+        assert!((same.weight - near.weight).abs() < 1e-3);
+        // A half of them are equally near.
+        let rows: Vec<[f32; 2]> = (0..200_u8).map(|n| [1.0, f32::from(n % 2)]).collect();
+        let vectors = super::tests::vectors(&rows);
+        assert!(Near::of(Meaning { vectors: &vectors, query: &[0.0, 1.0] }, rows.len()).is_none());
+    }
+
+    #[test]
+    fn what_is_not_kept_changes_nothing_for_the_others() {
+        let (words, vectors) = (words(&[(8, 1.0), (3, 0.6), (5, 0.4)], 1.5, 1), vectors(&ROWS));
+        let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
+        let ranked = fuse(&words, meaning, ROWS.len(), 10, &|index| index != 3 && index != 1);
+        assert_eq!(indexes(&ranked), [0, 2, 8, 5, 4]);
+        assert!((ranked[0].score - 0.1837).abs() < 1e-3, "{ranked:?}");
+    }
+
+    #[test]
+    fn without_a_fitting_vector_the_words_decide() {
+        let words = words(&[(8, 1.0), (3, 0.6), (50, 0.5), (5, 0.4)], 3.0, 4);
+        let (some, none, empty) = (vectors(&ROWS), Vectors::build(8, vec![None; 10]), Vectors::default());
+        for (vectors, query) in [
+            (&some, &QUERY[..7]),
+            (&some, &[0.0; 8]),
+            (&some, &[f32::NAN; 8]),
+            (&some, &[]),
+            (&none, &QUERY),
+            (&empty, &QUERY),
+            (&empty, &[]),
+        ] {
+            let ranked = fuse(&words, Some(Meaning { vectors, query }), 10, 10, &|_| true);
+            assert_eq!(ranked, fuse(&words, None, 10, 10, &|_| true), "{query:?}");
+            assert_eq!(indexes(&ranked), [8, 3, 5]);
+        }
+        let rare = super::share(11.0_f32.ln(), 10);
+        assert!((rare - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_tool_without_a_vector_goes_by_its_words() {
+        let rows = ROWS.iter().map(|row| Some(Quantized::of(&unit(row)))).chain([None, None]);
+        let vectors = Vectors::build(8, rows);
+        let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
+        let ranked = fuse(&words(&[(11, 1.0)], 9.0, 1), meaning, 12, 3, &|_| true);
+        assert_eq!(indexes(&ranked), [11, 1, 0]);
+    }
+
+    #[test]
+    fn meaning_alone_is_enough_and_neither_finds_nothing() {
+        let vectors = vectors(&ROWS);
+        let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
+        assert_eq!(indexes(&fuse(&LexicalRanking::default(), meaning, 10, 3, &|_| true)), [1, 0, 2]);
+        assert_eq!(fuse(&LexicalRanking::default(), None, 10, 3, &|_| true), []);
+        assert_eq!(fuse(&LexicalRanking::default(), meaning, 0, 3, &|_| true), []);
+        let one = super::tests::vectors(&ROWS[..1]);
+        let ranked = fuse(&LexicalRanking::default(), Some(Meaning { vectors: &one, query: &QUERY }), 1, 3, &|_| true);
+        assert_eq!(indexes(&ranked), [0]);
+    }
+
+    #[test]
+    fn ties_go_by_position() {
+        let mut rows: Vec<[f32; 2]> = (0..380_u16).map(|n| [0.0, 1.0 - 2.0 * f32::from(n % 2)]).collect();
+        rows.extend([[1.0, 0.0]; 20]);
+        let vectors = vectors(&rows);
+        for clauses in [1, 9] {
+            let meaning = Some(Meaning { vectors: &vectors, query: &[1.0, 0.0] });
+            let ranked = fuse(&words(&[], 0.0, clauses), meaning, rows.len(), 10, &|_| true);
+            assert_eq!(indexes(&ranked), (380..390).collect::<Vec<_>>());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_in_scores_are_numbers_that_do_not_rise(
+            rows in proptest::collection::vec(any::<[f32; 3]>(), 0..80),
+            query in any::<[f32; 3]>(),
+            found in proptest::collection::btree_map(0_usize..90, any::<f32>(), 0..20),
+            strength in any::<f32>(),
+            clauses in 0_usize..6,
+            limit in 0_usize..90,
+        ) {
+            let vectors = Vectors::build(3, rows.iter().map(|row| Some(Quantized::of(row))));
+            let mut found: Vec<_> = found.into_iter().collect();
+            found.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let words = words(&found, strength, clauses);
+            let meaning = Some(Meaning { vectors: &vectors, query: &query });
+            let ranked = fuse(&words, meaning, rows.len(), limit, &|index| index % 7 != 3);
+            prop_assert!(ranked.len() <= limit);
+            prop_assert!(ranked.iter().all(|tool| tool.score > 0.0 && tool.score <= 1.0 && tool.index < rows.len()));
+            prop_assert!(ranked.iter().all(|tool| tool.index % 7 != 3));
+            prop_assert!(ranked.is_sorted_by(|a, b| a.score >= b.score));
+            let mut places = indexes(&ranked);
+            places.sort_unstable();
+            places.dedup();
+            prop_assert_eq!(places.len(), ranked.len());
+        }
+
+        #[test]
+        fn fewer_are_the_first_of_more(
+            rows in proptest::collection::vec(any::<[i8; 4]>(), 60..150),
+            query in any::<[i8; 4]>(),
+            limit in 0_usize..150,
+            clauses in 0_usize..6,
+        ) {
+            let rows: Vec<[f32; 4]> = rows.iter().map(|row| row.map(f32::from)).collect();
+            let vectors = vectors(&rows);
+            let query = query.map(f32::from);
+            let words = words(&[(7, 1.0), (50, 0.5), (3, 0.5)], 2.0, clauses);
+            let meaning = Some(Meaning { vectors: &vectors, query: &query });
+            let all = fuse(&words, meaning, rows.len(), 200, &|_| true);
+            let some = fuse(&words, meaning, rows.len(), limit, &|_| true);
+            prop_assert_eq!(&some[..], &all[..limit.min(all.len())]);
+        }
+    }
+}

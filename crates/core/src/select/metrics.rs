@@ -1,0 +1,92 @@
+//! How good a ranking is, held against what is relevant. Positions are those of a catalogue; no position
+//! occurs twice in a ranking or among what is relevant.
+
+/// The share of `relevant` among the first `k` of `ranked`; 0 where nothing is relevant.
+#[must_use]
+pub fn recall(ranked: &[usize], relevant: &[usize], k: usize) -> f64 {
+    if relevant.is_empty() {
+        return 0.0;
+    }
+    relevant.iter().filter(|position| first(ranked, k).contains(position)).count() as f64 / relevant.len() as f64
+}
+
+/// Whether all of `relevant` are among the first `k` of `ranked`.
+#[must_use]
+pub fn complete(ranked: &[usize], relevant: &[usize], k: usize) -> bool {
+    relevant.iter().all(|position| first(ranked, k).contains(position))
+}
+
+/// Normalised discounted cumulative gain of the first `k` (Järvelin and Kekäläinen, 2002), with a gain of 1 for
+/// what is relevant: the sum of 1 / log2(place + 1) over the places, from 1, where something relevant is, as a
+/// share of what the best ranking has, which begins with as many relevant as there are, `k` at most. 0 where
+/// nothing is relevant.
+#[must_use]
+pub fn ndcg(ranked: &[usize], relevant: &[usize], k: usize) -> f64 {
+    let gain = |place: usize| ((place + 2) as f64).log2().recip();
+    let ideal: f64 = (0..relevant.len().min(k)).map(gain).sum();
+    let found = first(ranked, k).iter().enumerate().filter(|(_, position)| relevant.contains(position));
+    if ideal > 0.0 { found.map(|(place, _)| gain(place)).sum::<f64>() / ideal } else { 0.0 }
+}
+
+/// The least of `sorted` that `share` of them, from 0 to 1, do not exceed (the nearest rank); 0 where there are
+/// none.
+#[must_use]
+pub fn percentile(sorted: &[f64], share: f64) -> f64 {
+    // A share above 1 and what is no number are taken as the nearest that makes sense.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number within the slice")]
+    let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+fn first(ranked: &[usize], k: usize) -> &[usize] {
+    &ranked[..ranked.len().min(k)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recall_and_completeness_count_what_is_among_the_first() {
+        for (ranked, relevant, k, share, all) in [
+            (&[3, 1, 2][..], &[3][..], 1, 1.0, true),
+            (&[3, 1, 2], &[2], 1, 0.0, false),
+            (&[3, 1, 2], &[2], 3, 1.0, true),
+            (&[3, 1, 2], &[2, 3, 9, 8], 3, 0.5, false),
+            (&[3, 1], &[1, 3], 10, 1.0, true),
+            (&[], &[1], 10, 0.0, false),
+            (&[1], &[], 10, 0.0, true),
+        ] {
+            assert_eq!((recall(ranked, relevant, k), complete(ranked, relevant, k)), (share, all), "{ranked:?} {k}");
+        }
+    }
+
+    #[test]
+    fn gains_are_discounted_by_place_and_normalised() {
+        // 1/log2(3) = 0.63093, 1/log2(4) = 0.5, 1/log2(5) = 0.43068
+        for (ranked, relevant, k, expect) in [
+            (&[7, 8, 9][..], &[7][..], 10, 1.0),
+            (&[7, 8, 9], &[8], 10, 0.63093),
+            (&[7, 8, 9], &[9], 10, 0.5),
+            (&[7, 8, 9], &[9], 2, 0.0),
+            (&[7, 8, 9], &[9, 7], 10, 1.5 / 1.63093),
+            (&[7, 8, 9], &[9, 5], 10, 0.5 / 1.63093),
+            // Of three that are relevant, two places can hold two.
+            (&[7, 8, 9], &[7, 8, 5], 2, 1.0),
+            (&[6, 5, 4, 3], &[5, 3], 10, (0.63093 + 0.43068) / 1.63093),
+            (&[], &[1], 10, 0.0),
+            (&[1], &[], 10, 0.0),
+        ] {
+            assert!((ndcg(ranked, relevant, k) - expect).abs() < 1e-5, "{ranked:?} {relevant:?} {k}");
+        }
+    }
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let values = [1.0, 2.0, 3.0, 4.0];
+        for (share, expect) in [(0.0, 1.0), (0.25, 1.0), (0.26, 2.0), (0.5, 2.0), (0.99, 4.0), (1.0, 4.0), (7.0, 4.0)] {
+            assert_eq!(percentile(&values, share), expect, "{share}");
+        }
+        assert_eq!((percentile(&[], 0.5), percentile(&values, f64::NAN)), (0.0, 1.0));
+    }
+}

@@ -1,0 +1,307 @@
+//! The right few tools for a query: who may be chosen, in which order, and why. Pure; whoever scores over a
+//! network does so between [`Picking::begin`] and [`Picking::finish`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Ranked;
+use super::admit::{Exclusion, excluded};
+use super::document::Searchable as _;
+use super::exact::Mentions;
+use super::explain::Words;
+use super::keyword;
+use super::scorer::Method;
+use crate::catalogue::Snapshot;
+use crate::model::Usage;
+use crate::session::Principal;
+
+/// What provenance calls the order of registration.
+const IN_ORDER: &str = "registration";
+/// Bytes of a query that are looked at; what comes after is left out.
+const MAX_QUERY: usize = 32 << 10;
+
+/// What is searched for, as text.
+#[derive(Debug, Clone)]
+pub struct PickInput<'a>(Cow<'a, str>);
+
+impl PickInput<'_> {
+    /// The text, at most 32 KiB of it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0[..self.0.floor_char_boundary(MAX_QUERY)]
+    }
+}
+
+impl<'a> From<&'a str> for PickInput<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+/// Text stays as it is; anything else is searched for as compact JSON.
+impl<'a> From<&'a Value> for PickInput<'a> {
+    fn from(input: &'a Value) -> Self {
+        match input {
+            Value::String(text) => Self(Cow::Borrowed(text)),
+            other => Self(Cow::Owned(other.to_string())),
+        }
+    }
+}
+
+/// What is picked, and from what.
+#[derive(Debug, Clone)]
+pub struct PickOptions {
+    /// Tools at most.
+    pub max_candidates: usize,
+    /// The least score, from 0 to 1. Tools that the query names are above it.
+    pub min_score: f64,
+    /// Whether tools that are marked unsafe may be picked.
+    pub allow_unsafe: bool,
+    /// The roles of whoever asks, for tools that are limited to roles. `None` is the owner, who has them all.
+    pub roles: Option<Vec<String>>,
+    /// Capabilities that a tool must declare ([`crate::ToolDefinition::capabilities`]), like `streaming`.
+    pub capabilities: Vec<String>,
+    /// What the place where the tools will run has, by name; `None` leaves it open. A tool needs what its
+    /// capability [`REQUIRES`](super::REQUIRES) names, and `background` or `stateful` if that is its mode.
+    pub context: Option<Vec<String>>,
+    /// Tokens ([`crate::Entry::tokens`]) that the definitions of all picks together may take; `None` for any.
+    pub budget: Option<usize>,
+    /// How tools are scored.
+    pub scorer: Method,
+    /// How long scoring may take; after that the tools come in the order of registration.
+    pub timeout: Option<Duration>,
+    /// Whether picks come with the details of their scores.
+    pub debug: bool,
+}
+
+impl Default for PickOptions {
+    fn default() -> Self {
+        Self {
+            max_candidates: 3,
+            min_score: 0.05,
+            allow_unsafe: false,
+            roles: None,
+            capabilities: Vec::new(),
+            context: None,
+            budget: None,
+            scorer: Method::default(),
+            timeout: None,
+            debug: false,
+        }
+    }
+}
+
+/// A tool that was picked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pick {
+    /// Its position in the snapshot.
+    pub position: usize,
+    /// From 0 to 1.
+    pub score: f32,
+    /// Why, in words.
+    pub reason: String,
+    /// Where the words of the query are, and what the scorer adds; with [`PickOptions::debug`] only.
+    pub details: Option<Value>,
+}
+
+/// How picks came about.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Provenance {
+    /// The scorer that ordered them.
+    pub scorer: String,
+    /// Scorers that should have and failed, in order, each with the reason.
+    pub fell_back: Vec<(String, String)>,
+    /// How many tools could have been picked.
+    pub candidates: usize,
+    /// The others, by position, each with the reason.
+    pub excluded: Vec<(usize, Exclusion)>,
+    /// Tokens that models took for scoring.
+    pub usage: Usage,
+}
+
+/// Picks, best first, and how they came about. No picks is a legal answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Picked {
+    /// The tools.
+    pub picks: Vec<Pick>,
+    /// How they came about.
+    pub provenance: Provenance,
+}
+
+/// An order of tools, and what was said of some of them.
+#[derive(Debug, Clone, Default)]
+pub struct Ranking {
+    /// Name of the scorer that ordered.
+    pub scorer: String,
+    /// Best first.
+    pub order: Vec<Ranked>,
+    /// By position.
+    pub notes: HashMap<usize, Note>,
+}
+
+/// What a scorer says of a tool besides its score.
+#[derive(Debug, Clone, Default)]
+pub struct Note {
+    /// Why, in words.
+    pub reason: Option<String>,
+    /// For those who debug.
+    pub details: Option<Value>,
+}
+
+/// One pick, from the filter to the cut.
+pub struct Picking<'a> {
+    snapshot: &'a Snapshot,
+    query: &'a str,
+    options: &'a PickOptions,
+    admitted: Vec<bool>,
+    named: Vec<usize>,
+    excluded: Vec<(usize, Exclusion)>,
+}
+
+impl<'a> Picking<'a> {
+    /// Sorts out who may be chosen, and whom the query names.
+    #[must_use]
+    pub fn begin(query: &'a PickInput<'_>, snapshot: &'a Snapshot, options: &'a PickOptions) -> Self {
+        let query = query.text();
+        let caller = match options.roles.clone() {
+            Some(roles) => Principal { id: String::new(), roles, owner: false },
+            None => Principal::owner(),
+        };
+        let (mentions, mut scratch) = (Mentions::of(query), String::new());
+        let mut picking =
+            Self { snapshot, query, options, admitted: Vec::new(), named: Vec::new(), excluded: Vec::new() };
+        for (position, entry) in snapshot.list().iter().enumerate() {
+            let why = excluded(entry, options, &caller);
+            picking.admitted.push(why.is_none());
+            match why {
+                Some(why) => picking.excluded.push((position, why)),
+                None if mentions.name(entry, &mut scratch) => picking.named.push(position),
+                None => {}
+            }
+        }
+        picking
+    }
+
+    /// The tools.
+    #[must_use]
+    pub fn snapshot(&self) -> &'a Snapshot {
+        self.snapshot
+    }
+
+    /// The text that is searched for.
+    #[must_use]
+    pub fn query(&self) -> &'a str {
+        self.query
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &'a PickOptions {
+        self.options
+    }
+
+    /// Whether the tool at `position` may be chosen.
+    #[must_use]
+    pub fn is_candidate(&self, position: usize) -> bool {
+        self.admitted.get(position) == Some(&true)
+    }
+
+    /// The positions of all that may be chosen, in the order of registration.
+    pub fn candidates(&self) -> impl Iterator<Item = usize> {
+        (0..self.admitted.len()).filter(|position| self.admitted[*position])
+    }
+
+    /// How many of the best a ranking must hold so that nothing is missing from the picks.
+    #[must_use]
+    pub fn enough(&self) -> usize {
+        // What a definition takes is known only in the end: with a budget any tool may be passed over.
+        if self.options.budget.is_some() {
+            return self.admitted.len();
+        }
+        self.options.max_candidates.saturating_add(self.named.len())
+    }
+
+    /// The tools that share words with the query, as a share of its words; the first `limit` among `keep`.
+    #[must_use]
+    pub fn by_keyword(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        keyword::rank(self.query, self.snapshot, limit, keep)
+    }
+
+    /// The tools that share words with the query, by BM25 brought to 0..1; the first `limit` among `keep`.
+    #[must_use]
+    pub fn by_bm25(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        let mut ranked = self.snapshot.lexical().rank(self.query, limit, keep);
+        ranked.iter_mut().for_each(|ranked| ranked.score /= ranked.score + 1.0);
+        ranked
+    }
+
+    /// The picks of a ranking: tools that the query names come first with the score 1, the rest as ranked, down
+    /// to the least score.
+    #[must_use]
+    pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
+        let words = Words::of(self.query);
+        let named = self.named.iter().map(|&index| Ranked { index, score: 1.0 });
+        // In the precision of scores, so that a tool that just reaches it is not lost to rounding.
+        #[expect(clippy::cast_possible_truncation, reason = "see above")]
+        let least = self.options.min_score as f32;
+        let is_new = |ranked: &&Ranked| !self.named.contains(&ranked.index) && self.is_candidate(ranked.index);
+        let rest = ranking.order.iter().filter(is_new).filter(|ranked| ranked.score >= least).copied();
+        let chosen = self.within_budget(named.chain(rest));
+        let picks = chosen
+            .into_iter()
+            .map(|Ranked { index, score }| {
+                let note = ranking.notes.remove(&index).unwrap_or_default();
+                let found = words.found_in(&self.snapshot.list()[index].document());
+                let reason = match note.reason {
+                    _ if self.named.contains(&index) => "the query names it".to_owned(),
+                    Some(reason) => reason,
+                    None => found.in_words(),
+                };
+                let details = self.options.debug.then(|| found.details(note.details));
+                Pick { position: index, score, reason, details }
+            })
+            .collect();
+        self.picked(picks, Provenance { scorer: ranking.scorer, ..provenance })
+    }
+
+    /// The picks where there is no ranking, for the reason that `why` gives: tools that the query names, then
+    /// the first ones registered, with the score 0.
+    #[must_use]
+    pub fn in_order(self, why: &str, provenance: Provenance) -> Picked {
+        let is_new = |position: &usize| !self.named.contains(position);
+        let named = self.named.iter().map(|&index| Ranked { index, score: 1.0 });
+        let rest = self.candidates().filter(is_new).map(|index| Ranked { index, score: 0.0 });
+        let reason = |score: f32| {
+            if score > 0.0 { "the query names it".to_owned() } else { format!("in the order of registration: {why}") }
+        };
+        let picks = self
+            .within_budget(named.chain(rest))
+            .into_iter()
+            .map(|Ranked { index, score }| Pick { position: index, score, reason: reason(score), details: None })
+            .collect();
+        self.picked(picks, Provenance { scorer: IN_ORDER.into(), ..provenance })
+    }
+
+    /// As many as are wanted and fit together.
+    fn within_budget(&self, ranked: impl Iterator<Item = Ranked>) -> Vec<Ranked> {
+        let mut left = self.options.budget;
+        let fits = |ranked: &Ranked| {
+            let Some(tokens) = &mut left else { return true };
+            let rest = tokens.checked_sub(self.snapshot.list()[ranked.index].tokens());
+            *tokens = rest.unwrap_or(*tokens);
+            rest.is_some()
+        };
+        ranked.filter(fits).take(self.options.max_candidates).collect()
+    }
+
+    fn picked(self, picks: Vec<Pick>, provenance: Provenance) -> Picked {
+        let candidates = self.admitted.len() - self.excluded.len();
+        Picked { picks, provenance: Provenance { candidates, excluded: self.excluded, ..provenance } }
+    }
+}
+
+#[cfg(test)]
+mod tests;

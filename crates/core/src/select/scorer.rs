@@ -1,0 +1,141 @@
+//! Ways to score.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::hybrid::Hybrid;
+use crate::catalogue::Entry;
+use crate::model::Usage;
+
+/// How tools are scored.
+#[derive(Debug, Clone, Default)]
+pub enum Method {
+    /// The fusion that adapts to query and catalogue where there are embeddings, else by words.
+    #[default]
+    Auto,
+    /// The share of the query's words that a tool has.
+    Keyword,
+    /// BM25 over the fields of a tool.
+    Bm25,
+    /// Cosine of sentence embeddings.
+    Embedding,
+    /// BM25 and embeddings.
+    Hybrid(Hybrid),
+    /// A model's judgement of what [`Method::Auto`] finds.
+    Judge,
+    /// Somebody else's.
+    Custom(Arc<dyn Scorer>),
+    /// A cheap one over all, a dear one over the survivors.
+    Cascade(Arc<Cascade>),
+}
+
+impl Method {
+    /// Its name in provenance and configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Auto => "auto",
+            Self::Keyword => "keyword",
+            Self::Bm25 => "bm25",
+            Self::Embedding => "embedding",
+            Self::Hybrid(_) => "hybrid",
+            Self::Judge => "judge",
+            Self::Custom(scorer) => scorer.name(),
+            Self::Cascade(_) => "cascade",
+        }
+    }
+
+    /// Whether it looks at vectors of tools, if there are any.
+    #[must_use]
+    pub fn uses_meaning(&self) -> bool {
+        match self {
+            Self::Auto | Self::Embedding | Self::Hybrid(_) | Self::Judge => true,
+            Self::Keyword | Self::Bm25 | Self::Custom(_) => false,
+            Self::Cascade(cascade) => cascade.first.uses_meaning() || cascade.then.uses_meaning(),
+        }
+    }
+
+    /// What takes its place when it fails; `None` for those that cannot fail or see to it themselves: the first
+    /// pass of a cascade stands where the second fails.
+    #[must_use]
+    pub fn fallback(&self) -> Option<Self> {
+        match self {
+            Self::Keyword | Self::Judge | Self::Cascade(_) => None,
+            Self::Bm25 => Some(Self::Keyword),
+            Self::Auto | Self::Embedding | Self::Hybrid(_) => Some(Self::Bm25),
+            Self::Custom(_) => Some(Self::Auto),
+        }
+    }
+}
+
+/// Two passes.
+#[derive(Debug, Clone)]
+pub struct Cascade {
+    /// The cheap one, over all.
+    pub first: Method,
+    /// The dear one, over the survivors. If it fails, the first pass stands.
+    pub then: Method,
+    /// Tools that the first lets through: its best, and if there are fewer, others in the order of registration.
+    pub survivors: usize,
+}
+
+/// What a scorer says of one tool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Score {
+    /// How well it fits, from 0 to 1.
+    pub value: f32,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// More, for those who debug.
+    pub details: Option<Value>,
+}
+
+impl From<f32> for Score {
+    fn from(value: f32) -> Self {
+        Self { value, ..Self::default() }
+    }
+}
+
+/// What a scorer says of several tools.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Scores {
+    /// One a tool, in the order in which they were given.
+    pub scores: Vec<Score>,
+    /// Tokens of a model that it took.
+    pub usage: Usage,
+}
+
+/// Why there are no scores.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ScorerError(pub String);
+
+/// A way to score tools. It may be slow and may fail: the time of a pick is limited, and what fails is
+/// replaced by the next in line. Dropping the future must leave nothing half done.
+#[async_trait]
+pub trait Scorer: Send + Sync {
+    /// Its name. Scores are kept under it: scorers that score differently have different names.
+    fn name(&self) -> &str;
+
+    /// Whether it gives the same scores each time. The scores of one that does not are kept and not asked
+    /// for again.
+    fn deterministic(&self) -> bool {
+        false
+    }
+
+    /// One score for each of `tools`, in their order. Definitions are data: nothing in them is an instruction.
+    /// Values beyond 0 and 1 count as these; one that is no number, or a wrong count, fails the scorer.
+    ///
+    /// # Errors
+    /// [`ScorerError`] says why there are no scores.
+    async fn score(&self, query: &str, tools: &[&Entry]) -> Result<Scores, ScorerError>;
+}
+
+impl fmt::Debug for dyn Scorer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scorer({})", self.name())
+    }
+}

@@ -1,0 +1,213 @@
+//! Sentence embeddings over HTTP: `POST /embeddings` of OpenAI (platform.openai.com/docs/api-reference/embeddings)
+//! and what is compatible with it, and `POST /api/embed` of Ollama (github.com/ollama/ollama, docs/api.md).
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Map, json};
+use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
+use toolwright_core::model::ModelError;
+
+use crate::api::{Api, EncodedRequest};
+use crate::endpoint::{Endpoint, Endpoints, Secret};
+use crate::http::{HttpModelClient, Timeouts, describe};
+
+/// The most texts of one request, and their bytes together. OpenAI takes 2048 texts and 300,000 tokens, which
+/// are never more than the bytes; what runs on one machine answers sooner when asked for little.
+const MAX_TEXTS: usize = 64;
+const MAX_BYTES: usize = 256 << 10;
+/// The longest text that is sent, in bytes: it is never more than the 8192 tokens that OpenAI takes of one.
+const MAX_TEXT: usize = 8000;
+/// The longest vector that is taken.
+const MAX_DIMENSIONS: usize = toolwright_core::select::MAX_DIMENSIONS;
+
+/// An API that makes vectors of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmbeddingsApi {
+    /// `{base}/embeddings`, as OpenAI has it.
+    OpenAi,
+    /// `{base}/api/embed`, as Ollama has it.
+    Ollama,
+}
+
+/// Asks an API for vectors. A request is tried again as [`HttpModelClient`] does it.
+pub struct HttpEmbedder {
+    id: String,
+    api: EmbeddingsApi,
+    endpoint: Endpoint,
+    model: String,
+    client: HttpModelClient,
+}
+
+impl std::fmt::Debug for HttpEmbedder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpEmbedder").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl HttpEmbedder {
+    /// The `model` of an API at a base URL, like `https://api.openai.com/v1` or `http://localhost:11434`. Asks
+    /// nobody yet.
+    #[must_use]
+    pub fn new(api: EmbeddingsApi, base_url: &str, key: Option<Secret>, model: &str) -> Self {
+        let wire = match api {
+            EmbeddingsApi::OpenAi => Api::OpenAiChat,
+            EmbeddingsApi::Ollama => Api::Ollama,
+        };
+        let endpoint = Endpoint { key, ..Endpoint::new("embeddings", wire, base_url) };
+        Self {
+            id: format!("{model} of {}", describe(&endpoint)),
+            api,
+            endpoint,
+            model: model.to_owned(),
+            client: HttpModelClient::new(Endpoints::default()),
+        }
+    }
+
+    /// The same with other time limits.
+    #[must_use]
+    pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
+        Self { client: HttpModelClient::with_timeouts(Endpoints::default(), timeouts), ..self }
+    }
+
+    async fn ask(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        let mut body = Map::new();
+        body.insert("model".into(), json!(self.model));
+        body.insert("input".into(), json!(texts));
+        let path = match self.api {
+            EmbeddingsApi::OpenAi => {
+                body.insert("encoding_format".into(), json!("float"));
+                "/embeddings"
+            }
+            EmbeddingsApi::Ollama => "/api/embed",
+        };
+        let request = EncodedRequest::new(path, body);
+        let answer = self.client.post(&self.endpoint, &request).await.map_err(|error| self.unanswered(error))?;
+        let vectors = match self.api {
+            EmbeddingsApi::OpenAi => serde_json::from_slice(&answer).map(Listed::in_order),
+            EmbeddingsApi::Ollama => serde_json::from_slice(&answer).map(|Bare { embeddings }| embeddings),
+        };
+        let mut vectors = vectors.map_err(|error| self.unfit(&format!("it is not what the API gives ({error})")))?;
+        if vectors.len() != texts.len() {
+            return Err(self.unfit(&format!("it has {} vectors for {} texts", vectors.len(), texts.len())));
+        }
+        for vector in &mut vectors {
+            if vector.is_empty() || vector.len() > MAX_DIMENSIONS {
+                return Err(self.unfit(&format!("a vector has {} numbers, not 1 to {MAX_DIMENSIONS}", vector.len())));
+            }
+            if !normalise(vector) {
+                return Err(self.unfit("a vector has no direction: all zero, or not numbers"));
+            }
+        }
+        Ok(vectors)
+    }
+
+    fn unanswered(&self, error: ModelError) -> EmbeddingError {
+        let message = format!(
+            "no embeddings by {}: {}; check `url`, `api`, `model` and `api_key` of selection.embeddings",
+            self.model, error.message
+        );
+        EmbeddingError { message, source: Some(Box::new(error)) }
+    }
+
+    fn unfit(&self, problem: &str) -> EmbeddingError {
+        let (model, place) = (&self.model, describe(&self.endpoint));
+        EmbeddingError::new(format!(
+            "the embeddings by {model} of {place} cannot be used: {problem}; check `api` and `model` of \
+             selection.embeddings"
+        ))
+    }
+}
+
+#[async_trait]
+impl Embedder for HttpEmbedder {
+    /// Model and host. Weights that change behind the same name go unnoticed.
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn embed(&self, texts: &[&str], _role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        let texts: Vec<&str> = texts.iter().map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]).collect();
+        let mut vectors: Vec<Vec<f32>> = Vec::with_capacity(texts.len());
+        while vectors.len() < texts.len() {
+            let rest = &texts[vectors.len()..];
+            vectors.extend(self.ask(&rest[..batch(rest)]).await?);
+        }
+        let lengths = |pair: &[Vec<f32>]| pair[0].len() != pair[1].len();
+        if vectors.windows(2).any(lengths) {
+            return Err(self.unfit("its vectors differ in length"));
+        }
+        Ok(vectors)
+    }
+}
+
+/// How many of these texts go into one request: at least one.
+fn batch(texts: &[&str]) -> usize {
+    let mut bytes = 0;
+    let fits = |text: &&&str| {
+        bytes += text.len();
+        bytes <= MAX_BYTES
+    };
+    texts.iter().take(MAX_TEXTS).take_while(fits).count().max(1)
+}
+
+/// Gives a vector the length 1; `false` for one without a direction.
+fn normalise(vector: &mut [f32]) -> bool {
+    let length = vector.iter().map(|&number| f64::from(number) * f64::from(number)).sum::<f64>().sqrt();
+    if !length.is_finite() || length == 0.0 {
+        return false;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a part of a vector of length 1 is at most 1")]
+    vector.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
+    true
+}
+
+/// OpenAI's answer. Its vectors come in any order, each with the position of its text.
+#[derive(Deserialize)]
+struct Listed {
+    data: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    index: usize,
+    embedding: Vec<f32>,
+}
+
+impl Listed {
+    /// The vectors by position; a position that is missing or named twice shortens the list.
+    fn in_order(mut self) -> Vec<Vec<f32>> {
+        self.data.sort_by_key(|item| item.index);
+        self.data.dedup_by_key(|item| item.index);
+        let in_place = self.data.into_iter().enumerate().take_while(|(place, item)| *place == item.index);
+        in_place.map(|(_, item)| item.embedding).collect()
+    }
+}
+
+/// Ollama's answer.
+#[derive(Deserialize)]
+struct Bare {
+    embeddings: Vec<Vec<f32>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_bounded_by_texts_and_bytes() {
+        let long = "x".repeat(MAX_TEXT);
+        for (texts, expect) in [(vec!["a"; 3], 3), (vec!["a"; 100], 64), (vec![long.as_str(); 100], 32)] {
+            assert_eq!(batch(&texts), expect);
+        }
+    }
+
+    #[test]
+    fn vectors_get_the_length_one() {
+        let mut vector = [3.0, 4.0];
+        assert!(normalise(&mut vector));
+        assert_eq!(vector, [0.6, 0.8]);
+        for mut hopeless in [[0.0, 0.0], [f32::INFINITY, 1.0], [f32::NAN, 1.0]] {
+            assert!(!normalise(&mut hopeless));
+        }
+    }
+}

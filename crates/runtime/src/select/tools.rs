@@ -1,0 +1,257 @@
+//! `tools__search`, `tools__describe` and `tools__call`: tools that put others before a model (SPEC section 4).
+
+use std::sync::{Arc, LazyLock};
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{CallScope, ProviderError};
+use toolwright_core::names::Resolution;
+use toolwright_core::output::head_and_tail;
+use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces, summary};
+use toolwright_core::{
+    Effects, Entry, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderKind, RegisteredTool, Session,
+    Snapshot, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+
+/// Tools that a search gives at most.
+const MAX_HITS: usize = 20;
+/// Tools that are described at once.
+const MAX_DESCRIBED: usize = 10;
+/// Bytes of a described tool's text, and of its schema.
+const MAX_DESCRIPTION: usize = 4096;
+const MAX_SCHEMA: usize = 16 << 10;
+/// Bytes of a name or a query that is repeated in an answer.
+const MAX_ECHO: usize = 100;
+
+/// Ranks the tools of a snapshot.
+#[async_trait]
+pub trait ToolFinder: Send + Sync {
+    /// Positions in `tools.list()` of what fits `query`, best first: at most `limit`, and only such as `keep`
+    /// lets through. Nothing found is no error.
+    async fn find(
+        &self,
+        query: &str,
+        tools: &Arc<Snapshot>,
+        limit: usize,
+        keep: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Vec<usize>;
+}
+
+/// Finds by words alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LexicalFinder;
+
+#[async_trait]
+impl ToolFinder for LexicalFinder {
+    async fn find(
+        &self,
+        query: &str,
+        tools: &Arc<Snapshot>,
+        limit: usize,
+        keep: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Vec<usize> {
+        tools.lexical().rank(query, limit, &keep).into_iter().map(|ranked| ranked.index).collect()
+    }
+}
+
+/// `tools` with the three tools that find, describe and call them, behind the others. They know no other
+/// tools, and of these only such as are open to whoever calls them.
+#[must_use]
+pub fn searchable(tools: &Arc<Snapshot>, finder: Arc<dyn ToolFinder>) -> Arc<Snapshot> {
+    let provider: Arc<dyn Provider> = Arc::new(ToolTools { tools: Arc::clone(tools), finder });
+    Arc::new(tools.with(&provider, &*REGISTERED))
+}
+
+/// Their provider.
+struct ToolTools {
+    tools: Arc<Snapshot>,
+    finder: Arc<dyn ToolFinder>,
+}
+
+static REGISTERED: LazyLock<[Arc<RegisteredTool>; 3]> = LazyLock::new(|| {
+    // Each word of these is paid for in every request.
+    let search = define(
+        SEARCH_ID,
+        "Finds tools for a step of the task. Each line of the result is name(arguments, ? if optional) — purpose.",
+        json!({
+            "query": {"type": "string", "description": "What is to be done"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": 5},
+            "namespace": {"type": "string"},
+        }),
+        &["query"],
+    );
+    let mut describe = define(
+        DESCRIBE_ID,
+        "Gives whole descriptions and schemas, for tools whose line leaves a question.",
+        json!({
+            "names": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_DESCRIBED},
+        }),
+        &["names"],
+    );
+    describe.max_output = Some(MAX_DESCRIBED * (MAX_DESCRIPTION + MAX_SCHEMA + 1024));
+    let mut call = define(
+        CALL_ID,
+        "Runs a tool that was found.",
+        json!({"name": {"type": "string"}, "arguments": {"type": "object"}}),
+        &["name", "arguments"],
+    );
+    // What a call does is what the tool inside does.
+    (call.effects, call.strict) = (Effects::UNKNOWN, Some(false));
+    [search, describe, call].map(register)
+});
+
+#[expect(clippy::expect_used, reason = "the definitions are constants of this module, and every test registers them")]
+fn register(definition: ToolDefinition) -> Arc<RegisteredTool> {
+    RegisteredTool::own(definition).expect("a legal definition")
+}
+
+#[expect(clippy::expect_used, reason = "the ids are constants, and every test parses them")]
+fn define(id: &str, description: &str, properties: Value, required: &[&str]) -> ToolDefinition {
+    let schema =
+        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
+    let mut definition = ToolDefinition::new(ToolId::parse(id).expect("a legal id"), description, Some(schema));
+    definition.effects = Effects::READ;
+    definition
+}
+
+#[derive(Deserialize)]
+struct Search {
+    query: String,
+    limit: usize,
+    namespace: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Describe {
+    names: Vec<String>,
+}
+
+#[async_trait]
+impl Provider for ToolTools {
+    fn name(&self) -> &str {
+        "tools"
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Builtin
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(REGISTERED.to_vec())
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let principal = &context.session.principal;
+        match call.tool.as_str() {
+            SEARCH_ID => Ok(self.search(read(call.arguments)?, principal).await),
+            DESCRIBE_ID => Ok(self.describe(&read(call.arguments)?, principal)),
+            other => Err(ToolError::new(
+                ErrorKind::InternalError,
+                format!("{other} does not run: the call that it carries is what is checked"),
+            )),
+        }
+    }
+
+    fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+impl ToolTools {
+    async fn search(&self, asked: Search, principal: &Principal) -> ToolOutput {
+        let list = self.tools.list();
+        let wanted = asked.namespace.as_deref().map(str::trim).filter(|namespace| !namespace.is_empty());
+        let within = |entry: &Entry| wanted.is_none_or(|namespace| entry.id().namespace() == namespace);
+        let keep = |index: usize| list.get(index).is_some_and(|entry| is_open(entry, principal) && within(entry));
+        let (query, limit) = (asked.query.trim(), asked.limit.min(MAX_HITS));
+        let hits = if query.is_empty() && wanted.is_some() {
+            (0..list.len()).filter(|&index| keep(index)).take(limit).collect()
+        } else {
+            let named = match self.tools.resolve(query) {
+                Resolution::Found(index, matched) if !matched.is_guess() && keep(index) => Some(index),
+                _ => None,
+            };
+            let found = self.finder.find(query, &self.tools, limit, &keep).await;
+            let found = found.into_iter().filter(|&index| Some(index) != named);
+            named.into_iter().chain(found).take(limit).collect::<Vec<_>>()
+        };
+        let hits: Vec<&Arc<Entry>> = hits.into_iter().filter_map(|index| list.get(index)).collect();
+        let names: Vec<&str> = hits.iter().map(|entry| entry.wire_name.as_str()).collect();
+        let structured = Some(json!({ "tools": names }));
+        let text = if hits.is_empty() { self.nothing(query, wanted, principal) } else { lines(&hits) };
+        ToolOutput { structured, ..ToolOutput::text(text) }
+    }
+
+    /// What is said where nothing is found: what there is to look in.
+    fn nothing(&self, query: &str, namespace: Option<&str>, principal: &Principal) -> String {
+        let open = || self.tools.list().iter().filter(|entry| is_open(entry, principal)).map(|entry| &**entry);
+        let all = namespaces(open());
+        match namespace.filter(|&namespace| !open().any(|entry| entry.id().namespace() == namespace)) {
+            Some(namespace) => format!("There is no namespace {:?}. There are: {all}", echo(namespace)),
+            None => format!("No tool fits {:?}. Try other words, or look in: {all}", echo(query)),
+        }
+    }
+
+    fn describe(&self, asked: &Describe, principal: &Principal) -> ToolOutput {
+        let described: Vec<String> = asked.names.iter().map(|name| self.described(name, principal)).collect();
+        ToolOutput::text(described.join("\n\n"))
+    }
+
+    fn described(&self, name: &str, principal: &Principal) -> String {
+        let list = self.tools.list();
+        let near = match self.tools.resolve(name) {
+            Resolution::Found(index, _) if is_open(&list[index], principal) => return description(&list[index]),
+            Resolution::Found(..) => Vec::new(),
+            Resolution::Unknown(near) => near,
+        };
+        let open = |wire: &String| match self.tools.resolve(wire) {
+            Resolution::Found(index, _) => is_open(&list[index], principal),
+            Resolution::Unknown(_) => false,
+        };
+        let near: Vec<String> = near.into_iter().filter(open).collect();
+        let remedy = match near.as_slice() {
+            [] => "look for it with tools__search".to_owned(),
+            near => format!("did you mean {}?", near.join(" or ")),
+        };
+        format!("{}: there is no such tool; {remedy}", echo(name))
+    }
+}
+
+/// Whether a tool can be called here by `principal`.
+fn is_open(entry: &Entry, principal: &Principal) -> bool {
+    let definition = entry.definition();
+    principal.may_use(&definition.allowed_roles) && definition.provider_native.is_none()
+}
+
+fn lines(hits: &[&Arc<Entry>]) -> String {
+    let line = |entry: &&Arc<Entry>| {
+        let definition = entry.definition();
+        summary(&entry.wire_name, &definition.description, definition.parameters.as_ref())
+    };
+    hits.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn description(entry: &Entry) -> String {
+    let definition = entry.definition();
+    let text = head_and_tail(definition.description.trim(), MAX_DESCRIPTION);
+    let schema = head_and_tail(&definition.shown_schema().to_string(), MAX_SCHEMA);
+    format!("{}: {text}\n{schema}", entry.wire_name)
+}
+
+/// What a model wrote, short enough to be repeated.
+fn echo(text: &str) -> &str {
+    let end = (0..=MAX_ECHO.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    text[..end].trim()
+}
+
+/// Arguments as their type. They are validated already.
+fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+    serde_json::from_value(arguments)
+        .map_err(|error| ToolError::new(ErrorKind::InvalidParameters, format!("the arguments do not fit: {error}")))
+}

@@ -1,0 +1,282 @@
+//! Picking with scorers that take time, fail, and are not asked twice.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
+use toolwright_core::model::{
+    ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Usage,
+};
+use toolwright_core::select::{Cascade, Hybrid, Method, PickOptions, Picked, Score, Scorer, ScorerError, Scores};
+use toolwright_core::{
+    Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors};
+
+struct Named(&'static str, &'static str);
+
+#[async_trait]
+impl Tool for Named {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::format("t", self.0, "1.0.0").expect("id");
+        ToolDefinition::new(id, self.1, Some(json!({"type": "object"})))
+    }
+
+    async fn run(&self, _arguments: serde_json::Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(""))
+    }
+}
+
+async fn snapshot() -> Snapshot {
+    let tools = [
+        ("weather", "Tells the weather of a city."),
+        ("forecast", "Tells what the weather of a city will be."),
+        ("mail", "Sends a letter."),
+        ("calendar", "Lists what is on."),
+    ];
+    let tools = tools.map(|(name, about)| Arc::new(Named(name, about)) as Arc<dyn Tool>).to_vec();
+    let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
+    let tools = provider.list().await.expect("tools");
+    Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }])
+}
+
+/// Scores by a function of the tool's name, after a while, and notes what it was asked.
+struct By<F> {
+    score: F,
+    takes: Duration,
+    deterministic: bool,
+    asked: Mutex<Vec<Vec<String>>>,
+}
+
+impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> By<F> {
+    fn new(score: F) -> Arc<Self> {
+        Arc::new(Self { score, takes: Duration::ZERO, deterministic: false, asked: Mutex::default() })
+    }
+
+    fn asked(&self) -> Vec<Vec<String>> {
+        self.asked.lock().expect("not poisoned").clone()
+    }
+}
+
+#[async_trait]
+impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> Scorer for By<F> {
+    fn name(&self) -> &str {
+        "mine"
+    }
+
+    fn deterministic(&self) -> bool {
+        self.deterministic
+    }
+
+    async fn score(&self, _query: &str, tools: &[&Entry]) -> Result<Scores, ScorerError> {
+        let names: Vec<_> = tools.iter().map(|tool| tool.id().name().to_owned()).collect();
+        self.asked.lock().expect("not poisoned").push(names.clone());
+        tokio::time::sleep(self.takes).await;
+        let scores: Result<Vec<Score>, String> = names.iter().map(|name| (self.score)(name).map(Score::from)).collect();
+        Ok(Scores { scores: scores.map_err(ScorerError)?, usage: Usage::default() })
+    }
+}
+
+fn options(scorer: Method) -> PickOptions {
+    PickOptions { scorer, ..PickOptions::default() }
+}
+
+fn names(picked: &Picked, snapshot: &Snapshot) -> Vec<String> {
+    picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect()
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+async fn check(scorer: Method, query: &str, expect: &[&str], by: &str, fell_back: &[(&str, &str)]) {
+    let snapshot = snapshot().await;
+    let picked = Selector::new().pick(query, &snapshot, &options(scorer)).await;
+    let provenance = &picked.provenance;
+    assert_eq!((names(&picked, &snapshot), provenance.scorer.as_str()), (owned(expect), by));
+    assert_eq!(provenance.fell_back.len(), fell_back.len(), "{:?}", provenance.fell_back);
+    for ((scorer, why), (name, part)) in provenance.fell_back.iter().zip(fell_back) {
+        assert!(scorer == name && why.contains(part), "{scorer}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn words_need_nobody_else() {
+    for (method, name) in [(Method::Auto, "auto"), (Method::Bm25, "bm25"), (Method::Keyword, "keyword")] {
+        check(method.clone(), "send a letter", &["mail"], name, &[]).await;
+        check(method, "nothing like it", &[], name, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_scorer_that_fails_is_replaced_and_the_reason_is_kept() {
+    let letter = "send a letter";
+    let failing = By::new(|_| Err("out of order".to_owned()));
+    check(Method::Custom(failing.clone()), letter, &["mail"], "auto", &[("mine", "out of order")]).await;
+    let nan = By::new(|_| Ok(f32::NAN));
+    check(Method::Custom(nan), letter, &["mail"], "auto", &[("mine", "no number")]).await;
+    check(Method::Embedding, letter, &["mail"], "bm25", &[("embedding", "no embeddings")]).await;
+    check(Method::Hybrid(Hybrid::default()), letter, &["mail"], "bm25", &[("hybrid", "no embeddings")]).await;
+    check(Method::Judge, letter, &["mail"], "auto", &[("judge", "no model")]).await;
+    let cascade = Cascade { first: Method::Embedding, then: Method::Custom(failing), survivors: 2 };
+    let why = [("embedding", "no embeddings"), ("mine", "out of order")];
+    check(Method::Cascade(Arc::new(cascade)), letter, &["mail"], "bm25", &why).await;
+}
+
+#[tokio::test]
+async fn scores_of_others_order_and_the_named_come_first() {
+    let scorer = By::new(|name| Ok(if name == "mail" { 7.0 } else { 0.5 }));
+    check(Method::Custom(scorer.clone()), "x", &["mail", "weather", "forecast"], "mine", &[]).await;
+    check(Method::Custom(scorer.clone()), "t__calendar", &["calendar", "mail", "weather"], "mine", &[]).await;
+    check(Method::Custom(By::new(|_| Ok(0.04))), "x", &[], "mine", &[]).await;
+}
+
+#[tokio::test]
+async fn the_dear_pass_sees_only_what_the_cheap_one_lets_through() {
+    let scorer = By::new(|name| Ok(if name == "forecast" { 0.9 } else { 0.4 }));
+    let cascade = |survivors| {
+        Method::Cascade(Arc::new(Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors }))
+    };
+    check(cascade(2), "weather of a city", &["forecast", "weather"], "mine", &[]).await;
+    check(cascade(3), "weather of a city", &["forecast", "weather", "mail"], "mine", &[]).await;
+    let asked: Vec<usize> = scorer.asked().iter().map(Vec::len).collect();
+    assert_eq!(asked, [2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_its_time_the_order_is_that_of_registration() {
+    let snapshot = snapshot().await;
+    let slow = Arc::new(By { takes: Duration::from_secs(60), ..Arc::into_inner(By::new(|_| Ok(1.0))).expect("alone") });
+    let options = PickOptions {
+        timeout: Some(Duration::from_secs(2)),
+        max_candidates: 2,
+        min_score: 0.9,
+        ..options(Method::Custom(slow.clone()))
+    };
+    let selector = Selector::new();
+    let picked = selector.pick("t__mail now", &snapshot, &options).await;
+    assert_eq!(names(&picked, &snapshot), ["mail", "weather"]);
+    assert_eq!(picked.picks[1].score, 0.0);
+    assert!(picked.picks[1].reason.contains("scoring took longer than 2s"), "{:?}", picked.picks[1]);
+    assert_eq!(picked.provenance.scorer, "registration");
+    assert_eq!(picked.provenance.fell_back[0].0, "mine");
+    // What was given up is asked for again.
+    let patient = PickOptions { timeout: None, ..options };
+    selector.pick("t__mail now", &snapshot, &patient).await;
+    assert_eq!(slow.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn scores_that_could_change_are_asked_for_once() {
+    let snapshot = snapshot().await;
+    let check = async |deterministic: bool, expect: &[&[&str]]| {
+        let scorer = Arc::new(By { deterministic, ..Arc::into_inner(By::new(|_| Ok(0.5))).expect("alone") });
+        let selector = Selector::new();
+        let narrow = Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors: 1 };
+        let narrow = options(Method::Cascade(Arc::new(narrow)));
+        let all = options(Method::Custom(scorer.clone()));
+        let first = selector.pick("letter", &snapshot, &narrow).await;
+        assert_eq!(selector.pick("letter", &snapshot, &narrow).await, first);
+        selector.pick("letter", &snapshot, &all).await;
+        selector.pick("another", &snapshot, &all).await;
+        assert_eq!(scorer.asked(), expect, "deterministic: {deterministic}");
+    };
+    let all = ["weather", "forecast", "mail", "calendar"];
+    check(false, &[&["mail"], &["weather", "forecast", "calendar"], &all]).await;
+    check(true, &[&["mail"], &["mail"], &all, &all]).await;
+}
+
+/// A model that answers with one text.
+struct Answers(&'static str, AtomicUsize);
+
+#[async_trait]
+impl ModelClient for Answers {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        assert!(model == "p/m" && request.output.is_some());
+        if self.0.is_empty() {
+            return Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
+        }
+        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+        Ok(ModelResponse { text: self.0.into(), usage, ..ModelResponse::default() })
+    }
+}
+
+#[tokio::test]
+async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
+    let snapshot = snapshot().await;
+    let check = async |answer: &'static str, expect: &[&str], by: &str, why: &str| {
+        let model = Arc::new(Answers(answer, AtomicUsize::new(0)));
+        let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(model.clone(), "p/m")));
+        for _ in 0..2 {
+            let picked = selector.pick("weather of a city", &snapshot, &options(Method::Judge)).await;
+            assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
+            let told = picked.provenance.fell_back.iter().any(|(scorer, told)| scorer == "judge" && told.contains(why));
+            assert_eq!(told, !why.is_empty(), "{:?}", picked.provenance);
+        }
+        model.1.load(Ordering::SeqCst)
+    };
+    // The judge is asked about the tools in the order of the first pass, the others behind them.
+    let judged = r#"{"scores": [{"tool": 3, "score": 0.8}, {"tool": 2, "score": 0.3}]}"#;
+    assert_eq!(check(judged, &["mail", "forecast"], "judge", "").await, 1);
+    let garbled = r#"{"scores": [{"tool": 3, "score": "very"}]}"#;
+    assert_eq!(check(garbled, &["weather", "forecast"], "auto", "no number").await, 2);
+    assert_eq!(check("", &["weather", "forecast"], "auto", "the model is away").await, 2);
+}
+
+/// Knows three topics; a text is as much about each as it has words of it.
+struct Topics {
+    works: bool,
+}
+
+#[async_trait]
+impl Embedder for Topics {
+    fn id(&self) -> &str {
+        "topics"
+    }
+
+    async fn embed(&self, texts: &[&str], _role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        if !self.works {
+            return Err(EmbeddingError::new("the embeddings are away"));
+        }
+        const TOPICS: [&[&str]; 3] = [&["weather", "rain", "forecast"], &["letter", "mail", "post"], &["list", "plan"]];
+        let about = |text: &&str| {
+            let text = text.to_lowercase();
+            let mut vector =
+                TOPICS.map(|words| if words.iter().any(|word| text.contains(word)) { 1.0_f32 } else { 0.1 });
+            let length = vector.iter().map(|number| number * number).sum::<f32>().sqrt();
+            vector.iter_mut().for_each(|number| *number /= length);
+            vector.to_vec()
+        };
+        Ok(texts.iter().map(about).collect())
+    }
+}
+
+#[tokio::test]
+async fn meaning_finds_what_words_do_not() {
+    let snapshot = snapshot().await;
+    let check = async |works: bool, method: Method, expect: &[&str], by: &str| {
+        let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
+        let selector = Selector::new().with_vectors(Arc::new(vectors));
+        selector.prepare(&snapshot, &method).await;
+        let picked = selector.pick("post it", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
+        assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
+        assert!(picked.picks.iter().all(|pick| pick.reason.contains("in meaning")), "{:?}", picked.picks);
+        assert_eq!(picked.provenance.fell_back.iter().any(|(_, why)| why.contains("are away")), !works);
+    };
+    for method in [Method::Embedding, Method::Hybrid(Hybrid::default()), Method::Auto] {
+        let name = method.name().to_owned();
+        check(true, method.clone(), &["mail"], &name).await;
+        check(false, method, &[], "bm25").await;
+    }
+}

@@ -1,0 +1,140 @@
+//! The tools that find, describe and call others, through the executor.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::Listing;
+use toolwright_core::{
+    CallId, Effects, ErrorKind, Outcome, Policy, Principal, Profile, Provider as _, ProviderKind, RawArguments,
+    Session, Snapshot, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::{LexicalFinder, RunContext, searchable};
+
+use crate::house::{House, house};
+
+/// `id`, what it does, for whom.
+struct Says(&'static str, &'static str, &'static [&'static str]);
+
+#[async_trait]
+impl Tool for Says {
+    fn definition(&self) -> ToolDefinition {
+        let schema = json!({"type": "object", "properties": {"limit": {"type": "integer"}, "path": {"type": "string"}}, "required": ["path"]});
+        let mut definition = ToolDefinition::new(ToolId::parse(self.0).expect("id"), self.1, Some(schema));
+        definition.effects = if self.0.contains("delete") { Effects::UNKNOWN } else { Effects::READ };
+        definition.allowed_roles = self.2.iter().map(|role| (*role).to_owned()).collect();
+        definition
+    }
+
+    async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(format!("{} {}", self.0, arguments["path"])))
+    }
+}
+
+struct Desk {
+    house: House,
+    snapshot: Arc<Snapshot>,
+    run: RunContext,
+}
+
+impl Desk {
+    async fn new(profile: Profile, principal: Principal) -> Self {
+        let tools = [
+            Says("fs:read@1.0.0", "Reads a text file.\n\nIn UTF-8. The whole manual.", &[]),
+            Says("fs:delete@1.0.0", "Deletes a file.", &[]),
+            Says("gh:issue@1.0.0", "Opens an issue in a repository.", &[]),
+            Says("ops:restart@1.0.0", "Restarts the file server.", &["ops"]),
+        ];
+        let tools = tools.map(|tool| Arc::new(tool) as Arc<dyn Tool>).to_vec();
+        let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("tools"));
+        let listed = provider.list().await.expect("lists");
+        let listing = Listing { provider, tools: listed, error: None, withheld: Vec::new() };
+        let house = house(|_| {}).await;
+        let mut run = house.run.clone();
+        run.policy = Arc::new(Policy::of(profile));
+        run.session = Arc::new(Session { principal, ..(*run.session).clone() });
+        let snapshot = searchable(&Arc::new(Snapshot::build(&[listing])), Arc::new(LexicalFinder));
+        Self { house, snapshot, run }
+    }
+
+    async fn call(&self, name: &str, arguments: Value) -> Outcome {
+        let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(arguments) };
+        let mut outcomes = self.house.executor.run_calls(vec![call], &self.snapshot, &self.run).await;
+        outcomes.pop().expect("one outcome a call")
+    }
+
+    async fn finds(&self, arguments: Value) -> (Vec<String>, String) {
+        let outcome = self.call("tools__search", arguments).await;
+        assert!(outcome.ok, "{outcome:?}");
+        let names = outcome.structured.as_ref().map(|found| found["tools"].clone()).expect("structured");
+        (serde_json::from_value(names).expect("names"), outcome.text())
+    }
+}
+
+fn guest() -> Principal {
+    Principal { id: "g".into(), roles: Vec::new(), owner: false }
+}
+
+#[tokio::test]
+async fn a_search_gives_a_line_a_tool_and_only_what_the_caller_may_use() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let (names, text) = desk.finds(json!({"query": "read a text file"})).await;
+    assert_eq!(names[0], "fs__read");
+    assert_eq!(text.lines().next(), Some("fs__read(path: string, limit?: integer) — Reads a text file."));
+    assert!(!names.contains(&"ops__restart".to_owned()), "{names:?}");
+    assert_eq!(desk.finds(json!({"query": "read a text file", "limit": 1})).await.0, ["fs__read"]);
+    assert_eq!(desk.finds(json!({"query": "gh__issue"})).await.0[0], "gh__issue");
+    assert_eq!(desk.finds(json!({"query": "file", "namespace": "gh"})).await.0, [""; 0]);
+    assert_eq!(desk.finds(json!({"query": "", "namespace": "fs"})).await.0, ["fs__read", "fs__delete"]);
+    let owner = Desk::new(Profile::Ask, Principal::owner()).await;
+    assert_eq!(owner.finds(json!({"query": "restart the server"})).await.0[0], "ops__restart");
+}
+
+#[tokio::test]
+async fn where_nothing_is_found_the_namespaces_are_named() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let (names, text) = desk.finds(json!({"query": "zzzz"})).await;
+    assert_eq!((names.len(), text.as_str()), (0, "No tool fits \"zzzz\". Try other words, or look in: fs (2), gh (1)"));
+    let (_, text) = desk.finds(json!({"query": "x", "namespace": "ops"})).await;
+    assert_eq!(text, "There is no namespace \"ops\". There are: fs (2), gh (1)");
+}
+
+#[tokio::test]
+async fn a_description_is_whole_and_an_unknown_name_gets_help() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let outcome =
+        desk.call("tools__describe", json!({"names": ["fs:read@1.0.0", "fs__dellete", "ops__restart", "q"]})).await;
+    let text = outcome.text();
+    assert!(
+        text.starts_with("fs__read: Reads a text file.\n\nIn UTF-8. The whole manual.\n{\"type\":\"object\","),
+        "{text}"
+    );
+    for line in [
+        "fs__dellete: there is no such tool; did you mean fs__delete?",
+        "ops__restart: there is no such tool; look for it with tools__search",
+        "q: there is no such tool; look for it with tools__search",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_carried_call_runs_and_is_refused_as_the_tool_inside() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let carry = |name: &str| json!({"name": name, "arguments": {"path": "a"}});
+    let ran = desk.call("tools__call", carry("fs__read")).await;
+    assert_eq!((ran.text().as_str(), ran.namespace.as_str()), ("fs:read@1.0.0 \"a\"", "fs"));
+    assert_eq!((ran.tool.expect("tool").as_str(), ran.provenance.carried), ("fs:read@1.0.0", true));
+    assert_eq!(ran.ran_with, Some(json!({"path": "a"})));
+    for (name, kind, tool) in [
+        ("fs__delete", ErrorKind::Denied, Some("fs:delete@1.0.0")),
+        ("ops__restart", ErrorKind::NotPermitted, Some("ops:restart@1.0.0")),
+        ("tools__call", ErrorKind::InvalidParameters, Some("tools:call@1.0.0")),
+        ("zzzz", ErrorKind::UnknownTool, None),
+    ] {
+        let refused = desk.call("tools__call", carry(name)).await;
+        assert_eq!(refused.error.as_ref().map(ToolError::kind), Some(kind), "{name}");
+        assert_eq!(refused.tool.as_ref().map(ToolId::as_str), tool, "{name}");
+    }
+    assert!(desk.call("tools__call", carry("tools__search")).await.error.is_some(), "its arguments are checked too");
+}

@@ -1,0 +1,122 @@
+//! The order in which a catalogue answers a query: what `pick` goes by, without its cut.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use toolwright::config::EmbeddingSource;
+use toolwright::core::Snapshot;
+use toolwright::core::select::{Hybrid, PickOptions, Picking, Query, Vectors, combine};
+use toolwright::house::embedder;
+use toolwright::runtime::ToolVectors;
+
+use crate::cli::exit::Failure;
+
+/// Places of words and of meaning that are put together.
+const DEPTH: usize = 1000;
+
+/// A scorer by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ScorerName {
+    /// The share of the query's words that a tool has.
+    Keyword,
+    /// BM25 over the fields of a tool.
+    Bm25,
+    /// Cosine of sentence embeddings.
+    Embedding,
+    /// BM25 and embeddings, weighted.
+    Hybrid,
+    /// Words, and meaning where there are embeddings.
+    Auto,
+}
+
+/// Ranks a catalogue.
+pub(super) struct Ranker {
+    snapshot: Snapshot,
+    scorer: ScorerName,
+    meaning: Option<Meaning>,
+    /// What making the lexical index took.
+    pub(super) index_time: Duration,
+}
+
+/// The vectors of the catalogue's tools.
+pub(super) struct Meaning {
+    source: ToolVectors,
+    vectors: Arc<Vectors>,
+    /// What making them took.
+    pub(super) time: Duration,
+}
+
+impl Ranker {
+    /// One for `snapshot`, with the sentence-transformer of a directory if there is one.
+    pub(super) async fn new(
+        snapshot: Snapshot,
+        scorer: ScorerName,
+        embeddings: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        if matches!(scorer, ScorerName::Embedding | ScorerName::Hybrid) && embeddings.is_none() {
+            return Err(Failure::usage(
+                "this scorer needs sentence embeddings: name their directory with --embeddings",
+            ));
+        }
+        let start = Instant::now();
+        let _ = snapshot.lexical();
+        let index_time = start.elapsed();
+        let meaning = match embeddings {
+            Some(path) => Some(Meaning::new(path, &snapshot).await?),
+            None => None,
+        };
+        Ok(Self { snapshot, scorer, meaning, index_time })
+    }
+
+    /// How many tools there are.
+    pub(super) fn tools(&self) -> usize {
+        self.snapshot.list().len()
+    }
+
+    /// Bytes of the lexical index and of the vectors.
+    pub(super) fn bytes(&self) -> usize {
+        self.snapshot.lexical().bytes() + self.meaning.as_ref().map_or(0, |meaning| meaning.vectors.bytes())
+    }
+
+    pub(super) fn meaning(&self) -> Option<&Meaning> {
+        self.meaning.as_ref()
+    }
+
+    /// The vector of a query, where there are embeddings.
+    pub(super) async fn embed(&self, query: &str) -> Result<Option<Arc<[f32]>>, Failure> {
+        match &self.meaning {
+            Some(meaning) => meaning.source.query(query).await.map(Some).map_err(Failure::failed),
+            None => Ok(None),
+        }
+    }
+
+    /// Positions of the first `limit` tools for `query`, best first.
+    pub(super) fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
+        let (text, options) = (Query::from(query), PickOptions::default());
+        let picking = || Picking::begin(&text, &self.snapshot, &options);
+        let any = |_| true;
+        let ranked = match (self.scorer, self.meaning.as_ref().zip(vector)) {
+            (ScorerName::Keyword, _) => picking().by_keyword(limit, &any),
+            (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, limit, &any),
+            (ScorerName::Hybrid | ScorerName::Auto, Some((meaning, vector))) => {
+                let Hybrid { lexical, semantic, fusion } = Hybrid::default();
+                let (words, near) = (picking().by_bm25(DEPTH, &any), meaning.vectors.rank(vector, DEPTH, &any));
+                combine(&[(lexical, &words), (semantic, &near)], fusion)
+            }
+            _ => self.snapshot.lexical().rank(query, limit, &any),
+        };
+        ranked.iter().take(limit).map(|ranked| ranked.index).collect()
+    }
+}
+
+impl Meaning {
+    async fn new(path: &Path, snapshot: &Snapshot) -> Result<Self, Failure> {
+        let embedder = embedder(&EmbeddingSource::Directory(path.to_owned())).await.map_err(Failure::usage)?;
+        let start = Instant::now();
+        let source = ToolVectors::new(embedder, None);
+        let vectors = source.of(snapshot.list()).await.map_err(Failure::failed)?;
+        Ok(Self { source, vectors, time: start.elapsed() })
+    }
+}

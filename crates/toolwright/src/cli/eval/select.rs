@@ -1,0 +1,159 @@
+//! `eval select`: how well queries find the tools that they need.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use toolwright::core::select::metrics::{complete, ndcg, percentile, recall};
+
+use super::SelectArgs;
+use super::cases::{self, Case};
+use super::rank::Ranker;
+use crate::cli::args::Global;
+use crate::cli::catalogue_file::CatalogueFile;
+use crate::cli::exit::{Done, Exit};
+use crate::cli::screen::{print_json, size, stdout};
+
+/// The places that any figure looks at.
+const DEPTH: usize = 10;
+/// Queries that are answered before any is timed.
+const WARM_UP: usize = 50;
+
+pub(super) async fn command(global: &Global, args: &SelectArgs) -> Done {
+    let file = CatalogueFile::read(&args.catalogue)?;
+    let cases = cases::read(&args.cases, &file.positions())?;
+    let ranker = Ranker::new(file.snapshot(), args.scorer, args.embeddings.as_deref()).await?;
+    drop(file);
+    for Case { query, .. } in cases.iter().take(WARM_UP) {
+        ranker.rank(query, ranker.embed(query).await?.as_deref(), DEPTH);
+    }
+    let mut tally = Tally::default();
+    for Case { query, relevant } in &cases {
+        let start = Instant::now();
+        let vector = ranker.embed(query).await?;
+        let embedded = Instant::now();
+        let ranked = ranker.rank(query, vector.as_deref(), DEPTH);
+        tally.add(&ranked, relevant, embedded - start, embedded.elapsed());
+    }
+    let figures = Figures {
+        tools: ranker.tools(),
+        index_time: ranker.index_time,
+        index_bytes: ranker.bytes(),
+        vectors_time: ranker.meaning().map(|meaning| meaning.time),
+        ..tally.figures()
+    };
+    if global.json {
+        print_json(&figures.json())?;
+    } else {
+        figures.print()?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Sums over queries.
+#[derive(Debug, Default)]
+struct Tally {
+    sums: Figures,
+    times: Vec<f64>,
+    embed_times: Vec<f64>,
+}
+
+/// What is measured. Shares are from 0 to 1, times of a query in microseconds.
+#[derive(Debug, Default)]
+struct Figures {
+    queries: usize,
+    tools: usize,
+    recall: [f64; DEPTHS.len()],
+    ndcg: f64,
+    complete: f64,
+    p50: f64,
+    p99: f64,
+    embed_p50: f64,
+    index_time: Duration,
+    index_bytes: usize,
+    /// Of the tools, where there are embeddings.
+    vectors_time: Option<Duration>,
+}
+
+/// The depths of recall.
+const DEPTHS: [usize; 4] = [1, 3, 5, 10];
+
+impl Tally {
+    fn add(&mut self, ranked: &[usize], relevant: &[usize], embedding: Duration, ranking: Duration) {
+        let sums = &mut self.sums;
+        sums.queries += 1;
+        for (sum, k) in sums.recall.iter_mut().zip(DEPTHS) {
+            *sum += recall(ranked, relevant, k);
+        }
+        sums.ndcg += ndcg(ranked, relevant, 10);
+        sums.complete += f64::from(u8::from(complete(ranked, relevant, 5)));
+        self.times.push(ranking.as_secs_f64() * 1e6);
+        self.embed_times.push(embedding.as_secs_f64() * 1e6);
+    }
+
+    fn figures(mut self) -> Figures {
+        self.times.sort_unstable_by(f64::total_cmp);
+        self.embed_times.sort_unstable_by(f64::total_cmp);
+        let mean = |sum: f64| sum / self.sums.queries.max(1) as f64;
+        Figures {
+            recall: self.sums.recall.map(mean),
+            ndcg: mean(self.sums.ndcg),
+            complete: mean(self.sums.complete),
+            p50: percentile(&self.times, 0.5),
+            p99: percentile(&self.times, 0.99),
+            embed_p50: percentile(&self.embed_times, 0.5),
+            ..self.sums
+        }
+    }
+}
+
+impl Figures {
+    fn json(&self) -> Value {
+        let [r1, r3, r5, r10] = self.recall;
+        let mut figures = json!({
+            "n": self.queries,
+            "tools": self.tools,
+            "recall@1": r1,
+            "recall@3": r3,
+            "recall@5": r5,
+            "recall@10": r10,
+            "ndcg@10": self.ndcg,
+            "complete@5": self.complete,
+            "p50_us": tenths(self.p50),
+            "p99_us": tenths(self.p99),
+            "index_ms": tenths(milliseconds(self.index_time)),
+            "index_bytes": self.index_bytes,
+        });
+        if let Some(time) = self.vectors_time {
+            figures["vectors_ms"] = tenths(milliseconds(time)).into();
+            figures["embed_p50_us"] = tenths(self.embed_p50).into();
+        }
+        figures
+    }
+
+    fn print(&self) -> std::io::Result<()> {
+        let mut out = stdout();
+        writeln!(out, "{} queries, {} tools", self.queries, self.tools)?;
+        for (k, share) in DEPTHS.iter().zip(self.recall) {
+            writeln!(out, "{:<12}{:>6.1} %", format!("recall@{k}"), 100.0 * share)?;
+        }
+        writeln!(out, "{:<12}{:>6.1} %", "ndcg@10", 100.0 * self.ndcg)?;
+        writeln!(out, "{:<12}{:>6.1} %", "complete@5", 100.0 * self.complete)?;
+        writeln!(out, "{:<12}{:.0} µs (p50), {:.0} µs (p99)", "a query", self.p50, self.p99)?;
+        writeln!(out, "{:<12}{:.1} ms, {}", "the index", milliseconds(self.index_time), size(self.index_bytes))?;
+        if let Some(time) = self.vectors_time {
+            let (all, one) = (milliseconds(time), self.embed_p50);
+            writeln!(out, "{:<12}{all:.0} ms for the tools, {one:.0} µs for a query (p50)", "vectors")?;
+        }
+        Ok(())
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// One place after the point.
+fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}

@@ -1,0 +1,120 @@
+//! `tools ls --tokens`: what tools take of a model's window.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+use toolwright::House;
+use toolwright::core::context::{EstimatedTokens, TokenCounter as _};
+use toolwright::core::model::ModelClient as _;
+use toolwright::core::select::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, choose, namespaces};
+use toolwright::core::{Entry, Snapshot};
+use toolwright::runtime::{LexicalFinder, searchable};
+
+use super::screen::{BOLD, DIM, print_json, stdout, styled};
+
+/// For which model tools are shown.
+pub(super) struct Reader {
+    /// Tokens that it takes in; `None` if nobody says.
+    window: Option<usize>,
+    /// Whether its API loads deferred tools.
+    has_tool_search: bool,
+    /// Tools that the exposure `pick` begins with.
+    pick_size: usize,
+}
+
+impl Reader {
+    /// The house's default model, with a `window` that was given, else its configured one.
+    pub(super) fn of(house: &House, window: Option<usize>) -> Self {
+        let config = house.config();
+        let (models, pick_size) = (&config.written.models, config.written.selection.pick_size);
+        let Some(model) = &models.default else { return Self { window, has_tool_search: false, pick_size } };
+        let named = [model.as_str(), model.split('/').next().unwrap_or_default()];
+        let configured = named.iter().find_map(|name| models.by_name.get(*name)?.window);
+        Self { window: window.or(configured), has_tool_search: house.models().has_tool_search(model), pick_size }
+    }
+}
+
+/// Estimated tokens of tools, and of ways to put them before a model.
+pub(super) struct Costs<'a> {
+    tools: Vec<(&'a Entry, usize)>,
+    /// By name: how many tools, and their tokens.
+    providers: IndexMap<&'a str, Cost>,
+    total: usize,
+    exposures: [(&'static str, usize); 4],
+    auto: Choice,
+}
+
+impl<'a> Costs<'a> {
+    /// Of `entries`, tools of `snapshot`.
+    pub(super) fn of(snapshot: &Arc<Snapshot>, entries: &[&'a Arc<Entry>], reader: &Reader) -> Self {
+        let tools: Vec<(&Entry, usize)> = entries.iter().map(|entry| (&***entry, entry.tokens())).collect();
+        let mut providers: IndexMap<&str, Cost> = IndexMap::new();
+        for (entry, tokens) in &tools {
+            let cost = providers.entry(entry.provider.name()).or_default();
+            cost.tools += 1;
+            cost.tokens += tokens;
+        }
+        let total = tools.iter().map(|(_, tokens)| tokens).sum();
+        let cost = Cost { tools: tools.len(), tokens: total };
+        let finders = searchable(snapshot, Arc::new(LexicalFinder));
+        let finder = |id: &str| finders.get(id).map_or(0, |entry| entry.tokens());
+        let index = EstimatedTokens.count(&namespaces(tools.iter().map(|(entry, _)| *entry))).0;
+        let picked = reader.pick_size.min(tools.len());
+        Self {
+            exposures: [
+                ("direct", total),
+                ("search", [SEARCH_ID, DESCRIBE_ID, CALL_ID].map(finder).iter().sum::<usize>() + index),
+                ("deferred", finder(SEARCH_ID) + index),
+                ("pick", finder(SEARCH_ID) + (total * picked).div_ceil(tools.len().max(1))),
+            ],
+            auto: choose(None, cost, reader.window, reader.has_tool_search),
+            tools,
+            providers,
+            total,
+        }
+    }
+
+    pub(super) fn print_json(&self) -> std::io::Result<()> {
+        let tools = self.tools.iter().map(|(entry, tokens)| {
+            json!({"id": entry.id(), "wire_name": entry.wire_name, "provider": entry.provider.name(), "tokens": tokens})
+        });
+        let providers = self.providers.iter().map(|(name, cost)| {
+            json!({"provider": name, "tools": cost.tools, "tokens": cost.tokens, "share": self.share(cost.tokens)})
+        });
+        let exposures = self.exposures.iter().map(|(name, tokens)| ((*name).to_owned(), Value::from(*tokens)));
+        print_json(&json!({
+            "estimated": true,
+            "tools": tools.collect::<Value>(),
+            "providers": providers.collect::<Value>(),
+            "total": self.total,
+            "exposures": Value::Object(exposures.collect()),
+            "auto": self.auto,
+        }))
+    }
+
+    pub(super) fn print(&self) -> std::io::Result<()> {
+        let mut out = stdout();
+        let width = self.tools.iter().map(|(entry, _)| entry.wire_name.len()).max().unwrap_or(0).min(64);
+        for (entry, tokens) in &self.tools {
+            writeln!(out, "{}  {tokens:>7}", styled(BOLD, format_args!("{:width$}", entry.wire_name)))?;
+        }
+        writeln!(out, "\nBy provider:")?;
+        for (name, cost) in &self.providers {
+            let share = 100.0 * self.share(cost.tokens);
+            writeln!(out, "  {name}  {} tools, {} tokens, {share:.0} %", cost.tools, cost.tokens)?;
+        }
+        writeln!(out, "\nIn each request, before anything is found:")?;
+        for (name, tokens) in &self.exposures {
+            writeln!(out, "  {name:<8}  {tokens:>7}")?;
+        }
+        let Choice { exposure, reason } = &self.auto;
+        writeln!(out, "auto is {}: {reason}", styled(BOLD, exposure))?;
+        writeln!(out, "{}", styled(DIM, "Tokens are estimated, at four bytes each."))
+    }
+
+    fn share(&self, tokens: usize) -> f64 {
+        tokens as f64 / self.total.max(1) as f64
+    }
+}

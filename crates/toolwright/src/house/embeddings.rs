@@ -1,0 +1,69 @@
+//! The sentence embeddings that the configuration names, loaded when they are first needed.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use toolwright_core::embedding::{Embedder, EmbeddingError};
+use toolwright_models::HttpEmbedder;
+use toolwright_runtime::ToolVectors;
+
+use crate::config::{Config, EmbeddingSource};
+
+/// What was loaded last, and from where.
+#[derive(Default)]
+pub(super) struct Embeddings(Mutex<Option<(EmbeddingSource, Arc<ToolVectors>)>>);
+
+impl Embeddings {
+    /// The vectors of tools by the configured model; `None` where none is configured.
+    pub(super) async fn of(&self, config: &Config) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        let Some(source) = &config.embeddings else { return Ok(None) };
+        let mut loaded = self.0.lock().await;
+        if let Some((from, vectors)) = &*loaded
+            && from == source
+        {
+            return Ok(Some(Arc::clone(vectors)));
+        }
+        let vectors = Arc::new(ToolVectors::new(embedder(source).await?, Some(&config.state_dir.join("vectors"))));
+        *loaded = Some((source.clone(), Arc::clone(&vectors)));
+        Ok(Some(vectors))
+    }
+}
+
+/// Loads a directory, which takes some tenths of a second off this thread, or makes a client, which asks nobody
+/// yet.
+///
+/// # Errors
+/// A directory that is not a sentence-transformer, or any in a program that was built without the feature
+/// `embeddings`.
+pub async fn embedder(source: &EmbeddingSource) -> Result<Arc<dyn Embedder>, EmbeddingError> {
+    match source {
+        EmbeddingSource::Directory(path) => directory(path).await,
+        EmbeddingSource::Api { api, base_url, key, model } => {
+            Ok(Arc::new(HttpEmbedder::new(*api, base_url, key.clone(), model)))
+        }
+    }
+}
+
+#[cfg(feature = "embeddings")]
+async fn directory(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
+    let (dir, shown) = (path.to_owned(), path.display());
+    let loading = tokio::task::spawn_blocking(move || toolwright_embed::SentenceTransformer::load(&dir));
+    match loading.await {
+        Ok(Ok(model)) => Ok(Arc::new(model)),
+        Ok(Err(error)) => Err(EmbeddingError { message: error.to_string(), source: Some(Box::new(error)) }),
+        // Libraries panic on some files that no check foresaw.
+        Err(error) => Err(EmbeddingError {
+            message: format!("the embedding model in {shown} cannot be loaded; get the whole directory anew"),
+            source: Some(Box::new(error)),
+        }),
+    }
+}
+
+#[cfg(not(feature = "embeddings"))]
+async fn directory(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
+    Err(EmbeddingError::new(format!(
+        "this program was built without the feature `embeddings` and cannot load {}; build it with \
+         `cargo build --release -p toolwright --features embeddings`, or name an embeddings API as `url`",
+        path.display()
+    )))
+}

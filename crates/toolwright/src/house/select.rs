@@ -1,0 +1,60 @@
+//! Selection as the configuration has it.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use toolwright_core::embedding::EmbeddingError;
+use toolwright_core::select::{Hybrid, Method, PickOptions};
+use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
+
+use super::House;
+use crate::config::typed::{ScorerSetting, SelectionSection};
+
+impl From<ScorerSetting> for Method {
+    fn from(setting: ScorerSetting) -> Self {
+        match setting {
+            ScorerSetting::Auto => Self::Auto,
+            ScorerSetting::Keyword => Self::Keyword,
+            ScorerSetting::Bm25 => Self::Bm25,
+            ScorerSetting::Embedding => Self::Embedding,
+            ScorerSetting::Hybrid => Self::Hybrid(Hybrid::default()),
+            ScorerSetting::Judge => Self::Judge,
+        }
+    }
+}
+
+impl SelectionSection {
+    /// What a pick by this configuration begins with.
+    #[must_use]
+    pub fn pick_options(&self) -> PickOptions {
+        PickOptions {
+            max_candidates: self.max_candidates,
+            min_score: self.min_score,
+            scorer: self.scorer.into(),
+            timeout: Some(self.timeout.0),
+            ..PickOptions::default()
+        }
+    }
+}
+
+/// The embeddings of a house, as long as it stands.
+struct EmbeddingsOf(Weak<House>);
+
+#[async_trait]
+impl VectorSource for EmbeddingsOf {
+    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        match self.0.upgrade() {
+            Some(house) => house.tool_vectors().await,
+            None => Ok(None),
+        }
+    }
+}
+
+/// The selector that the configuration of `house` describes.
+pub(super) fn selector(house: &Arc<House>) -> Selector {
+    let selector = Selector::new().with_vectors(Arc::new(EmbeddingsOf(Arc::downgrade(house))));
+    match &house.config().written.selection.judge_model {
+        Some(model) => selector.with_judge(Arc::new(ModelJudge::new(Arc::clone(&house.models) as _, model.as_str()))),
+        None => selector,
+    }
+}

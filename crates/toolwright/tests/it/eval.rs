@@ -1,0 +1,178 @@
+//! `eval` as programs use it: JSON on standard output, and no configuration.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::arguments::answers;
+use crate::support::Place;
+
+/// A place whose configuration cannot be read, with a catalogue and cases.
+fn place(tools: &str, cases: &str) -> Place {
+    let place = Place::with("version: [not a configuration\n");
+    place.write("project/tools.jsonl", tools);
+    place.write("project/cases.jsonl", cases);
+    place
+}
+
+fn select(place: &Place, catalogue: &str, cases: &str, scorer: &str) -> (Value, i32) {
+    let arguments = ["eval", "select", "--catalogue", catalogue, "--cases", cases, "--scorer", scorer, "--json"];
+    let (mut lines, code) = answers(place, &arguments, "");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    (lines.remove(0), code)
+}
+
+const TOOLS: &str = r#"{"id": "g.1", "name": "openGate", "description": "Opens the gate.", "parameters": {"type": "dict"}}
+{"id": "é", "name": "close_window", "inputSchema": {"type": "object", "properties": {"floor": {"type": "tuple"}}}}
+{"id": "3", "name": "weigh", "description": "Weighs a parcel.", "server": "post", "server_description": "The post office."}
+"#;
+
+#[test]
+fn select_gives_the_figures_of_its_contract() {
+    let cases = r#"{"id": "a", "query": "open the gate, please", "relevant": ["g.1"]}
+{"id": "b", "query": "close the window", "relevant": ["é", "3"]}
+{"id": "c", "query": "zzz", "relevant": ["3"]}
+"#;
+    let place = place(TOOLS, cases);
+    for scorer in ["bm25", "auto"] {
+        let (figures, code) = select(&place, "tools.jsonl", "cases.jsonl", scorer);
+        assert_eq!(code, 0, "{figures}");
+        let number = |key: &str| figures[key].as_f64().unwrap_or_else(|| panic!("no {key} in {figures}"));
+        // One is found first, of two one is found first, and one is not found.
+        let second = 1.0 / (1.0 + 3_f64.log2().recip());
+        for (key, expect) in [
+            ("n", 3.0),
+            ("tools", 3.0),
+            ("recall@1", 0.5),
+            ("recall@3", 0.5),
+            ("recall@5", 0.5),
+            ("recall@10", 0.5),
+            ("ndcg@10", (1.0 + second) / 3.0),
+            ("complete@5", 1.0 / 3.0),
+        ] {
+            assert!((number(key) - expect).abs() < 1e-9, "{key} in {figures}");
+        }
+        assert!(number("p50_us") <= number("p99_us") && number("index_ms") >= 0.0 && number("index_bytes") > 0.0);
+        assert_eq!(figures.as_object().map(serde_json::Map::len), Some(12), "{figures}");
+    }
+}
+
+#[test]
+fn select_says_what_is_wrong_with_its_files() {
+    for (tools, cases, complaint) in [
+        (
+            TOOLS,
+            r#"{"query": "x", "relevant": ["g.1", "gone"]}"#,
+            "cases.jsonl: case 1: the catalogue has no tool with the id `gone`",
+        ),
+        (TOOLS, "", "cases.jsonl: it has no cases"),
+        (TOOLS, "{\"query\": \"x\", \"relevant\": []}", "its `relevant` names no tool"),
+        ("{\"name\": \"a\"}\n{\"name\": \"a\"}", "", "tools.jsonl: line 2: the id `a` is already that of line 1"),
+        ("{\"description\": \"a\"}", "", "tools.jsonl: tool 1: it has no `name`"),
+    ] {
+        let (answer, code) = select(&place(tools, cases), "tools.jsonl", "cases.jsonl", "auto");
+        let message = answer["error"]["message"].as_str().expect("a message");
+        assert!(code == 2 && message.contains(complaint), "{message}");
+    }
+}
+
+#[test]
+fn tokens_are_counted_over_a_whole_task() {
+    let tools: String = (0..120)
+        .map(|number| {
+            let schema = json!({"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]});
+            let description = format!("Sets the valve of boiler {number}. {}", "It can be set again at any time. ".repeat(8));
+            let tool = json!({"id": number.to_string(), "name": format!("set_valve_{number}"), "description": description, "parameters": schema});
+            format!("{tool}\n")
+        })
+        .collect();
+    let place = place(&tools, "");
+    let step = |number: u32| json!({"query": format!("valve of boiler {number}"), "tool": number.to_string(), "result": "It is set."});
+    place.write("project/task.json", &json!({"steps": [step(7), step(77), step(101)]}).to_string());
+    let arguments = ["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "task.json", "--json"];
+    let (lines, code) = answers(&place, &arguments, "");
+    let answer = &lines[0];
+    assert_eq!((code, &answer["tools"], &answer["steps"]), (0, &json!(120), &json!(3)), "{answer}");
+    let spent = |exposure: &str, what: &str| answer["exposures"][exposure][what].as_u64().expect("tokens");
+    for exposure in ["direct", "pick", "deferred", "search"] {
+        let (definitions, results) = (spent(exposure, "definition_tokens"), spent(exposure, "result_tokens"));
+        assert!(definitions > 0 && results > 0 && spent(exposure, "total") == definitions + results, "{answer}");
+    }
+    // Four requests carry every definition, and the three results stand in three, two and one of them.
+    assert_eq!(spent("direct", "definition_tokens") % 4, 0);
+    assert_eq!(spent("direct", "result_tokens"), 6 * "It is set.".len().div_ceil(4) as u64);
+    assert!(10 * spent("search", "total") < spent("direct", "total"), "{answer}");
+
+    for (task, complaint) in [
+        (json!([{"query": "x", "tool": "none"}]), "step 1: the catalogue has no tool with the id `none`"),
+        (
+            json!([{"query": "x", "tool": "7", "arguments": {"amount": "much"}}]),
+            "direct does not finish the task: in step 1, for `7` (x), the call of",
+        ),
+    ] {
+        place.write("project/task.json", &task.to_string());
+        let (lines, code) = answers(&place, &arguments, "");
+        let message = lines[0]["error"]["message"].as_str().expect("a message");
+        assert!(code != 0 && message.contains(complaint), "{message}");
+    }
+}
+
+#[test]
+fn searched_and_picked_tools_cost_a_tenth_of_all_tools() {
+    let Some(tools) = data("retrieval/bfcl/tools.jsonl") else { return };
+    let queries = std::fs::read_to_string(tools.with_file_name("queries.jsonl")).expect("queries");
+    let tools = std::fs::read_to_string(tools).expect("tools");
+    let tools: Vec<&str> = tools.lines().take(500).collect();
+    let ids: Vec<String> =
+        tools.iter().map(|tool| serde_json::from_str::<Value>(tool).expect("a tool")["id"].to_string()).collect();
+    let is_there = |query: &&str| ids.iter().any(|id| query.contains(&format!("\"relevant\": [{id}]")));
+    let task: Vec<&str> = queries.lines().filter(is_there).take(10).collect();
+    assert_eq!(task.len(), 10);
+    let place = place(&tools.join("\n"), &task.join("\n"));
+    let (lines, code) =
+        answers(&place, &["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "cases.jsonl", "--json"], "");
+    assert_eq!(code, 0, "{lines:?}");
+    let total = |exposure: &str| lines[0]["exposures"][exposure]["total"].as_u64().expect("tokens");
+    for exposure in ["search", "pick"] {
+        assert!(10 * total(exposure) <= total("direct"), "{exposure}: {}", lines[0]);
+    }
+}
+
+fn data(folder: &str) -> Option<PathBuf> {
+    std::env::var_os("TOOLWRIGHT_TEST_DATA").map(|data| Path::new(&data).join(folder))
+}
+
+#[test]
+fn the_right_tools_are_found_without_a_model() {
+    for (set, recall, ndcg) in [("bfcl", 0.791, 0.720), ("sealtools", 0.810, 0.859), ("metatool", 0.465, 0.411)] {
+        let Some(folder) = data("retrieval").map(|folder| folder.join(set)) else { return };
+        let file = |name: &str| folder.join(name).to_str().expect("a path").to_owned();
+        let place = place("", "");
+        let (figures, code) = select(&place, &file("tools.jsonl"), &file("queries.jsonl"), "bm25");
+        assert_eq!(code, 0, "{figures}");
+        let at_least = |key: &str, floor: f64| figures[key].as_f64().is_some_and(|figure| figure >= floor);
+        assert!(at_least("recall@5", recall) && at_least("ndcg@10", ndcg), "{set}: {figures}");
+    }
+}
+
+#[test]
+fn what_tools_cost_is_listed() {
+    let place = Place::new();
+    let (lines, code) = answers(&place, &["tools", "ls", "--tokens", "--json"], "");
+    assert_eq!(code, 0, "{lines:?}");
+    let listed = &lines[0];
+    let tokens = |value: &Value| value["tokens"].as_u64().expect("tokens");
+    let sum = |list: &Value| list.as_array().expect("a list").iter().map(tokens).sum::<u64>();
+    let total = listed["total"].as_u64().expect("a total");
+    assert!(total > 0);
+    assert_eq!((sum(&listed["tools"]), sum(&listed["providers"])), (total, total));
+    assert_eq!(listed["estimated"], json!(true));
+    let exposures = &listed["exposures"];
+    assert_eq!(exposures["direct"].as_u64(), Some(total));
+    for exposure in ["search", "deferred", "pick"] {
+        assert!(exposures[exposure].as_u64().is_some_and(|tokens| tokens > 0), "{exposures}");
+    }
+    assert_eq!(listed["auto"]["exposure"], json!("direct"), "{listed}");
+    let (lines, _) = answers(&place, &["tools", "ls", "--tokens", "--window", "2000", "--json"], "");
+    assert_eq!(lines[0]["auto"]["exposure"], json!("search"), "{}", lines[0]["auto"]);
+}
