@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 use super::lexical::Best;
 use super::vectors::dot;
-use super::{Ranked, Vectors};
+use super::{LexicalIndex, LexicalRanking, Query, Ranked, Vectors};
 
 /// Words of one tool only that the nearest vector is worth.
 const NEAREST: f32 = 2.0;
@@ -24,19 +24,10 @@ const TASKS: [f32; 2] = [2.0, 4.0];
 const ROUNDS: usize = 3;
 /// Tools that are ordered anew by that.
 const DEPTH: usize = 50;
+/// Tools found by words that are looked at.
+const LEXICAL: usize = 100;
 /// What meaning has of the reported score, where it counts in full.
 const SHARE: f32 = 0.6;
-
-/// STAND-IN until rank lands
-#[derive(Debug, Clone, Default)]
-pub struct LexicalRanking {
-    /// ranked
-    pub ranked: Vec<Ranked>,
-    /// strength
-    pub strength: f32,
-    /// clauses
-    pub clauses: usize,
-}
 
 /// What a query means, beside the meaning of the tools.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +36,20 @@ pub struct Meaning<'a> {
     pub vectors: &'a Vectors,
     /// The vector of the query, by the same model.
     pub query: &'a [f32],
+}
+
+/// Ranks the tools of an index by their words and, as far as it is known, by their meaning: [`fuse`] on what
+/// [`LexicalIndex::rank_clauses`] finds. This is what `auto` means wherever tools are searched for.
+#[must_use]
+pub fn auto(
+    index: &LexicalIndex,
+    query: &Query,
+    meaning: Option<Meaning<'_>>,
+    limit: usize,
+    keep: &dyn Fn(usize) -> bool,
+) -> Vec<Ranked> {
+    let words = index.rank_clauses(query, limit.max(LEXICAL), keep);
+    fuse(&words, meaning, index.len(), limit, keep)
 }
 
 /// The tools that words or meaning speak for, of `tools` in all: the `limit` best of those that `keep` keeps,

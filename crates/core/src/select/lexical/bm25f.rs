@@ -85,5 +85,5 @@ pub(super) fn impact(occurrences: f32) -> f32 {
 #[expect(clippy::cast_precision_loss, reason = "a score needs no more")]
 pub(super) fn rarity(tools: usize, matching: usize) -> f32 {
     let (tools, matching) = (tools as f32, matching as f32);
-    (1.0 + (tools - matching + 0.5) / (matching + 0.5)).ln()
+    ((tools - matching + 0.5) / (matching + 0.5)).ln_1p()
 }

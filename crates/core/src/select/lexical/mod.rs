@@ -8,12 +8,15 @@
 mod best;
 mod bm25f;
 mod dictionary;
+mod expand;
 mod fields;
 mod intake;
 mod interner;
-mod query;
+mod plan;
 mod rows;
 mod score;
+#[cfg(test)]
+mod sets;
 #[cfg(test)]
 mod tests;
 mod typed;
@@ -28,13 +31,14 @@ pub(in crate::select) use self::best::Best;
 pub(in crate::select) use self::bm25f::Field;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
+use self::expand::Synonyms;
 pub(in crate::select) use self::fields::each_text;
 use self::intake::Intake;
 use self::interner::number;
-use self::query::{Group, Member, Query};
+use self::plan::{Group, Member, Plan};
 use self::rows::Rows;
 use self::score::Scratch;
-use super::{DocumentKey, Searchable};
+use super::{DocumentKey, Query, Searchable};
 
 /// A tool that a query found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,6 +63,29 @@ pub struct LexicalIndex {
     names: Rows<Term>,
     /// Per stem: who has it.
     postings: Rows<Posting>,
+    /// Per stem: how much it says.
+    rarities: Vec<f32>,
+    synonyms: Synonyms,
+}
+
+/// What [`LexicalIndex::rank_clauses`] found, and how sure it is.
+#[derive(Debug, Clone, Default)]
+pub struct LexicalRanking {
+    /// The tools that match, best first; the best of the catalogue has a score of 1.
+    pub ranked: Vec<Ranked>,
+    /// The best score for the query as a whole, before it was made 1: how many words were found that few tools
+    /// have, in nats. Comparable between queries and catalogues; 0 if nothing was found.
+    pub strength: f32,
+    /// How many clauses the query has: [`Query::clauses`].
+    pub clauses: usize,
+}
+
+/// A ranking with scores as they are.
+struct Raw {
+    ranked: Vec<Ranked>,
+    /// The best score, kept or not.
+    best: f32,
+    strength: f32,
 }
 
 #[derive(Clone, Copy)]
@@ -84,11 +111,22 @@ impl LexicalIndex {
     }
 
     /// The tools that match, best first, ties by position; at most `limit`, and only those that `keep` keeps
-    /// (it is asked about positions, and not about all of them). The words of `query` are taken as whole and
-    /// as meant: this is for models and programs. A query of any length is fine; past some 16 KiB it is cut.
+    /// (it is asked about positions, and not about all of them; what it drops changes no score). The words of
+    /// `query` are taken as whole and as meant: this is for models and programs. A query of any length is fine;
+    /// past some 16 KiB it is cut. Clauses are not looked at: see [`LexicalIndex::rank_clauses`].
     #[must_use]
     pub fn rank(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-        self.best(&Query::read([query], self, |word| self.own(word)), limit, keep)
+        let plan = Plan { clauses: Vec::new(), ..Plan::new(&Query::new(query), self, |word| self.expanded(word)) };
+        self.best(&plan, limit, keep).ranked
+    }
+
+    /// As [`LexicalIndex::rank`], with the clauses of the query each looked for too, so that several tasks find
+    /// the tools of each. The best tool of all has a score of 1, whether it is kept or not.
+    #[must_use]
+    pub fn rank_clauses(&self, query: &Query, limit: usize, keep: &dyn Fn(usize) -> bool) -> LexicalRanking {
+        let mut ranking = self.best(&Plan::new(query, self, |word| self.expanded(word)), limit, keep);
+        ranking.ranked.iter_mut().for_each(|ranked| ranked.score /= ranking.best);
+        LexicalRanking { ranked: ranking.ranked, strength: ranking.strength, clauses: query.clauses() }
     }
 
     /// As [`LexicalIndex::rank`], for what a person is typing: the last word may be the beginning of one (while
@@ -96,7 +134,7 @@ impl LexicalIndex {
     /// longer: not for what a model writes.
     #[must_use]
     pub fn rank_typed(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-        self.best(&Query::typed(query, self), limit, keep)
+        self.best(&Plan::typed(query, self), limit, keep).ranked
     }
 
     /// How many tools it has.
@@ -120,6 +158,8 @@ impl LexicalIndex {
             + self.words.bytes()
             + self.names.bytes()
             + self.postings.bytes()
+            + self.rarities.capacity() * size_of::<f32>()
+            + self.synonyms.bytes()
     }
 
     fn updated<T: Searchable>(&self, tools: &[T]) -> Self {
@@ -158,7 +198,10 @@ impl LexicalIndex {
         words.shrink();
         names.shrink();
         uses.shrink_to_fit();
-        Self { keys, dictionary, uses, words, names, postings }
+        let rarity = |term| rarity(keys.len(), postings.get(term).len());
+        let rarities = (0..dictionary.terms()).map(rarity).collect();
+        let synonyms = Synonyms::of(&dictionary);
+        Self { keys, dictionary, uses, words, names, postings, rarities, synonyms }
     }
 
     /// The postings with the tools at their new positions, and with `fresh` ones.
@@ -180,34 +223,38 @@ impl LexicalIndex {
         self.uses.len() > SMALL && self.uses.iter().filter(|uses| **uses == 0).count() > self.uses.len() / 2
     }
 
-    fn best(&self, query: &Query, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+    fn best(&self, plan: &Plan, limit: usize, keep: &dyn Fn(usize) -> bool) -> Raw {
         thread_local! {
             static SCRATCH: Cell<Scratch> = Cell::default();
         }
         let mut scratch = SCRATCH.take();
-        let mut best = Best::new(limit);
-        scratch.score(self, query, |ranked| {
-            if best.wants(ranked.score) && keep(ranked.index) {
-                best.offer(ranked);
+        let mut kept = Best::new(limit);
+        let mut best: f32 = 0.0;
+        let scores = scratch.score(self, plan);
+        let strength = scores.strength;
+        for ranked in scores.drain() {
+            best = best.max(ranked.score);
+            if kept.wants(ranked.score) && keep(ranked.index) {
+                kept.offer(ranked);
             }
-        });
+        }
         SCRATCH.set(scratch);
-        best.into_sorted()
+        Raw { ranked: kept.into_sorted(), best, strength }
     }
 
-    /// The stem of a word for itself, if any tool has it.
-    fn own(&self, word: &str) -> Group {
-        let used = self.dictionary.term(word).filter(|&term| !self.postings.get(term as usize).is_empty());
+    /// A stem for itself, if any tool has it.
+    fn own(&self, stem: &str) -> Group {
+        let used = self.dictionary.find_stem(stem).filter(|&term| self.uses_of(term) > 0);
         used.map(|term| Member { term, discount: 1.0 }).into_iter().collect()
+    }
+
+    /// How many tools have a stem.
+    fn uses_of(&self, term: Term) -> usize {
+        self.postings.get(term as usize).len()
     }
 
     fn is_used(&self, word: WordId) -> bool {
         self.uses[word as usize] > 0
-    }
-
-    /// How much a stem says.
-    fn rarity(&self, term: Term) -> f32 {
-        rarity(self.len(), self.postings.get(term as usize).len())
     }
 }
 

@@ -70,14 +70,14 @@ fn words_find_tools_wherever_they_stand() {
     for (query, expect) in [
         ("read file", "read_file write_file"),
         ("reading FILES", "read_file write_file"),
-        ("writing files", "write_file read_file"),
+        ("writing files", "write_file read_file create_issue"),
         ("readfile", "read_file"),
         ("get_weather", "getWeather"),
         ("weather in a city", "getWeather"),
         ("github", "create_issue"),
         ("git hub", "create_issue"),
         ("data base", "list_tables"),
-        ("draft", "create_issue"),
+        ("draft", "create_issue write_file"),
         ("content", "write_file"),
         ("schemas", "list_tables"),
         ("予報", "天気"),
@@ -101,14 +101,13 @@ fn the_best_of_each_clause_rises_above_what_has_a_little_of_all() {
         tool("send_mail", "", json!({})),
     ];
     let index = LexicalIndex::build(&tools, None);
-    let shares = |clauses: &[&str]| {
-        let query = Query::read(clauses.iter().copied(), &index, |word| index.own(word));
-        let mut found = index.best(&query, 9, &all);
+    let shares = |query: &str| {
+        let mut found = index.rank_clauses(&Query::new(query), 9, &all).ranked;
         found.sort_by_key(|hit| hit.index);
         [found[1].score / found[0].score, found[2].score / found[0].score]
     };
-    let whole = shares(&["get the weather of the city and send a mail"]);
-    let cut = shares(&["get the weather of the city", "", "send a mail"]);
+    let whole = shares("get the current weather of the city and send the report by mail");
+    let cut = shares("get the current weather of the city. Send the report by mail");
     assert!(cut[0] > whole[0] && cut[1] > whole[1], "{whole:?} {cut:?}");
 }
 
