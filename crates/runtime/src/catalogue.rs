@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use toolwright_core::Redactor;
 use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
-use toolwright_core::event::{Event, EventSink};
+use toolwright_core::context::NoRedaction;
+use toolwright_core::event::{Event, EventSink, NoEvents};
 
 /// How long one provider may take to list before it counts as failed.
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,7 +84,11 @@ impl Catalogue {
     /// Providers' errors are redacted before anybody sees them.
     #[must_use]
     pub fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, list_timeout: Duration) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::empty(events, redactor, list_timeout))
+    }
+
+    fn empty(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, list_timeout: Duration) -> Self {
+        Self {
             events,
             redactor,
             list_timeout,
@@ -94,6 +99,16 @@ impl Catalogue {
             }),
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
+        }
+    }
+
+    /// A catalogue that is `snapshot` and has no providers of its own: it stands until one is added, and is what
+    /// the added ones have from then on. For what is known at once and does not change, as a file.
+    #[must_use]
+    pub fn standing(snapshot: Arc<Snapshot>) -> Arc<Self> {
+        Arc::new(Self {
+            current: RwLock::new(snapshot),
+            ..Self::empty(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT)
         })
     }
 

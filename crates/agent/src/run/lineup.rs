@@ -99,7 +99,9 @@ impl RunState {
         match self.exposure().map(|choice| choice.exposure) {
             Some(Exposure::Deferred) => {
                 let told = ContentBlock::text(format!("Found and loaded: {}", result.loads.join(", ")));
-                result.content.first_mut().map(|lines| *lines = told);
+                if let Some(lines) = result.content.first_mut() {
+                    *lines = told;
+                }
             }
             Some(Exposure::Pick) => self.load(std::mem::take(&mut result.loads)),
             _ => result.loads.clear(),

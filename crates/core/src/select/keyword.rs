@@ -7,42 +7,32 @@ use super::document::{Document, Searchable as _};
 use super::words::{each_word, is_stop_word};
 use crate::catalogue::Snapshot;
 
-/// The distinct words of a query, numbered.
-struct Wanted(HashMap<String, usize>);
-
-impl Wanted {
-    fn of(query: &str) -> Self {
-        let mut words = HashMap::new();
-        each_word(query, |word| {
-            if !is_stop_word(word) && !words.contains_key(word) {
-                words.insert(word.to_owned(), words.len());
-            }
-        });
-        Self(words)
-    }
-}
-
 /// The tools that have any word of `query` in name, title, description or tags, best first, ties by position.
-/// Words are compared in lower case and as they are, without endings taken off.
-pub(crate) fn rank(query: &str, snapshot: &Snapshot, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-    let wanted = Wanted::of(query);
-    // In which tool a word of the query was last seen, counted from 1.
-    let mut seen = vec![0_usize; wanted.0.len()];
+/// Words are compared in lower case and as they are, without endings taken off; stop words do not count.
+pub(super) fn rank(query: &str, snapshot: &Snapshot, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+    let mut wanted: HashMap<String, usize> = HashMap::new();
+    each_word(query, |word| {
+        let number = wanted.len();
+        if !is_stop_word(word) {
+            wanted.entry(word.to_owned()).or_insert(number);
+        }
+    });
+    // In which tool each of them was last seen, counted from 1.
+    let mut seen = vec![0_usize; wanted.len()];
     let mut ranked = Vec::new();
     for (index, entry) in snapshot.list().iter().enumerate().filter(|(index, _)| keep(*index)) {
-        let mut hits = 0_u16;
+        let mut hits = 0;
         each_text(&entry.document(), |text| {
             each_word(text, |word| {
-                if let Some(&number) = wanted.0.get(word)
-                    && seen[number] != index + 1
+                if let Some(&number) = wanted.get(word)
+                    && std::mem::replace(&mut seen[number], index + 1) != index + 1
                 {
-                    seen[number] = index + 1;
-                    hits = hits.saturating_add(1);
+                    hits += 1;
                 }
             });
         });
         if hits > 0 {
-            ranked.push(Ranked { index, score: f32::from(hits) / share_of(wanted.0.len()) });
+            ranked.push(Ranked { index, score: share(hits, wanted.len()) });
         }
     }
     // A stable sort: ties stay in the order of registration.
@@ -52,13 +42,12 @@ pub(crate) fn rank(query: &str, snapshot: &Snapshot, limit: usize, keep: &dyn Fn
 }
 
 fn each_text(document: &Document<'_>, mut found: impl FnMut(&str)) {
-    [document.name, document.title, document.description]
-        .into_iter()
-        .chain(document.tags.iter().copied())
-        .for_each(&mut found);
+    let Document { name, title, description, tags, .. } = document;
+    [*name, *title, *description].into_iter().chain(tags.iter().copied()).for_each(&mut found);
 }
 
 /// A query is bounded, and so are its words.
-fn share_of(count: usize) -> f32 {
-    f32::from(u16::try_from(count).unwrap_or(u16::MAX))
+#[expect(clippy::cast_precision_loss, reason = "see above")]
+fn share(hits: usize, count: usize) -> f32 {
+    hits as f32 / count as f32
 }

@@ -154,7 +154,13 @@ impl Selector {
             Method::Auto => return self.by_all(picking, among, limit).await,
             Method::Embedding => {
                 let vectors = self.tool_vectors().await?.ok_or(NO_EMBEDDINGS)?;
-                by_meaning(&vectors, picking, among, limit).await?
+                let order = by_meaning(&vectors, picking, among, limit).await?;
+                let note = |ranked: &Ranked| {
+                    let reason = Some(format!("like the query in meaning by {:.2}", ranked.score));
+                    (ranked.index, Note { reason, details: None })
+                };
+                let notes = order.iter().map(note).collect();
+                return Ok(Ranking { scorer: method.name().to_owned(), order, notes });
             }
             Method::Hybrid(hybrid) => {
                 let vectors = self.tool_vectors().await?.ok_or(NO_EMBEDDINGS)?;
@@ -298,8 +304,13 @@ async fn by_both(
     order.truncate(limit);
     let score = |ranking: &[Ranked], index| ranking.iter().find(|ranked| ranked.index == index).map(|it| it.score);
     let note = |ranked: &Ranked| {
-        let details = json!({"bm25": score(&words, ranked.index), "cosine": score(&meaning, ranked.index)});
-        (ranked.index, Note { reason: None, details: Some(details) })
+        let (words, meaning) = (score(&words, ranked.index), score(&meaning, ranked.index));
+        let reason = match (words, meaning) {
+            (None, Some(meaning)) => Some(format!("like the query in meaning by {meaning:.2}")),
+            // The words themselves say more.
+            _ => None,
+        };
+        (ranked.index, Note { reason, details: Some(json!({"bm25": words, "cosine": meaning})) })
     };
     let notes = order.iter().map(note).collect();
     Ok(Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes })

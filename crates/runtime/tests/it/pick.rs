@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::json;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::model::{
     ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Usage,
 };
@@ -14,7 +15,7 @@ use toolwright_core::select::{Cascade, Hybrid, Method, PickOptions, Picked, Scor
 use toolwright_core::{
     Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::select::{ModelJudge, Selector};
+use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors};
 
 struct Named(&'static str, &'static str);
 
@@ -231,4 +232,51 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
     let garbled = r#"{"scores": [{"tool": 3, "score": "very"}]}"#;
     assert_eq!(check(garbled, &["weather", "forecast"], "auto", "no number").await, 2);
     assert_eq!(check("", &["weather", "forecast"], "auto", "the model is away").await, 2);
+}
+
+/// Knows three topics; a text is as much about each as it has words of it.
+struct Topics {
+    works: bool,
+}
+
+#[async_trait]
+impl Embedder for Topics {
+    fn id(&self) -> &str {
+        "topics"
+    }
+
+    async fn embed(&self, texts: &[&str], _role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        if !self.works {
+            return Err(EmbeddingError::new("the embeddings are away"));
+        }
+        const TOPICS: [&[&str]; 3] = [&["weather", "rain", "forecast"], &["letter", "mail", "post"], &["list", "plan"]];
+        let about = |text: &&str| {
+            let text = text.to_lowercase();
+            let mut vector =
+                TOPICS.map(|words| if words.iter().any(|word| text.contains(word)) { 1.0_f32 } else { 0.1 });
+            let length = vector.iter().map(|number| number * number).sum::<f32>().sqrt();
+            vector.iter_mut().for_each(|number| *number /= length);
+            vector.to_vec()
+        };
+        Ok(texts.iter().map(about).collect())
+    }
+}
+
+#[tokio::test]
+async fn meaning_finds_what_words_do_not() {
+    let snapshot = snapshot().await;
+    let check = async |works: bool, method: Method, expect: &[&str], by: &str| {
+        let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
+        let selector = Selector::new().with_vectors(Arc::new(vectors));
+        selector.prepare(&snapshot, &method).await;
+        let picked = selector.pick("post it", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
+        assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
+        assert!(picked.picks.iter().all(|pick| pick.reason.contains("in meaning")), "{:?}", picked.picks);
+        assert_eq!(picked.provenance.fell_back.iter().any(|(_, why)| why.contains("are away")), !works);
+    };
+    for method in [Method::Embedding, Method::Hybrid(Hybrid::default()), Method::Auto] {
+        let name = method.name().to_owned();
+        check(true, method.clone(), &["mail"], &name).await;
+        check(false, method, &[], "bm25").await;
+    }
 }

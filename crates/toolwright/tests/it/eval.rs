@@ -76,6 +76,68 @@ fn select_says_what_is_wrong_with_its_files() {
     }
 }
 
+#[test]
+fn tokens_are_counted_over_a_whole_task() {
+    let tools: String = (0..120)
+        .map(|number| {
+            let schema = json!({"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]});
+            let description = format!("Sets the valve of boiler {number}. {}", "It can be set again at any time. ".repeat(8));
+            let tool = json!({"id": number.to_string(), "name": format!("set_valve_{number}"), "description": description, "parameters": schema});
+            format!("{tool}\n")
+        })
+        .collect();
+    let place = place(&tools, "");
+    let step = |number: u32| json!({"query": format!("valve of boiler {number}"), "tool": number.to_string(), "result": "It is set."});
+    place.write("project/task.json", &json!({"steps": [step(7), step(77), step(101)]}).to_string());
+    let arguments = ["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "task.json", "--json"];
+    let (lines, code) = answers(&place, &arguments, "");
+    let answer = &lines[0];
+    assert_eq!((code, &answer["tools"], &answer["steps"]), (0, &json!(120), &json!(3)), "{answer}");
+    let spent = |exposure: &str, what: &str| answer["exposures"][exposure][what].as_u64().expect("tokens");
+    for exposure in ["direct", "pick", "deferred", "search"] {
+        let (definitions, results) = (spent(exposure, "definition_tokens"), spent(exposure, "result_tokens"));
+        assert!(definitions > 0 && results > 0 && spent(exposure, "total") == definitions + results, "{answer}");
+    }
+    // Four requests carry every definition, and the three results stand in three, two and one of them.
+    assert_eq!(spent("direct", "definition_tokens") % 4, 0);
+    assert_eq!(spent("direct", "result_tokens"), 6 * "It is set.".len().div_ceil(4) as u64);
+    assert!(10 * spent("search", "total") < spent("direct", "total"), "{answer}");
+
+    for (task, complaint) in [
+        (json!([{"query": "x", "tool": "none"}]), "step 1: the catalogue has no tool with the id `none`"),
+        (
+            json!([{"query": "x", "tool": "7", "arguments": {"amount": "much"}}]),
+            "direct does not finish the task: in step 1, for `7` (x), the call of",
+        ),
+    ] {
+        place.write("project/task.json", &task.to_string());
+        let (lines, code) = answers(&place, &arguments, "");
+        let message = lines[0]["error"]["message"].as_str().expect("a message");
+        assert!(code != 0 && message.contains(complaint), "{message}");
+    }
+}
+
+#[test]
+fn searched_and_picked_tools_cost_a_tenth_of_all_tools() {
+    let Some(tools) = data("retrieval/bfcl/tools.jsonl") else { return };
+    let queries = std::fs::read_to_string(tools.with_file_name("queries.jsonl")).expect("queries");
+    let tools = std::fs::read_to_string(tools).expect("tools");
+    let tools: Vec<&str> = tools.lines().take(500).collect();
+    let ids: Vec<String> =
+        tools.iter().map(|tool| serde_json::from_str::<Value>(tool).expect("a tool")["id"].to_string()).collect();
+    let is_there = |query: &&str| ids.iter().any(|id| query.contains(&format!("\"relevant\": [{id}]")));
+    let task: Vec<&str> = queries.lines().filter(is_there).take(10).collect();
+    assert_eq!(task.len(), 10);
+    let place = place(&tools.join("\n"), &task.join("\n"));
+    let (lines, code) =
+        answers(&place, &["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "cases.jsonl", "--json"], "");
+    assert_eq!(code, 0, "{lines:?}");
+    let total = |exposure: &str| lines[0]["exposures"][exposure]["total"].as_u64().expect("tokens");
+    for exposure in ["search", "pick"] {
+        assert!(10 * total(exposure) <= total("direct"), "{exposure}: {}", lines[0]);
+    }
+}
+
 fn data(folder: &str) -> Option<PathBuf> {
     std::env::var_os("TOOLWRIGHT_TEST_DATA").map(|data| Path::new(&data).join(folder))
 }

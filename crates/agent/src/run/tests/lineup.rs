@@ -18,10 +18,11 @@ fn names(list: &[&str]) -> Vec<String> {
 /// A search that found `found`, after the model has asked for it.
 fn search(state: &mut RunState, found: &[&str]) {
     state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
+    let id = state.to_run().next().expect("a call").id.clone();
     let outcome = Outcome {
         tool: Some(ToolId::parse(SEARCH_ID).expect("id")),
         structured: Some(json!({ "tools": found })),
-        ..done(&CallId::new("s"), &"a line about a tool\n".repeat(50))
+        ..done(&id, &"a line about a tool\n".repeat(50))
     };
     state.on_tools(vec![outcome]).expect("tools");
 }
@@ -52,10 +53,10 @@ fn the_way_of_the_run_decides_what_becomes_of_what_is_found() {
 #[test]
 fn what_was_loaded_stays_when_its_result_makes_room() {
     let mut state = exposed(Exposure::Deferred);
-    search(&mut state, &["a"; 100]);
+    search(&mut state, &["a_tool_of_some_name"; 100]);
     search(&mut state, &["b"]);
     assert_eq!(state.fit_context(10), 1);
-    assert!(state.loads().any(|name| name == "a") && state.loads().any(|name| name == "b"));
+    assert!(state.loads().any(|name| name == "a_tool_of_some_name") && state.loads().any(|name| name == "b"));
 }
 
 #[test]
@@ -98,7 +99,8 @@ proptest! {
             prop_assert_eq!(&after[..stayed.len()], &stayed[..]);
             let mut all = after.clone();
             let mut asked = wanted.clone();
-            (all.sort(), asked.sort());
+            all.sort();
+            asked.sort();
             prop_assert_eq!(all, asked);
             before = after;
         }

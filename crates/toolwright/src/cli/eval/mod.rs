@@ -1,8 +1,12 @@
 //! `eval`: how well the right tools are found, and what finding them costs.
 
 mod cases;
+mod player;
 mod rank;
+mod sample;
 mod select;
+mod task;
+mod tokens;
 
 use std::path::PathBuf;
 
@@ -21,6 +25,25 @@ pub(crate) enum Eval {
     /// k, complete@k the share of queries with all of them there, and ndcg@10 counts a tool as relevant or not.
     /// The whole catalogue is ranked, without a least score.
     Select(SelectArgs),
+    /// What the tools of a task cost, from its first step to its last, by each way to put them before a model.
+    ///
+    /// A scripted model plays the task through the agent loop: it calls the tool of a step if it is before it, and
+    /// else searches for it. Tokens are estimated, at four bytes each, and summed over all requests:
+    /// definition_tokens are those of the definitions before the model and of the line that names the namespaces,
+    /// result_tokens those of all results so far, the answers of searches among them. Definitions that an API keeps
+    /// out of the context until they are found count from then on.
+    Tokens(TokensArgs),
+}
+
+/// What `eval tokens` takes.
+#[derive(Debug, Args)]
+pub(crate) struct TokensArgs {
+    /// File with the tools, as for `eval select`.
+    #[arg(long, value_name = "FILE")]
+    catalogue: PathBuf,
+    /// File with the task, {steps: [step]} or a step a line: {query, tool | relevant: [tool id], arguments?, result?}.
+    #[arg(long, value_name = "FILE")]
+    task: PathBuf,
 }
 
 /// What `eval select` takes.
@@ -45,5 +68,6 @@ pub(crate) struct SelectArgs {
 pub(crate) async fn command(global: &Global, command: &Eval) -> Done {
     match command {
         Eval::Select(args) => select::command(global, args).await,
+        Eval::Tokens(args) => tokens::command(global, args).await,
     }
 }

@@ -7,26 +7,33 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use toolwright::config::EmbeddingSource;
 use toolwright::core::Snapshot;
-use toolwright::core::select::{LexicalIndex, Ranked, Vectors};
+use toolwright::core::select::{Hybrid, PickOptions, Picking, Query, Vectors, combine};
 use toolwright::house::embedder;
 use toolwright::runtime::ToolVectors;
 
 use crate::cli::exit::Failure;
 
+/// Places of words and of meaning that are put together.
+const DEPTH: usize = 1000;
+
 /// A scorer by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ScorerName {
+    /// The share of the query's words that a tool has.
+    Keyword,
     /// BM25 over the fields of a tool.
     Bm25,
     /// Cosine of sentence embeddings.
     Embedding,
-    /// The best that there is: by words alone unless there are embeddings.
+    /// BM25 and embeddings, weighted.
+    Hybrid,
+    /// Words, and meaning where there are embeddings.
     Auto,
 }
 
 /// Ranks a catalogue.
 pub(super) struct Ranker {
-    lexical: Arc<LexicalIndex>,
+    snapshot: Snapshot,
     scorer: ScorerName,
     meaning: Option<Meaning>,
     /// What making the lexical index took.
@@ -44,33 +51,33 @@ pub(super) struct Meaning {
 impl Ranker {
     /// One for `snapshot`, with the sentence-transformer of a directory if there is one.
     pub(super) async fn new(
-        snapshot: &Snapshot,
+        snapshot: Snapshot,
         scorer: ScorerName,
         embeddings: Option<&Path>,
     ) -> Result<Self, Failure> {
-        if scorer == ScorerName::Embedding && embeddings.is_none() {
+        if matches!(scorer, ScorerName::Embedding | ScorerName::Hybrid) && embeddings.is_none() {
             return Err(Failure::usage(
                 "this scorer needs sentence embeddings: name their directory with --embeddings",
             ));
         }
         let start = Instant::now();
-        let lexical = Arc::clone(snapshot.lexical());
+        let _ = snapshot.lexical();
         let index_time = start.elapsed();
         let meaning = match embeddings {
-            Some(path) => Some(Meaning::new(path, snapshot).await?),
+            Some(path) => Some(Meaning::new(path, &snapshot).await?),
             None => None,
         };
-        Ok(Self { lexical, scorer, meaning, index_time })
+        Ok(Self { snapshot, scorer, meaning, index_time })
     }
 
     /// How many tools there are.
     pub(super) fn tools(&self) -> usize {
-        self.lexical.len()
+        self.snapshot.list().len()
     }
 
     /// Bytes of the lexical index and of the vectors.
     pub(super) fn bytes(&self) -> usize {
-        self.lexical.bytes() + self.meaning.as_ref().map_or(0, |meaning| meaning.vectors.bytes())
+        self.snapshot.lexical().bytes() + self.meaning.as_ref().map_or(0, |meaning| meaning.vectors.bytes())
     }
 
     pub(super) fn meaning(&self) -> Option<&Meaning> {
@@ -87,12 +94,20 @@ impl Ranker {
 
     /// Positions of the first `limit` tools for `query`, best first.
     pub(super) fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
-        let meaning = self.meaning.as_ref().zip(vector);
-        let ranked = match (self.scorer, meaning) {
-            (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, limit, &|_| true),
-            _ => self.lexical.rank(query, limit, &|_| true),
+        let (text, options) = (Query::from(query), PickOptions::default());
+        let picking = || Picking::begin(&text, &self.snapshot, &options);
+        let any = |_| true;
+        let ranked = match (self.scorer, self.meaning.as_ref().zip(vector)) {
+            (ScorerName::Keyword, _) => picking().by_keyword(limit, &any),
+            (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, limit, &any),
+            (ScorerName::Hybrid | ScorerName::Auto, Some((meaning, vector))) => {
+                let Hybrid { lexical, semantic, fusion } = Hybrid::default();
+                let (words, near) = (picking().by_bm25(DEPTH, &any), meaning.vectors.rank(vector, DEPTH, &any));
+                combine(&[(lexical, &words), (semantic, &near)], fusion)
+            }
+            _ => self.snapshot.lexical().rank(query, limit, &any),
         };
-        ranked.iter().map(|Ranked { index, .. }| *index).collect()
+        ranked.iter().take(limit).map(|ranked| ranked.index).collect()
     }
 }
 

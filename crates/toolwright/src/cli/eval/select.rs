@@ -22,7 +22,7 @@ const WARM_UP: usize = 50;
 pub(super) async fn command(global: &Global, args: &SelectArgs) -> Done {
     let file = CatalogueFile::read(&args.catalogue)?;
     let cases = cases::read(&args.cases, &file.positions())?;
-    let ranker = Ranker::new(&file.snapshot(), args.scorer, args.embeddings.as_deref()).await?;
+    let ranker = Ranker::new(file.snapshot(), args.scorer, args.embeddings.as_deref()).await?;
     drop(file);
     for Case { query, .. } in cases.iter().take(WARM_UP) {
         ranker.rank(query, ranker.embed(query).await?.as_deref(), DEPTH);

@@ -1,0 +1,208 @@
+//! `eval tokens`: what a whole task costs under each exposure.
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright::agent::{BASE_PROMPT, DEFAULT_PICK_SIZE, Dispatch, Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright::core::model::Message;
+use toolwright::core::select::Exposure;
+use toolwright::core::store::NoStore;
+use toolwright::core::{
+    ApprovalDecision, ApprovalRequest, Approver, Cancel, Health, Listing, Policy, Principal, Profile, Provider,
+    ProviderCall, ProviderError, ProviderKind, RegisteredTool, Services, Session, SessionId, Snapshot, ToolContext,
+    ToolError, ToolOutput,
+};
+use toolwright::runtime::{Catalogue, Executor, ExecutorOptions, SystemClock};
+
+use super::TokensArgs;
+use super::player::{Cue, Player, Spent};
+use super::sample::sample;
+use super::task::{self, Task};
+use crate::cli::args::Global;
+use crate::cli::catalogue_file::{CatalogueFile, FileProvider};
+use crate::cli::exit::{Done, Exit, Failure};
+use crate::cli::screen::{print_json, stdout};
+
+const EXPOSURES: [Exposure; 4] = [Exposure::Direct, Exposure::Pick, Exposure::Deferred, Exposure::Search];
+/// Answers that a call may take: to search three times, to ask for a description, to call; and some at the end.
+const TURNS_PER_CALL: usize = 6;
+
+pub(super) async fn command(global: &Global, args: &TokensArgs) -> Done {
+    let file = CatalogueFile::read(&args.catalogue)?;
+    let task = task::read(&args.task, &file.positions())?;
+    let stage = Arc::new(Mutex::new(String::new()));
+    let play = Play { snapshot: Arc::new(staged(&file, &stage)), file, task, stage };
+    let mut spent = Vec::with_capacity(EXPOSURES.len());
+    for exposure in EXPOSURES {
+        spent.push((exposure, play.under(exposure).await?));
+    }
+    if global.json {
+        print_json(&play.json(&spent))?;
+    } else {
+        play.print(&spent)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A task and the catalogue that it is played over.
+struct Play {
+    file: CatalogueFile,
+    snapshot: Arc<Snapshot>,
+    task: Task,
+    stage: Arc<Mutex<String>>,
+}
+
+impl Play {
+    /// Plays the task through the agent loop, with the catalogue put before the model by `exposure`.
+    async fn under(&self, exposure: Exposure) -> Result<Spent, Failure> {
+        let player = Arc::new(Player::new(self.cues(), BASE_PROMPT.to_owned(), Arc::clone(&self.stage)));
+        let services = Arc::new(Services::none(Arc::new(SystemClock)));
+        let store = Arc::new(NoStore);
+        let executor = Executor::new(ExecutorOptions::new(services, store.clone(), store));
+        let catalogue = Catalogue::standing(Arc::clone(&self.snapshot));
+        let driver = Driver::new(executor, catalogue, Arc::clone(&player) as _, None);
+        let mut state = RunState::new(self.spec(exposure), vec![Message::user(self.request())]);
+        driver.run(&mut state, &options()).await.map_err(Failure::failed)?;
+        player.spent().map_err(|(call, why)| self.stuck(exposure, call, &why))
+    }
+
+    fn spec(&self, exposure: Exposure) -> RunSpec {
+        let turns = u32::try_from(TURNS_PER_CALL * (self.task.calls.len() + 1)).unwrap_or(u32::MAX);
+        RunSpec {
+            model: "script/player".into(),
+            system: BASE_PROMPT.into(),
+            max_tokens: None,
+            temperature: None,
+            limits: Limits { turns, ..Limits::default() },
+            dispatch: Dispatch::TurnEnd,
+            tools: Vec::new(),
+            window: None,
+            exposure: Some(exposure),
+            pinned: Vec::new(),
+            pick_size: DEFAULT_PICK_SIZE,
+        }
+    }
+
+    /// What the user asks for: all steps.
+    fn request(&self) -> String {
+        self.task.steps.iter().zip(1..).map(|(query, number)| format!("{number}. {query}\n")).collect()
+    }
+
+    fn cues(&self) -> Vec<Cue> {
+        let cue = |call: &task::Call| {
+            let entry = &self.snapshot.list()[call.tool];
+            let made = || entry.definition().parameters.as_ref().map_or_else(|| json!({}), sample);
+            Cue {
+                query: self.task.steps[call.step].clone(),
+                tool: entry.wire_name.clone(),
+                name: entry.tool.raw_name().to_owned(),
+                arguments: call.arguments.clone().unwrap_or_else(made),
+                is_written: call.arguments.is_some(),
+                result: call.result.clone(),
+            }
+        };
+        self.task.calls.iter().map(cue).collect()
+    }
+
+    fn stuck(&self, exposure: Exposure, call: usize, why: &str) -> Failure {
+        let Some(task::Call { step, tool, .. }) = self.task.calls.get(call) else { return Failure::failed(why) };
+        let (number, id, query) = (step + 1, &self.file.tools[*tool].id, &self.task.steps[*step]);
+        Failure::failed(format!("{exposure} does not finish the task: in step {number}, for `{id}` ({query}), {why}"))
+    }
+
+    fn json(&self, spent: &[(Exposure, Spent)]) -> Value {
+        let of = |spent: &Spent| {
+            let Spent { definitions, results } = *spent;
+            json!({"definition_tokens": definitions, "result_tokens": results, "total": definitions + results})
+        };
+        let exposures = spent.iter().map(|(exposure, spent)| (exposure.to_string(), of(spent)));
+        json!({
+            "tools": self.file.tools.len(),
+            "steps": self.task.steps.len(),
+            "exposures": Value::Object(exposures.collect()),
+        })
+    }
+
+    fn print(&self, spent: &[(Exposure, Spent)]) -> std::io::Result<()> {
+        let mut out = stdout();
+        writeln!(
+            out,
+            "{} tools, {} steps; estimated tokens of all requests",
+            self.file.tools.len(),
+            self.task.steps.len()
+        )?;
+        writeln!(out, "{:<10}{:>12}{:>12}{:>12}", "", "definitions", "results", "total")?;
+        for (exposure, Spent { definitions, results }) in spent {
+            writeln!(out, "{:<10}{definitions:>12}{results:>12}{:>12}", exposure.as_str(), definitions + results)?;
+        }
+        Ok(())
+    }
+}
+
+fn options() -> RunOptions {
+    let session = Session { id: SessionId::new("eval"), principal: Principal::owner(), root: "/".into(), agent: None };
+    RunOptions {
+        run_id: "eval".into(),
+        session: Arc::new(session),
+        policy: Arc::new(Policy::of(Profile::Trusted)),
+        approver: Arc::new(Approves),
+        cancel: Cancel::new(),
+        variables: None,
+        transcript: None,
+    }
+}
+
+/// Nothing that is played does anything.
+struct Approves;
+
+#[async_trait]
+impl Approver for Approves {
+    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
+        ApprovalDecision::Approve
+    }
+}
+
+/// The catalogue of a file, with tools that give what stands on the stage.
+fn staged(file: &CatalogueFile, stage: &Arc<Mutex<String>>) -> Snapshot {
+    let listing = |inner: Arc<FileProvider>| Listing {
+        tools: inner.tools.clone(),
+        provider: Arc::new(Staged { inner, stage: Arc::clone(stage) }),
+        error: None,
+        withheld: Vec::new(),
+    };
+    Snapshot::build(&file.providers().into_iter().map(listing).collect::<Vec<_>>())
+}
+
+struct Staged {
+    inner: Arc<FileProvider>,
+    stage: Arc<Mutex<String>>,
+}
+
+#[async_trait]
+impl Provider for Staged {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn kind(&self) -> ProviderKind {
+        self.inner.kind()
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        self.inner.list().await
+    }
+
+    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(self.stage.lock().unwrap_or_else(PoisonError::into_inner).as_str()))
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+
+    fn instructions(&self) -> Option<String> {
+        self.inner.instructions()
+    }
+}
