@@ -29,7 +29,7 @@ pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure,
 pub use fuse::{Meaning, auto, fuse};
 pub use hybrid::{Fusion, Hybrid, combine};
 pub use lexical::{LexicalIndex, LexicalRanking, Ranked};
-pub use pick::{Input, Note, Pick, PickOptions, Picked, Picking, Provenance, Ranking};
+pub use pick::{Note, Pick, PickInput, PickOptions, Picked, Picking, Provenance, Ranking};
 pub use query::Query;
 pub use scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
 pub use search::{SearchFilter, SearchHit, search};

@@ -39,7 +39,8 @@ fn lines(folder: &std::path::Path, file: &str) -> Vec<Value> {
 impl Set {
     fn read(folder: &std::path::Path) -> Self {
         let tools = lines(folder, "tools.jsonl");
-        let positions: HashMap<_, _> = tools.iter().enumerate().map(|(at, tool)| (tool["id"].to_string(), at)).collect();
+        let positions: HashMap<_, _> =
+            tools.iter().enumerate().map(|(at, tool)| (tool["id"].to_string(), at)).collect();
         let queries = lines(folder, "queries.jsonl").into_iter().map(|query| {
             let relevant = query["relevant"].as_array().expect("ids").iter().map(|id| positions[&id.to_string()]);
             (query["query"].as_str().expect("a text").to_owned(), relevant.collect())

@@ -33,7 +33,7 @@ fn keyword(query: &str, change: impl FnOnce(&mut PickOptions)) -> (Picked, Vec<(
     let snapshot = snapshot();
     let mut options = PickOptions { max_candidates: 20, ..PickOptions::default() };
     change(&mut options);
-    let query = Input::from(query);
+    let query = PickInput::from(query);
     let picking = Picking::begin(&query, &snapshot, &options);
     let order = picking.by_keyword(picking.enough(), &|position| picking.is_candidate(position));
     let ranking = Ranking { scorer: "keyword".into(), order, ..Ranking::default() };
@@ -143,10 +143,10 @@ fn what_is_not_text_is_searched_for_as_json() {
         (json!({"task": "write", "to": ["a", 1]}), r#"{"task":"write","to":["a",1]}"#),
         (json!(null), "null"),
     ] {
-        assert_eq!(Input::from(&input).text(), expect);
+        assert_eq!(PickInput::from(&input).text(), expect);
     }
     let long = "é".repeat(MAX_QUERY);
-    assert_eq!(Input::from(long.as_str()).text().len(), MAX_QUERY);
+    assert_eq!(PickInput::from(long.as_str()).text().len(), MAX_QUERY);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn details_come_with_debug_only() {
 fn without_a_ranking_the_order_is_that_of_registration() {
     let snapshot = snapshot();
     let options = PickOptions { max_candidates: 3, ..PickOptions::default() };
-    let query = Input::from("web__search");
+    let query = PickInput::from("web__search");
     let picked = Picking::begin(&query, &snapshot, &options).in_order("too slow", Provenance::default());
     let got: Vec<_> = picked.picks.iter().map(|pick| (pick.position, pick.score)).collect();
     assert_eq!(got, [(6, 1.0), (0, 0.0), (1, 0.0)]);

@@ -48,7 +48,11 @@ fn breaks(chunks: &[Chunk<'_>], at: impl Fn(&[Chunk<'_>], usize) -> Option<usize
     breaks
 }
 
-fn cut(range: Range<usize>, breaks: &[Range<usize>], says_enough: &impl Fn(&Range<usize>) -> bool) -> Vec<Range<usize>> {
+fn cut(
+    range: Range<usize>,
+    breaks: &[Range<usize>],
+    says_enough: &impl Fn(&Range<usize>) -> bool,
+) -> Vec<Range<usize>> {
     let inside = &breaks[breaks.partition_point(|one| one.start < range.start)..];
     let inside = &inside[..inside.partition_point(|one| one.end <= range.end)];
     let mut parts: Vec<Range<usize>> = Vec::new();

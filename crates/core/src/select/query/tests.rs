@@ -31,17 +31,26 @@ fn tasks_are_told_apart() {
         ("the of and", &[]),
         ("Find cheap flights to Paris", &["find cheap flight pari"]),
         ("Find cheap flights to Paris. Book a quiet hotel room", two),
-        ("Find cheap flights to Paris! (\"Soon.\") Book a quiet hotel room", &["find cheap flight pari", "(soon) book quiet hotel room"]),
+        (
+            "Find cheap flights to Paris! (\"Soon.\") Book a quiet hotel room",
+            &["find cheap flight pari", "(soon) book quiet hotel room"],
+        ),
         ("Find cheap flights to Paris\nBook a quiet hotel room", two),
         ("Find cheap flights to Paris; book a quiet hotel room", two),
         ("Find cheap flights to Paris and then book a quiet hotel room", two),
         ("Find cheap flights to Paris, and book a quiet hotel room", two),
         ("Find cheap flights to Paris. Finally, book a quiet hotel room", two),
         ("Find cheap flights to Paris, as well as book a quiet hotel room", two),
-        ("1) Find cheap flights to Paris 2) Book a quiet hotel room", &["1 find cheap flight pari", "book quiet hotel room"]),
+        (
+            "1) Find cheap flights to Paris 2) Book a quiet hotel room",
+            &["1 find cheap flight pari", "book quiet hotel room"],
+        ),
         ("Find cheap flights and trains, then go", &["find cheap flight train go"]),
         ("Find cheap flights for Dr. Smith and J. Doe", &["find cheap flight dr smith j doe"]),
-        ("Find cheap flights to Paris, e.g. book a quiet hotel room", &["find cheap flight pari e g book quiet hotel room"]),
+        (
+            "Find cheap flights to Paris, e.g. book a quiet hotel room",
+            &["find cheap flight pari e g book quiet hotel room"],
+        ),
     ] {
         assert_eq!(read(text), expect, "{text}");
     }
@@ -71,7 +80,10 @@ fn neighbours_are_joined() {
         ("get the weather", &[]),
         ("type c tools", &[]),
         ("say \"good morning\" world", &["goodmorning 0.25"]),
-        ("list new log files. Then delete all very old archives", &["listnew 0.5", "newlog 0.5", "logfiles 0.5", "oldarchives 0.5"]),
+        (
+            "list new log files. Then delete all very old archives",
+            &["listnew 0.5", "newlog 0.5", "logfiles 0.5", "oldarchives 0.5"],
+        ),
     ] {
         assert_eq!(joins(text), expect, "{text}");
     }
@@ -80,7 +92,8 @@ fn neighbours_are_joined() {
 #[test]
 fn earlier_turns_count_less() {
     let query = Query::conversation(&["lost", "weather", "maps", "files in Paris", "weather in Paris"]);
-    let weights: Vec<_> = query.terms.iter().filter(|term| !term.is_joined).map(|term| (&*term.stem, term.weight)).collect();
+    let weights: Vec<_> =
+        query.terms.iter().filter(|term| !term.is_joined).map(|term| (&*term.stem, term.weight)).collect();
     assert_eq!(weights, [("weather", 1.0), ("pari", 1.0), ("file", 0.5), ("map", 0.25)]);
     assert_eq!(query.clauses(), 1);
     assert_eq!(Query::conversation(&[]).clauses(), 0);

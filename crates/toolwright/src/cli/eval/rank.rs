@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use toolwright::config::EmbeddingSource;
 use toolwright::core::Snapshot;
-use toolwright::core::select::{Hybrid, PickOptions, Picking, Query, Vectors, combine};
+use toolwright::core::select::{self, Hybrid, PickInput, PickOptions, Picking, Query, Vectors, combine};
 use toolwright::house::embedder;
 use toolwright::runtime::ToolVectors;
 
@@ -94,16 +94,21 @@ impl Ranker {
 
     /// Positions of the first `limit` tools for `query`, best first.
     pub(super) fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
-        let (text, options) = (Query::from(query), PickOptions::default());
+        let (text, options) = (PickInput::from(query), PickOptions::default());
         let picking = || Picking::begin(&text, &self.snapshot, &options);
         let any = |_| true;
-        let ranked = match (self.scorer, self.meaning.as_ref().zip(vector)) {
+        let meaning = self.meaning.as_ref().zip(vector);
+        let ranked = match (self.scorer, meaning) {
             (ScorerName::Keyword, _) => picking().by_keyword(limit, &any),
             (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, limit, &any),
-            (ScorerName::Hybrid | ScorerName::Auto, Some((meaning, vector))) => {
+            (ScorerName::Hybrid, Some((meaning, vector))) => {
                 let Hybrid { lexical, semantic, fusion } = Hybrid::default();
                 let (words, near) = (picking().by_bm25(DEPTH, &any), meaning.vectors.rank(vector, DEPTH, &any));
                 combine(&[(lexical, &words), (semantic, &near)], fusion)
+            }
+            (ScorerName::Auto, meaning) => {
+                let meaning = meaning.map(|(meaning, query)| select::Meaning { vectors: &meaning.vectors, query });
+                select::auto(self.snapshot.lexical(), &Query::new(query), meaning, limit, &any)
             }
             _ => self.snapshot.lexical().rank(query, limit, &any),
         };
