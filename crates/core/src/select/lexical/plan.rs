@@ -29,6 +29,9 @@ pub(super) struct Plan {
 
 /// How many words of a query are looked for: of more, those that say most.
 const MAX_GROUPS: usize = 64;
+/// How many postings these may have, so that a query takes about a millisecond among any number of tools. Up to
+/// some 10,000 tools queries have fewer.
+const MAX_POSTINGS: usize = 1 << 16;
 
 impl Plan {
     /// Reads a query; `stands_for` says what stands for one of its words.
@@ -36,10 +39,17 @@ impl Plan {
         let used = query.terms().iter().enumerate().filter(|(_, term)| term.weight > 0.0);
         let mut found: Vec<_> = used.map(|(at, term)| (at, term.weight, stands_for(term))).collect();
         found.retain(|(_, _, group)| !group.is_empty());
-        if found.len() > MAX_GROUPS {
-            let worth = |found: &(usize, f32, Group)| found.1 * index.worth(&found.2);
+        let worth = |(_, weight, group): &(usize, f32, Group)| weight * index.worth(group);
+        let effort = |group: &Group| group.iter().map(|member| index.uses_of(member.term)).sum::<usize>();
+        let mut left = MAX_POSTINGS;
+        if found.len() > MAX_GROUPS || found.iter().map(|found| effort(&found.2)).sum::<usize>() > left {
             found.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
-            found.truncate(MAX_GROUPS);
+            let fits = found.iter().position(|found| {
+                let (before, own) = (left, effort(&found.2));
+                left = left.saturating_sub(own);
+                before < own
+            });
+            found.truncate(fits.unwrap_or(found.len()).clamp(1, MAX_GROUPS));
             found.sort_unstable_by_key(|found| found.0);
         }
         let mut plan = Self::default();

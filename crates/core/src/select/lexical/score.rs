@@ -6,7 +6,7 @@
 
 use super::best::Best;
 use super::dictionary::Term;
-use super::plan::{Bag, Group, Plan};
+use super::plan::{Bag, Group, Member, Plan};
 use super::{LexicalIndex, Posting, Ranked};
 
 /// What a tool that has all of the query gains, as a share of its score.
@@ -194,11 +194,10 @@ impl<'a> Found<'a> {
         {
             return Self::One { postings: index.postings.get(only.term as usize), rarity: index.rarity(only.term) };
         }
-        let most = index.most(group);
         let best = index.worth(group);
         let mut tools: Vec<(u32, Tally)> = Vec::new();
         for member in group {
-            let worth = member.discount * index.rarity(member.term).min(most);
+            let worth = index.member_worth(group, *member);
             let covered = member.discount * best;
             for posting in index.postings.get(member.term as usize) {
                 let tally = &mut merging[posting.tool as usize];
@@ -224,18 +223,16 @@ impl<'a> Found<'a> {
 }
 
 impl LexicalIndex {
-    /// The most that a word of a group can be worth: what stands for a word counts no more than the word
-    /// itself would.
-    fn most(&self, group: &Group) -> f32 {
-        let own = group.iter().find(|member| member.discount >= 1.0);
-        own.map_or(f32::INFINITY, |own| self.rarity(own.term))
-    }
-
     /// The most that a tool can score for a group.
     pub(super) fn worth(&self, group: &Group) -> f32 {
-        let most = self.most(group);
-        let worth = group.iter().map(|member| member.discount * self.rarity(member.term).min(most));
-        worth.fold(0.0, f32::max)
+        group.iter().map(|member| self.member_worth(group, *member)).fold(0.0, f32::max)
+    }
+
+    /// The most that a tool can score for what stands for a word: no more than for the word itself.
+    pub(super) fn member_worth(&self, group: &Group, member: Member) -> f32 {
+        let own = group.first().filter(|own| own.discount >= 1.0);
+        let most = own.map_or(f32::INFINITY, |own| self.rarity(own.term));
+        member.discount * self.rarity(member.term).min(most)
     }
 
     /// How much a stem says.

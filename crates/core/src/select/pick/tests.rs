@@ -17,7 +17,7 @@ fn snapshot() -> Snapshot {
             tool("fs:read_file@1.0.0", "Reads a file of the workspace.", &|_| {}),
             tool("fs:write_file@1.0.0", "Writes a file of the workspace.", &|_| {}),
             tool("fs:wipe@1.0.0", "Deletes every file.", &|tool| tool.safe = false),
-            tool("db:audit@1.0.0", "Shows who read a file.", &|tool| {
+            tool("db:audit@1.0.0", "Shows who read a file and when that was.", &|tool| {
                 tool.allowed_roles = vec!["auditor".into(), "admin".into()];
             }),
             tool("log:follow@1.0.0", "Streams a log file.", &|tool| {
@@ -127,7 +127,7 @@ fn what_is_picked_fits_what_is_left() {
         |name: &str| snapshot.list().iter().find(|entry| entry.id().name() == name).map(|it| it.tokens()).unwrap();
     let within = |tokens| move |options: &mut PickOptions| options.budget = Some(tokens);
     let (large, small) = (cost("write_file"), cost("follow"));
-    assert!(small < cost("audit") && cost("audit") < large);
+    assert!(small < cost("audit") && small < large);
     check("write file", within(large + small), &[("write_file", 1.0), ("follow", 0.5)]);
     check("write file", within(large), &[("write_file", 1.0)]);
     check("write file", within(small), &[("follow", 0.5)]);

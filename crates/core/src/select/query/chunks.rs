@@ -3,6 +3,9 @@
 /// Characters of a literal, at most: a quotation mark with no other near it is no more than a mark.
 const MAX_LITERAL: usize = 200;
 
+/// Bytes of an e-mail address, at most (RFC 5321: 64 before the `@`, 255 behind it).
+const MAX_ADDRESS: usize = 320;
+
 /// A piece of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk<'a> {
@@ -88,7 +91,8 @@ fn quoted(text: &str, close: char) -> Option<usize> {
 
 /// How long the e-mail address is that `text` begins with, if it does.
 fn address(text: &str) -> Option<usize> {
-    let chunk = &text[..text.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(text.len())];
+    let near = &text[..text.floor_char_boundary(MAX_ADDRESS)];
+    let chunk = &near[..near.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(near.len())];
     let (user, host) = chunk.split_once('@')?;
     let (domain, rest) = host.rsplit_once('.')?;
     (!user.is_empty() && !domain.is_empty() && !rest.is_empty()).then_some(chunk.len())
