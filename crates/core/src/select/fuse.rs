@@ -195,7 +195,7 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Quantized;
+    use super::super::{Document, DocumentKey, Quantized, Searchable};
     use super::*;
     use proptest::prelude::*;
 
@@ -303,6 +303,33 @@ mod tests {
         }
         let rare = super::share(11.0_f32.ln(), 10);
         assert!((rare - 0.5).abs() < 1e-6);
+    }
+
+    struct Tool(usize, &'static str);
+
+    impl Searchable for Tool {
+        fn key(&self) -> DocumentKey {
+            DocumentKey(self.0 as u64, 0)
+        }
+        fn document(&self) -> Document<'_> {
+            Document { name: self.1, ..Document::default() }
+        }
+    }
+
+    #[test]
+    fn auto_ranks_by_words_and_then_by_meaning_too() {
+        let names = ["draw_circle", "send_mail", "mail_list", "get_weather", "send_parcel"];
+        let tools: Vec<Tool> = names.into_iter().enumerate().map(|(n, name)| Tool(n, name)).collect();
+        let index = LexicalIndex::build(&tools, None);
+        let query = Query::new("send the mail");
+        let alone = auto(&index, &query, None, 9, &|_| true);
+        let words = index.rank_clauses(&query, 9, &|_| true).ranked;
+        assert_eq!(indexes(&alone), indexes(&words));
+        assert_eq!((alone[0].index, alone.len()), (1, 3));
+        assert!(alone[0].score > 0.5 && alone[2].score < alone[0].score, "{alone:?}");
+        let vectors = vectors(&[[0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]);
+        let both = auto(&index, &query, Some(Meaning { vectors: &vectors, query: &[0.0, 1.0, 0.0] }), 9, &|_| true);
+        assert_eq!(indexes(&both)[..2], [1, 0]);
     }
 
     #[test]

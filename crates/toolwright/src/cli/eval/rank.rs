@@ -49,11 +49,13 @@ pub(super) struct Meaning {
 }
 
 impl Ranker {
-    /// One for `snapshot`, with the sentence-transformer of a directory if there is one.
+    /// One for `snapshot`, with the sentence-transformer of a directory if there is one. The vectors that it makes of
+    /// tools are kept in the directory `kept`, as those of `pick` are: a large catalogue takes it minutes.
     pub(super) async fn new(
         snapshot: Snapshot,
         scorer: ScorerName,
         embeddings: Option<&Path>,
+        kept: &Path,
     ) -> Result<Self, Failure> {
         if matches!(scorer, ScorerName::Embedding | ScorerName::Hybrid) && embeddings.is_none() {
             return Err(Failure::usage(
@@ -64,7 +66,7 @@ impl Ranker {
         let _ = snapshot.lexical();
         let index_time = start.elapsed();
         let meaning = match embeddings {
-            Some(path) => Some(Meaning::new(path, &snapshot).await?),
+            Some(path) => Some(Meaning::new(path, kept, &snapshot).await?),
             None => None,
         };
         Ok(Self { snapshot, scorer, meaning, index_time })
@@ -117,10 +119,10 @@ impl Ranker {
 }
 
 impl Meaning {
-    async fn new(path: &Path, snapshot: &Snapshot) -> Result<Self, Failure> {
+    async fn new(path: &Path, kept: &Path, snapshot: &Snapshot) -> Result<Self, Failure> {
         let embedder = embedder(&EmbeddingSource::Directory(path.to_owned())).await.map_err(Failure::usage)?;
         let start = Instant::now();
-        let source = ToolVectors::new(embedder, None);
+        let source = ToolVectors::new(embedder, Some(kept));
         let vectors = source.of(snapshot.list()).await.map_err(Failure::failed)?;
         Ok(Self { source, vectors, time: start.elapsed() })
     }
