@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 use super::lexical::Best;
 use super::vectors::dot;
-use super::{LexicalRanking, Ranked, Vectors};
+use super::{LexicalIndex, LexicalRanking, Query, Ranked, Vectors};
 
 /// Words of one tool only that the nearest vector is worth.
 const NEAREST: f32 = 2.0;
@@ -24,6 +24,8 @@ const TASKS: [f32; 2] = [2.0, 4.0];
 const ROUNDS: usize = 3;
 /// Tools that are ordered anew by that.
 const DEPTH: usize = 50;
+/// Tools found by words that are looked at.
+const LEXICAL: usize = 100;
 /// What meaning has of the reported score, where it counts in full.
 const SHARE: f32 = 0.6;
 
@@ -34,6 +36,20 @@ pub struct Meaning<'a> {
     pub vectors: &'a Vectors,
     /// The vector of the query, by the same model.
     pub query: &'a [f32],
+}
+
+/// Ranks the tools of an index by their words and, as far as it is known, by their meaning: [`fuse`] on what
+/// [`LexicalIndex::rank_clauses`] finds. This is what `auto` means wherever tools are searched for.
+#[must_use]
+pub fn auto(
+    index: &LexicalIndex,
+    query: &Query,
+    meaning: Option<Meaning<'_>>,
+    limit: usize,
+    keep: &dyn Fn(usize) -> bool,
+) -> Vec<Ranked> {
+    let words = index.rank_clauses(query, limit.max(LEXICAL), keep);
+    fuse(&words, meaning, index.len(), limit, keep)
 }
 
 /// The tools that words or meaning speak for, of `tools` in all: the `limit` best of those that `keep` keeps,
@@ -179,7 +195,7 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Quantized;
+    use super::super::{Document, DocumentKey, Quantized, Searchable};
     use super::*;
     use proptest::prelude::*;
 
@@ -287,6 +303,33 @@ mod tests {
         }
         let rare = super::share(11.0_f32.ln(), 10);
         assert!((rare - 0.5).abs() < 1e-6);
+    }
+
+    struct Tool(usize, &'static str);
+
+    impl Searchable for Tool {
+        fn key(&self) -> DocumentKey {
+            DocumentKey(self.0 as u64, 0)
+        }
+        fn document(&self) -> Document<'_> {
+            Document { name: self.1, ..Document::default() }
+        }
+    }
+
+    #[test]
+    fn auto_ranks_by_words_and_then_by_meaning_too() {
+        let names = ["draw_circle", "send_mail", "mail_list", "get_weather", "send_parcel"];
+        let tools: Vec<Tool> = names.into_iter().enumerate().map(|(n, name)| Tool(n, name)).collect();
+        let index = LexicalIndex::build(&tools, None);
+        let query = Query::new("send the mail");
+        let alone = auto(&index, &query, None, 9, &|_| true);
+        let words = index.rank_clauses(&query, 9, &|_| true).ranked;
+        assert_eq!(indexes(&alone), indexes(&words));
+        assert_eq!((alone[0].index, alone.len()), (1, 3));
+        assert!(alone[0].score > 0.5 && alone[2].score < alone[0].score, "{alone:?}");
+        let vectors = vectors(&[[0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]);
+        let both = auto(&index, &query, Some(Meaning { vectors: &vectors, query: &[0.0, 1.0, 0.0] }), 9, &|_| true);
+        assert_eq!(indexes(&both)[..2], [1, 0]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use admit::{Exclusion, REQUIRES};
 pub use compat::{Compat, FIT, Find, find};
 pub use document::{Document, DocumentKey, Searchable};
 pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
-pub use fuse::{Meaning, fuse};
+pub use fuse::{Meaning, auto, fuse};
 pub use hybrid::{Fusion, Hybrid, combine};
 pub use lexical::{LexicalIndex, LexicalRanking, Ranked};
 pub use pick::{Note, Pick, PickInput, PickOptions, Picked, Picking, Provenance, Ranking};

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Ranked;
 use super::admit::{Exclusion, excluded};
 use super::document::Searchable as _;
 use super::exact::Mentions;
 use super::explain::Words;
 use super::keyword;
 use super::scorer::Method;
+use super::{Meaning, Query, Ranked, auto};
 use crate::catalogue::Snapshot;
 use crate::model::Usage;
 use crate::session::Principal;
@@ -236,6 +236,12 @@ impl<'a> Picking<'a> {
         let mut ranked = self.snapshot.lexical().rank(self.query, limit, keep);
         ranked.iter_mut().for_each(|ranked| ranked.score /= ranked.score + 1.0);
         ranked
+    }
+
+    /// The tools that words or `meaning` speak for; the first `limit` among `keep`.
+    #[must_use]
+    pub fn by_all(&self, meaning: Option<Meaning<'_>>, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        auto(self.snapshot.lexical(), &Query::new(self.query), meaning, limit, keep)
     }
 
     /// The picks of a ranking: tools that the query names come first with the score 1, the rest as ranked, down

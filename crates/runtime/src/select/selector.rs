@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{
-    Cascade, Fusion, Hybrid, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked, Ranking, Score,
-    Scorer, combine, judge,
+    Cascade, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked, Ranking,
+    Score, Scorer, Vectors, combine, judge,
 };
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
@@ -219,18 +219,16 @@ impl Selector {
 
     /// Words, and meaning where there are embeddings.
     async fn by_all(&self, picking: &Picking<'_>, among: &Among, limit: usize) -> Result<Ranking, String> {
-        let scorer = Method::Auto.name().to_owned();
-        match self.tool_vectors().await? {
+        let (tools, query);
+        let meaning = match self.tool_vectors().await? {
             Some(vectors) => {
-                let hybrid = Hybrid { fusion: Fusion::Ranks, ..Hybrid::default() };
-                let ranking = by_both(hybrid, &vectors, picking, among, limit).await?;
-                Ok(Ranking { scorer, ..ranking })
+                (tools, query) = both_meanings(&vectors, picking).await?;
+                Some(Meaning { vectors: &tools, query: &query })
             }
-            None => {
-                let order = picking.by_bm25(limit, &|position| among.has(picking, position));
-                Ok(Ranking { scorer, order, ..Ranking::default() })
-            }
-        }
+            None => None,
+        };
+        let order = picking.by_all(meaning, limit, &|position| among.has(picking, position));
+        Ok(Ranking { scorer: Method::Auto.name().to_owned(), order, ..Ranking::default() })
     }
 
     /// The order of somebody else's scores, which are asked for where they are not known.
@@ -285,9 +283,15 @@ async fn by_meaning(
     among: &Among,
     limit: usize,
 ) -> Result<Vec<Ranked>, String> {
+    let (tools, query) = both_meanings(vectors, picking).await?;
+    Ok(tools.rank(&query, limit, &|position| among.has(picking, position)))
+}
+
+/// The vectors of the tools and of the query.
+async fn both_meanings(vectors: &ToolVectors, picking: &Picking<'_>) -> Result<(Arc<Vectors>, Arc<[f32]>), String> {
     let tools = vectors.of(picking.snapshot().list()).await.map_err(|error| error.message)?;
     let query = vectors.query(picking.query()).await.map_err(|error| error.message)?;
-    Ok(tools.rank(&query, limit, &|position| among.has(picking, position)))
+    Ok((tools, query))
 }
 
 /// Words and meaning, weighted.

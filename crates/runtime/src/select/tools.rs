@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError};
 use toolwright_core::names::Resolution;
 use toolwright_core::output::head_and_tail;
-use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces, summary};
+use toolwright_core::select::{CALL_ID, DESCRIBE_ID, Query, SEARCH_ID, auto, namespaces, summary};
 use toolwright_core::{
     Effects, Entry, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderKind, RegisteredTool, Session,
     Snapshot, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -52,7 +52,7 @@ impl ToolFinder for LexicalFinder {
         limit: usize,
         keep: &(dyn Fn(usize) -> bool + Sync),
     ) -> Vec<usize> {
-        tools.lexical().rank(query, limit, &keep).into_iter().map(|ranked| ranked.index).collect()
+        auto(tools.lexical(), &Query::new(query), None, limit, &keep).into_iter().map(|ranked| ranked.index).collect()
     }
 }
 

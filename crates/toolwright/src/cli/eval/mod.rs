@@ -60,7 +60,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "SCORER", default_value = "auto")]
     scorer: ScorerName,
     /// Directory of a sentence-transformer: config.json, tokenizer.json, model.safetensors. What it takes is
-    /// told apart: `vectors_ms` for the catalogue, `embed_p50_us` for a query.
+    /// told apart: `vectors_ms` for the catalogue, less once its vectors are kept; `embed_p50_us` for a query.
     #[arg(long, value_name = "DIR")]
     embeddings: Option<PathBuf>,
 }

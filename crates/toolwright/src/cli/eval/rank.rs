@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use toolwright::config::EmbeddingSource;
 use toolwright::core::Snapshot;
-use toolwright::core::select::{Hybrid, PickOptions, Picking, Query, Vectors, combine};
+use toolwright::core::select::{self, Hybrid, PickInput, PickOptions, Picking, Query, Vectors, combine};
 use toolwright::house::embedder;
 use toolwright::runtime::ToolVectors;
 
@@ -49,11 +49,13 @@ pub(super) struct Meaning {
 }
 
 impl Ranker {
-    /// One for `snapshot`, with the sentence-transformer of a directory if there is one.
+    /// One for `snapshot`, with the sentence-transformer of a directory if there is one. The vectors that it makes of
+    /// tools are kept in the directory `kept`, as those of `pick` are: a large catalogue takes it minutes.
     pub(super) async fn new(
         snapshot: Snapshot,
         scorer: ScorerName,
         embeddings: Option<&Path>,
+        kept: &Path,
     ) -> Result<Self, Failure> {
         if matches!(scorer, ScorerName::Embedding | ScorerName::Hybrid) && embeddings.is_none() {
             return Err(Failure::usage(
@@ -64,7 +66,7 @@ impl Ranker {
         let _ = snapshot.lexical();
         let index_time = start.elapsed();
         let meaning = match embeddings {
-            Some(path) => Some(Meaning::new(path, &snapshot).await?),
+            Some(path) => Some(Meaning::new(path, kept, &snapshot).await?),
             None => None,
         };
         Ok(Self { snapshot, scorer, meaning, index_time })
@@ -94,16 +96,21 @@ impl Ranker {
 
     /// Positions of the first `limit` tools for `query`, best first.
     pub(super) fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
-        let (text, options) = (Query::from(query), PickOptions::default());
+        let (text, options) = (PickInput::from(query), PickOptions::default());
         let picking = || Picking::begin(&text, &self.snapshot, &options);
         let any = |_| true;
-        let ranked = match (self.scorer, self.meaning.as_ref().zip(vector)) {
+        let meaning = self.meaning.as_ref().zip(vector);
+        let ranked = match (self.scorer, meaning) {
             (ScorerName::Keyword, _) => picking().by_keyword(limit, &any),
             (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, limit, &any),
-            (ScorerName::Hybrid | ScorerName::Auto, Some((meaning, vector))) => {
+            (ScorerName::Hybrid, Some((meaning, vector))) => {
                 let Hybrid { lexical, semantic, fusion } = Hybrid::default();
                 let (words, near) = (picking().by_bm25(DEPTH, &any), meaning.vectors.rank(vector, DEPTH, &any));
                 combine(&[(lexical, &words), (semantic, &near)], fusion)
+            }
+            (ScorerName::Auto, meaning) => {
+                let meaning = meaning.map(|(meaning, query)| select::Meaning { vectors: &meaning.vectors, query });
+                select::auto(self.snapshot.lexical(), &Query::new(query), meaning, limit, &any)
             }
             _ => self.snapshot.lexical().rank(query, limit, &any),
         };
@@ -112,10 +119,10 @@ impl Ranker {
 }
 
 impl Meaning {
-    async fn new(path: &Path, snapshot: &Snapshot) -> Result<Self, Failure> {
+    async fn new(path: &Path, kept: &Path, snapshot: &Snapshot) -> Result<Self, Failure> {
         let embedder = embedder(&EmbeddingSource::Directory(path.to_owned())).await.map_err(Failure::usage)?;
         let start = Instant::now();
-        let source = ToolVectors::new(embedder, None);
+        let source = ToolVectors::new(embedder, Some(kept));
         let vectors = source.of(snapshot.list()).await.map_err(Failure::failed)?;
         Ok(Self { source, vectors, time: start.elapsed() })
     }

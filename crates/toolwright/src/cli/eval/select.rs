@@ -11,6 +11,7 @@ use super::cases::{self, Case};
 use super::rank::Ranker;
 use crate::cli::args::Global;
 use crate::cli::catalogue_file::CatalogueFile;
+use crate::cli::config;
 use crate::cli::exit::{Done, Exit};
 use crate::cli::screen::{print_json, size, stdout};
 
@@ -22,7 +23,8 @@ const WARM_UP: usize = 50;
 pub(super) async fn command(global: &Global, args: &SelectArgs) -> Done {
     let file = CatalogueFile::read(&args.catalogue)?;
     let cases = cases::read(&args.cases, &file.positions())?;
-    let ranker = Ranker::new(file.snapshot(), args.scorer, args.embeddings.as_deref()).await?;
+    let kept = config::read(global)?.state_dir.join("vectors");
+    let ranker = Ranker::new(file.snapshot(), args.scorer, args.embeddings.as_deref(), &kept).await?;
     drop(file);
     for Case { query, .. } in cases.iter().take(WARM_UP) {
         ranker.rank(query, ranker.embed(query).await?.as_deref(), DEPTH);
