@@ -84,11 +84,7 @@ impl Catalogue {
     /// Providers' errors are redacted before anybody sees them.
     #[must_use]
     pub fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, list_timeout: Duration) -> Arc<Self> {
-        Arc::new(Self::empty(events, redactor, list_timeout))
-    }
-
-    fn empty(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, list_timeout: Duration) -> Self {
-        Self {
+        Arc::new(Self {
             events,
             redactor,
             list_timeout,
@@ -99,17 +95,16 @@ impl Catalogue {
             }),
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
-        }
+        })
     }
 
-    /// A catalogue that is `snapshot` and has no providers of its own: it stands until one is added, and is what
-    /// the added ones have from then on. For what is known at once and does not change, as a file.
+    /// A catalogue that is `snapshot` until a provider is added, and from then on what its own providers have. For
+    /// what is known at once and does not change, as a file.
     #[must_use]
     pub fn standing(snapshot: Arc<Snapshot>) -> Arc<Self> {
-        Arc::new(Self {
-            current: RwLock::new(snapshot),
-            ..Self::empty(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT)
-        })
+        let catalogue = Self::new(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT);
+        catalogue.current.put(snapshot, 0);
+        catalogue
     }
 
     /// The catalogue as it is now. A run keeps the one of its turn.

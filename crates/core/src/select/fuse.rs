@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 use super::lexical::Best;
 use super::vectors::dot;
-use super::{Ranked, Vectors};
+use super::{LexicalRanking, Ranked, Vectors};
 
 /// Words of one tool only that the nearest vector is worth.
 const NEAREST: f32 = 2.0;
@@ -26,17 +26,6 @@ const ROUNDS: usize = 3;
 const DEPTH: usize = 50;
 /// What meaning has of the reported score, where it counts in full.
 const SHARE: f32 = 0.6;
-
-/// STAND-IN until rank lands
-#[derive(Debug, Clone, Default)]
-pub struct LexicalRanking {
-    /// ranked
-    pub ranked: Vec<Ranked>,
-    /// strength
-    pub strength: f32,
-    /// clauses
-    pub clauses: usize,
-}
 
 /// What a query means, beside the meaning of the tools.
 #[derive(Debug, Clone, Copy)]

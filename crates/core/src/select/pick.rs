@@ -25,9 +25,9 @@ const MAX_QUERY: usize = 32 << 10;
 
 /// What is searched for, as text.
 #[derive(Debug, Clone)]
-pub struct Query<'a>(Cow<'a, str>);
+pub struct PickInput<'a>(Cow<'a, str>);
 
-impl Query<'_> {
+impl PickInput<'_> {
     /// The text, at most 32 KiB of it.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -35,14 +35,14 @@ impl Query<'_> {
     }
 }
 
-impl<'a> From<&'a str> for Query<'a> {
+impl<'a> From<&'a str> for PickInput<'a> {
     fn from(text: &'a str) -> Self {
         Self(Cow::Borrowed(text))
     }
 }
 
 /// Text stays as it is; anything else is searched for as compact JSON.
-impl<'a> From<&'a Value> for Query<'a> {
+impl<'a> From<&'a Value> for PickInput<'a> {
     fn from(input: &'a Value) -> Self {
         match input {
             Value::String(text) => Self(Cow::Borrowed(text)),
@@ -167,7 +167,7 @@ pub struct Picking<'a> {
 impl<'a> Picking<'a> {
     /// Sorts out who may be chosen, and whom the query names.
     #[must_use]
-    pub fn begin(query: &'a Query<'_>, snapshot: &'a Snapshot, options: &'a PickOptions) -> Self {
+    pub fn begin(query: &'a PickInput<'_>, snapshot: &'a Snapshot, options: &'a PickOptions) -> Self {
         let query = query.text();
         let caller = match options.roles.clone() {
             Some(roles) => Principal { id: String::new(), roles, owner: false },

@@ -51,7 +51,10 @@ pub(crate) fn joined(first: &str, second: &str) -> String {
 
 /// Whether a word in lower case says nothing about what a text is about.
 pub(crate) fn is_stop_word(word: &str) -> bool {
-    static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_whitespace().collect());
+    static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let lines = include_str!("tables/stop_words.txt").lines().filter(|line| !line.starts_with('#'));
+        lines.flat_map(str::split_whitespace).collect()
+    });
     WORDS.contains(word)
 }
 
@@ -150,18 +153,6 @@ fn lowered<'a>(word: &str, into: &'a mut String) -> &'a str {
     into
 }
 
-/// Articles, pronouns, prepositions, conjunctions, auxiliary verbs and what is left of contractions.
-const STOP_WORDS: &str = "
-    a about above after again against all also am an and any are aren as at be because been before being below
-    between both but by can cannot could couldn d did didn do does doesn doing don down during each few for
-    from further had hadn has hasn have haven having he her here hers herself him himself his how i if in into
-    is isn it its itself just ll m may me might more most must my myself no nor not now of off on once only or
-    other our ours ourselves out over own please re s same shall she should shouldn so some such t than that
-    the their theirs them themselves then there these they this those through to too under until up upon us ve
-    very was wasn we were weren what when where whether which while who whom whose why will with within
-    without won would wouldn you your yours yourself yourselves
-";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +217,6 @@ mod tests {
 
     #[test]
     fn stop_words_say_nothing() {
-        assert!(is_stop_word("the") && !is_stop_word("file"));
+        assert!(is_stop_word("the") && is_stop_word("please") && !is_stop_word("file") && !is_stop_word("#"));
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{
-    Cascade, Fusion, Hybrid, Method, Note, PickOptions, Picked, Picking, Provenance, Query, Ranked, Ranking, Score,
+    Cascade, Fusion, Hybrid, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked, Ranking, Score,
     Scorer, combine, judge,
 };
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
@@ -95,7 +95,7 @@ impl Selector {
     /// Picks tools of `snapshot` for `query`. A scorer that fails is replaced by the next in line, and past
     /// [`PickOptions::timeout`] the tools come in the order of registration; the provenance says so. The future
     /// may be dropped at any time.
-    pub async fn pick(&self, query: impl Into<Query<'_>>, snapshot: &Snapshot, options: &PickOptions) -> Picked {
+    pub async fn pick(&self, query: impl Into<PickInput<'_>>, snapshot: &Snapshot, options: &PickOptions) -> Picked {
         let query = query.into();
         let picking = Picking::begin(&query, snapshot, options);
         let mut provenance = Provenance::default();

@@ -183,7 +183,8 @@ impl Searchable for CatalogueTool {
 pub(crate) struct FileProvider {
     server: String,
     description: String,
-    tools: Vec<Arc<RegisteredTool>>,
+    /// In the file's order.
+    pub(crate) tools: Vec<Arc<RegisteredTool>>,
 }
 
 impl FileProvider {

@@ -67,7 +67,7 @@ fn a_file_keeps_its_ids_and_its_filters_hold() {
     keyword(&["--roles=guest,dev"], &["t/1", "t/2", "t/4"]);
     keyword(&["--roles", "guest"], &["t/1", "t/2"]);
     keyword(&["--allow-unsafe", "--max=9"], &["t/1", "t/2", "t/3", "t/4"]);
-    check(&["weather now", "--scorer=keyword", "--min-score=0.6"], &["t/2"]);
+    check(&["weather current", "--scorer=keyword", "--min-score=0.6"], &["t/2"]);
     check(&["weather as in getForecast", "--max=2"], &["t/1", "t/2"]);
     let debug = keyword(&["--debug", "--roles="], &["t/1", "t/2"]);
     let provenance = &debug[1]["provenance"];
@@ -122,7 +122,7 @@ fn what_cannot_be_done_is_bad_usage() {
 #[test]
 fn what_is_not_given_is_taken_from_the_configuration() {
     let place = place();
-    let file = ["pick", "--catalogue", "tools.jsonl", "--json", "weather now"];
+    let file = ["pick", "--catalogue", "tools.jsonl", "--json", "weather current"];
     place.write("project/toolwright.yaml", "selection: {max_candidates: 2, min_score: 0.5, scorer: keyword}\n");
     let found = picks(&place, &file);
     assert_eq!((ids(&found), found[0]["score"].as_f64()), (vec!["t/2", "t/1"], Some(1.0)));

@@ -34,9 +34,15 @@ impl Best {
     }
 
     /// The best, best first.
-    pub(in crate::select) fn into_sorted(mut self) -> Vec<Ranked> {
+    pub(in crate::select) fn into_sorted(self) -> Vec<Ranked> {
+        let mut best = self.into_unsorted();
+        best.sort_unstable_by(order);
+        best
+    }
+
+    /// The best, in no order.
+    pub(in crate::select) fn into_unsorted(mut self) -> Vec<Ranked> {
         self.cut();
-        self.kept.sort_unstable_by(order);
         self.kept
     }
 

@@ -40,6 +40,22 @@ impl Field {
         Self::ServerDescription,
     ];
 
+    /// What it is called in reports.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Title => "title",
+            Self::Description => "description",
+            Self::Tags => "tags",
+            Self::ArgumentNames => "argument names",
+            Self::ArgumentDescriptions => "argument descriptions",
+            Self::ArgumentValues => "argument values",
+            Self::Examples => "examples",
+            Self::Server => "server",
+            Self::ServerDescription => "server description",
+        }
+    }
+
     /// Whether its neighbouring words are found as one too; in prose only those with no stop word between.
     pub(super) fn joins(self) -> bool {
         matches!(self, Self::Name | Self::Title | Self::Description)
@@ -85,5 +101,5 @@ pub(super) fn impact(occurrences: f32) -> f32 {
 #[expect(clippy::cast_precision_loss, reason = "a score needs no more")]
 pub(super) fn rarity(tools: usize, matching: usize) -> f32 {
     let (tools, matching) = (tools as f32, matching as f32);
-    (1.0 + (tools - matching + 0.5) / (matching + 0.5)).ln()
+    ((tools - matching + 0.5) / (matching + 0.5)).ln_1p()
 }

@@ -57,12 +57,13 @@ impl Dictionary {
         self.sorted = sorted;
     }
 
-    /// The stem of a word, if any word has it.
-    pub(super) fn term(&self, word: &str) -> Option<Term> {
-        match self.find(word) {
-            Some(id) => Some(self.term_of(id)),
-            None => self.stems.find(&stem(word)),
-        }
+    /// A stem, if any word has it.
+    pub(super) fn find_stem(&self, stem: &str) -> Option<Term> {
+        self.stems.find(stem)
+    }
+
+    pub(super) fn stem(&self, term: Term) -> &str {
+        self.stems.get(term)
     }
 
     pub(super) fn term_of(&self, word: WordId) -> Term {

@@ -62,6 +62,21 @@ impl Intake {
     }
 
     pub(super) fn read(&mut self, document: &Document<'_>) -> Reading<'_> {
+        self.take_fields(document);
+        self.count()
+    }
+
+    /// Reads a document and calls `found` with every occurrence of a stem: where it is, and what it adds.
+    pub(super) fn each_occurrence(&mut self, document: &Document<'_>, mut found: impl FnMut(Field, Term, f32)) {
+        self.take_fields(document);
+        for field in Field::ALL {
+            let Words { own, joined } = &self.fields[field as usize];
+            let each = occurrence(field, own.len());
+            own.iter().chain(joined).for_each(|&word| found(field, self.dictionary.term_of(word), each));
+        }
+    }
+
+    fn take_fields(&mut self, document: &Document<'_>) {
         for Words { own, joined } in &mut self.fields {
             own.clear();
             joined.clear();
@@ -84,7 +99,6 @@ impl Intake {
                 }
             });
         });
-        self.count()
     }
 
     fn count(&mut self) -> Reading<'_> {

@@ -70,14 +70,14 @@ fn words_find_tools_wherever_they_stand() {
     for (query, expect) in [
         ("read file", "read_file write_file"),
         ("reading FILES", "read_file write_file"),
-        ("writing files", "write_file read_file"),
+        ("writing files", "write_file read_file create_issue"),
         ("readfile", "read_file"),
         ("get_weather", "getWeather"),
         ("weather in a city", "getWeather"),
         ("github", "create_issue"),
         ("git hub", "create_issue"),
         ("data base", "list_tables"),
-        ("draft", "create_issue"),
+        ("draft", "create_issue write_file"),
         ("content", "write_file"),
         ("schemas", "list_tables"),
         ("予報", "天気"),
@@ -101,15 +101,64 @@ fn the_best_of_each_clause_rises_above_what_has_a_little_of_all() {
         tool("send_mail", "", json!({})),
     ];
     let index = LexicalIndex::build(&tools, None);
-    let shares = |clauses: &[&str]| {
-        let query = Query::read(clauses.iter().copied(), &index, |word| index.own(word));
-        let mut found = index.best(&query, 9, &all);
+    let shares = |query: &str| {
+        let mut found = index.rank_clauses(&Query::new(query), 9, &all).ranked;
         found.sort_by_key(|hit| hit.index);
         [found[1].score / found[0].score, found[2].score / found[0].score]
     };
-    let whole = shares(&["get the weather of the city and send a mail"]);
-    let cut = shares(&["get the weather of the city", "", "send a mail"]);
+    let whole = shares("get the current weather of the city and send the report by mail");
+    let cut = shares("get the current weather of the city. Send the report by mail");
     assert!(cut[0] > whole[0] && cut[1] > whole[1], "{whole:?} {cut:?}");
+}
+
+#[test]
+fn what_matched_is_explained_field_by_field() {
+    let tools = tools();
+    let index = LexicalIndex::build(&tools, None);
+    for (query, tool, expect) in [
+        ("read", 0, "name description"),
+        ("path", 0, "argument names"),
+        ("draft an issue", 3, "argument values name description"),
+        ("calendar for tomorrow", 6, "server examples"),
+        ("weather", 0, ""),
+    ] {
+        let found = index.explain(&Query::new(query), &tools[tool].document());
+        let names: Vec<_> = found.iter().map(|(field, _)| *field).collect();
+        assert_eq!(names.join(" "), expect, "{query}");
+        let whole: f32 = found.iter().map(|(_, share)| share).sum();
+        assert!(found.is_empty() || (whole - 1.0).abs() < 1e-5, "{query}: {whole}");
+    }
+}
+
+#[test]
+fn other_words_stand_for_a_word_where_they_are_known() {
+    let tools =
+        [tool("fetch_picture", "", json!({})), tool("translator", "", json!({})), tool("play_song", "", json!({}))];
+    let index = LexicalIndex::build(&tools, None);
+    for (query, expect) in [
+        ("photos", "fetch_picture"),
+        ("translat", "translator"),
+        ("transport", ""),
+        ("playlist", "play_song"),
+        ("music", "play_song"),
+    ] {
+        let ranking = index.rank_clauses(&Query::new(query), 9, &all);
+        let found: Vec<_> = ranking.ranked.iter().map(|hit| &*tools[hit.index].name).collect();
+        assert_eq!(found.join(" "), expect, "{query}");
+        assert_eq!(ranking.ranked.first().is_some(), ranking.strength > 0.0);
+    }
+    let scores = |query| index.rank(query, 9, &all)[0].score;
+    assert!(scores("picture") > scores("photo"));
+}
+
+#[test]
+fn a_name_that_is_asked_for_as_a_whole_stands_first() {
+    let tools = [
+        tool("list_user_files_of_a_project", "Files, files and files.", json!({})),
+        tool("list_files", "Of anyone.", json!({})),
+    ];
+    let index = LexicalIndex::build(&tools, None);
+    assert_eq!(index.rank("list the files", 1, &all)[0].index, 1);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Queries as a person types them: the last word may be half a word, and any word mistyped.
 
+use super::super::Query;
 use super::super::words::each_word;
 use super::LexicalIndex;
 use super::dictionary::WordId;
-use super::query::{Group, Member, Query};
+use super::plan::{Group, Member, Plan};
 
 /// What a word counts that has so many errors.
 const MISTYPED: [f32; 3] = [1.0, 0.6, 0.4];
@@ -16,23 +17,27 @@ const MAX_CORRECTED: usize = 8;
 /// How many words may stand for one.
 const MAX_MEMBERS: usize = 16;
 
-impl Query {
+impl Plan {
     pub(super) fn typed(text: &str, index: &LexicalIndex) -> Self {
         let unfinished = text.ends_with(char::is_alphanumeric);
         let mut last = String::new();
         each_word(text, |word| word.clone_into(&mut last));
         let mut left = MAX_CORRECTED;
-        Self::read([text], index, |word| {
-            let mut group = index.own(word);
-            if unfinished && word == last {
-                index.completions(word, &mut group);
+        let plan = Self::new(&Query::new(text), index, |term| {
+            let mut group = index.own(&term.stem);
+            if term.is_joined {
+                return group;
+            }
+            if unfinished && *term.word == *last {
+                index.completions(&term.word, &mut group);
             }
             if group.is_empty() && left > 0 {
                 left -= 1;
-                index.corrections(word, &mut group);
+                index.corrections(&term.word, &mut group);
             }
             group
-        })
+        });
+        Self { clauses: Vec::new(), ..plan }
     }
 }
 

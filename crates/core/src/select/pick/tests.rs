@@ -17,7 +17,7 @@ fn snapshot() -> Snapshot {
             tool("fs:read_file@1.0.0", "Reads a file of the workspace.", &|_| {}),
             tool("fs:write_file@1.0.0", "Writes a file of the workspace.", &|_| {}),
             tool("fs:wipe@1.0.0", "Deletes every file.", &|tool| tool.safe = false),
-            tool("db:audit@1.0.0", "Shows who read a file.", &|tool| {
+            tool("db:audit@1.0.0", "Shows who read a file and when that was.", &|tool| {
                 tool.allowed_roles = vec!["auditor".into(), "admin".into()];
             }),
             tool("log:follow@1.0.0", "Streams a log file.", &|tool| {
@@ -33,7 +33,7 @@ fn keyword(query: &str, change: impl FnOnce(&mut PickOptions)) -> (Picked, Vec<(
     let snapshot = snapshot();
     let mut options = PickOptions { max_candidates: 20, ..PickOptions::default() };
     change(&mut options);
-    let query = Query::from(query);
+    let query = PickInput::from(query);
     let picking = Picking::begin(&query, &snapshot, &options);
     let order = picking.by_keyword(picking.enough(), &|position| picking.is_candidate(position));
     let ranking = Ranking { scorer: "keyword".into(), order, ..Ranking::default() };
@@ -127,7 +127,7 @@ fn what_is_picked_fits_what_is_left() {
         |name: &str| snapshot.list().iter().find(|entry| entry.id().name() == name).map(|it| it.tokens()).unwrap();
     let within = |tokens| move |options: &mut PickOptions| options.budget = Some(tokens);
     let (large, small) = (cost("write_file"), cost("follow"));
-    assert!(small < cost("audit") && cost("audit") < large);
+    assert!(small < cost("audit") && small < large);
     check("write file", within(large + small), &[("write_file", 1.0), ("follow", 0.5)]);
     check("write file", within(large), &[("write_file", 1.0)]);
     check("write file", within(small), &[("follow", 0.5)]);
@@ -143,10 +143,10 @@ fn what_is_not_text_is_searched_for_as_json() {
         (json!({"task": "write", "to": ["a", 1]}), r#"{"task":"write","to":["a",1]}"#),
         (json!(null), "null"),
     ] {
-        assert_eq!(Query::from(&input).text(), expect);
+        assert_eq!(PickInput::from(&input).text(), expect);
     }
     let long = "é".repeat(MAX_QUERY);
-    assert_eq!(Query::from(long.as_str()).text().len(), MAX_QUERY);
+    assert_eq!(PickInput::from(long.as_str()).text().len(), MAX_QUERY);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn details_come_with_debug_only() {
 fn without_a_ranking_the_order_is_that_of_registration() {
     let snapshot = snapshot();
     let options = PickOptions { max_candidates: 3, ..PickOptions::default() };
-    let query = Query::from("web__search");
+    let query = PickInput::from("web__search");
     let picked = Picking::begin(&query, &snapshot, &options).in_order("too slow", Provenance::default());
     let got: Vec<_> = picked.picks.iter().map(|pick| (pick.position, pick.score)).collect();
     assert_eq!(got, [(6, 1.0), (0, 0.0), (1, 0.0)]);
