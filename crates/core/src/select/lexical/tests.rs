@@ -119,7 +119,7 @@ fn what_matched_is_explained_field_by_field() {
         ("read", 0, "name description"),
         ("path", 0, "argument names"),
         ("draft an issue", 3, "argument values name description"),
-        ("calendar for tomorrow", 6, "server examples"),
+        ("calendar for tomorrow", 6, "examples server"),
         ("weather", 0, ""),
     ] {
         let found = index.explain(&Query::new(query), &tools[tool].document());
