@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Decode(Decode),
     /// Looks at the catalogue.
     #[command(subcommand)]
-    Tools(Tools),
+    Tools(super::tools::Tools),
     /// Picks the tools that fit a task best.
     Pick(super::pick::PickArgs),
     /// Measures how tools are found, and what that costs.
@@ -270,56 +270,6 @@ pub(crate) struct Decode {
     /// File with the input. Default: standard input.
     #[arg(value_name = "FILE|-")]
     pub(crate) file: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Tools {
-    /// Lists every tool.
-    Ls(Ls),
-    /// Shows one tool with its schema.
-    Show {
-        /// Wire name, id, alias or bare name.
-        tool: String,
-    },
-    /// Finds tools by words.
-    Search {
-        /// The words.
-        query: String,
-        /// Hits at most.
-        #[arg(long, default_value_t = 20, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-        limit: usize,
-        #[command(flatten)]
-        filter: Filter,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Ls {
-    #[command(flatten)]
-    pub(crate) filter: Filter,
-    /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
-    /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
-    /// call them and a line of namespaces (search), the one that finds them and that line, as the API keeps the
-    /// others out of the context until they are found (deferred), or some of average size and the one that finds
-    /// further ones (pick).
-    #[arg(long)]
-    pub(crate) tokens: bool,
-    /// Tokens that the model takes in. Default: `models.<name>.window` of the default model.
-    #[arg(long, value_name = "N", requires = "tokens", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub(crate) window: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Filter {
-    /// Only this namespace.
-    #[arg(long)]
-    pub(crate) namespace: Option<String>,
-    /// Only ids that begin so.
-    #[arg(long)]
-    pub(crate) prefix: Option<String>,
-    /// Only tools with this tag.
-    #[arg(long)]
-    pub(crate) tag: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -4,12 +4,14 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolwright::core::names::Resolution;
 use toolwright::core::select::{SearchFilter, search};
 use toolwright::core::{Entry, Snapshot};
 
-use super::args::{Filter, Global, Tools};
+use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, say_failures, wait_for};
 use super::screen::{BOLD, DIM, harmless, one_line, print_json, stdout, styled};
@@ -18,6 +20,56 @@ use super::{config, open};
 
 /// How long the lists of providers are waited for: as long as fetching a server at its first start takes.
 const LIST_WAIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tools {
+    /// Lists every tool.
+    Ls(Ls),
+    /// Shows one tool with its schema.
+    Show {
+        /// Wire name, id, alias or bare name.
+        tool: String,
+    },
+    /// Finds tools by words.
+    Search {
+        /// The words.
+        query: String,
+        /// Hits at most.
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+        limit: usize,
+        #[command(flatten)]
+        filter: Filter,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
+    /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
+    /// call them and a line of namespaces (search), the one that finds them and that line, as the API keeps the
+    /// others out of the context until they are found (deferred), or some of average size and the one that finds
+    /// further ones (pick).
+    #[arg(long)]
+    pub(crate) tokens: bool,
+    /// Tokens that the model takes in. Default: `models.<name>.window` of the default model.
+    #[arg(long, value_name = "N", requires = "tokens", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) window: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Filter {
+    /// Only this namespace.
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
+    /// Only ids that begin so.
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+    /// Only tools with this tag.
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+}
 
 pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     let house = open(global, config::usable(global)?).await?;
