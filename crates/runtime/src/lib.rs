@@ -21,5 +21,5 @@ pub use files::SessionFiles;
 pub use outputs::OutputFiles;
 pub use queue::{QueueSpec, Queues};
 pub use redact::SecretRedactor;
-pub use select::{LexicalFinder, Selector, ToolFinder, ToolVectors, searchable};
+pub use select::{Selector, ToolFinder, ToolVectors, searchable};
 pub use store::SqliteStore;

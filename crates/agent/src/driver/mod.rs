@@ -24,7 +24,7 @@ use toolwright_core::select::Exposure;
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{Claim, RunStore, StoreError};
 use toolwright_core::variables::Variables;
-use toolwright_runtime::{Catalogue, Executor, LexicalFinder, RunContext, ToolFinder};
+use toolwright_runtime::{Catalogue, Executor, RunContext, ToolFinder};
 
 use crate::prompt::system_prompt;
 use crate::report::RunReport;
@@ -115,7 +115,7 @@ pub struct Driver {
     model: Arc<dyn ModelClient>,
     store: Option<Arc<dyn RunStore>>,
     views: Arc<Views>,
-    finder: Arc<dyn ToolFinder>,
+    finder: ToolFinder,
 }
 
 impl fmt::Debug for Driver {
@@ -134,12 +134,12 @@ impl Driver {
         model: Arc<dyn ModelClient>,
         store: Option<Arc<dyn RunStore>>,
     ) -> Self {
-        Self { executor, catalogue, model, store, views: Arc::default(), finder: Arc::new(LexicalFinder) }
+        Self { executor, catalogue, model, store, views: Arc::default(), finder: ToolFinder::default() }
     }
 
     /// Finds tools by `finder` where not all are shown; by words alone unless given.
     #[must_use]
-    pub fn with_finder(self, finder: Arc<dyn ToolFinder>) -> Self {
+    pub fn with_finder(self, finder: ToolFinder) -> Self {
         // Views hold what finds in them.
         Self { finder, views: Arc::default(), ..self }
     }
@@ -198,7 +198,7 @@ impl Driver {
             }
             let shown = if state.waits_for_model() {
                 let view = current();
-                let shown = self.show(state, &view).await;
+                let shown = self.show(state, &view, &options.session.principal).await;
                 snapshot = meaning(state, &view);
                 self.make_room(state, shown.showing.tokens);
                 Some(shown)

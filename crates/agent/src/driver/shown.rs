@@ -8,6 +8,7 @@ use toolwright_core::model::{Exposed, ShownTool};
 use toolwright_core::select::{
     CALL_ID, Choice, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
 };
+use toolwright_core::session::Principal;
 
 use super::Driver;
 use super::view::{View, entry, is_named, shown_tool};
@@ -32,7 +33,7 @@ impl Driver {
     }
 
     /// The tools of the next request. In the first turn it is settled how they are put before the model.
-    pub(super) async fn show(&self, state: &mut RunState, view: &View) -> Shown {
+    pub(super) async fn show(&self, state: &mut RunState, view: &View, principal: &Principal) -> Shown {
         let choice = match state.exposure() {
             Some(choice) => choice.clone(),
             None => {
@@ -42,7 +43,7 @@ impl Driver {
             }
         };
         let exposure = match choice.exposure {
-            Exposure::Pick => self.pick(state, view).await,
+            Exposure::Pick => self.pick(state, view, principal).await,
             other => other,
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
@@ -60,16 +61,12 @@ impl Driver {
 
     /// Takes the tools that fit what the model is about to do. Where there are none for a task, the run goes over
     /// to searching.
-    async fn pick(&self, state: &mut RunState, view: &View) -> Exposure {
+    async fn pick(&self, state: &mut RunState, view: &View, principal: &Principal) -> Exposure {
         let Some(intent) = state.intent() else { return Exposure::Pick };
         let first = state.turns() == 0;
         let limit = if first { state.spec().pick_size } else { MAX_PICKED_LATER.min(state.spec().pick_size) };
-        let open: HashSet<&str> = view.open.iter().map(|entry| entry.wire_name.as_str()).collect();
-        let list = view.tools.list();
-        let keep = |index: usize| list.get(index).is_some_and(|entry| open.contains(&*entry.wire_name));
-        let found = self.finder.find(&intent, &view.tools, limit, &keep).await;
-        let names: Vec<String> =
-            found.into_iter().filter_map(|index| list.get(index)).map(|entry| entry.wire_name.clone()).collect();
+        let found = self.finder.find(&intent, &view.tools, limit, principal, None).await;
+        let names: Vec<String> = found.iter().map(|entry| entry.wire_name.clone()).collect();
         let nothing = first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.open.iter().any(|entry| is_named(&state.spec().pinned, entry)) {
             let reason = "pick was asked for, but no tool fits the task: the model searches them".into();

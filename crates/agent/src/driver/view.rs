@@ -39,10 +39,10 @@ impl View {
     }
 
     /// What names mean under `exposure`: the tools of the run, and unless all are shown, those that find them.
-    pub(super) fn snapshot(&self, exposure: Option<Exposure>, finder: &Arc<dyn ToolFinder>) -> &Arc<Snapshot> {
+    pub(super) fn snapshot(&self, exposure: Option<Exposure>, finder: &ToolFinder) -> &Arc<Snapshot> {
         match exposure {
             None | Some(Exposure::Direct) => &self.tools,
-            Some(_) => self.searchable.get_or_init(|| searchable(&self.tools, Arc::clone(finder))),
+            Some(_) => self.searchable.get_or_init(|| searchable(&self.tools, finder.clone())),
         }
     }
 

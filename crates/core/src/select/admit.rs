@@ -17,6 +17,8 @@ pub const REQUIRES: &str = "requires";
 pub enum Exclusion {
     /// Its author marked it unsafe, and unsafe tools were not allowed.
     Unsafe,
+    /// It is not of the namespace that was asked for.
+    Namespace,
     /// It is for roles that the caller has none of.
     Roles(Vec<String>),
     /// It lacks a capability that was asked for.
@@ -31,6 +33,7 @@ impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsafe => write!(f, "it is marked unsafe"),
+            Self::Namespace => write!(f, "it is of another namespace"),
             Self::Roles(roles) => write!(f, "it is only for {}", roles.join(" or ")),
             Self::Capability(name) => write!(f, "it lacks the capability {name}"),
             Self::Context(name) => write!(f, "it needs {name}, which is not there"),
@@ -42,6 +45,9 @@ impl fmt::Display for Exclusion {
 /// Why a tool is no candidate; `None` for one that is.
 pub(super) fn excluded(entry: &Entry, options: &PickOptions, caller: &Principal) -> Option<Exclusion> {
     let tool = entry.definition();
+    if options.namespace.as_deref().is_some_and(|namespace| tool.id.namespace() != namespace) {
+        return Some(Exclusion::Namespace);
+    }
     if !tool.safe && !options.allow_unsafe {
         return Some(Exclusion::Unsafe);
     }

@@ -58,6 +58,8 @@ pub struct PickOptions {
     pub max_candidates: usize,
     /// The least score, from 0 to 1. Tools that the query names are above it.
     pub min_score: f64,
+    /// The namespace that they must be of; `None` for any.
+    pub namespace: Option<String>,
     /// Whether tools that are marked unsafe may be picked.
     pub allow_unsafe: bool,
     /// The roles of whoever asks, for tools that are limited to roles. `None` is the owner, who has them all.
@@ -82,6 +84,7 @@ impl Default for PickOptions {
         Self {
             max_candidates: 3,
             min_score: 0.05,
+            namespace: None,
             allow_unsafe: false,
             roles: None,
             capabilities: Vec::new(),

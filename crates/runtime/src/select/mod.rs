@@ -11,4 +11,4 @@ mod vector_cache;
 pub use judge::ModelJudge;
 pub use selector::{Selector, VectorSource};
 pub use tool_vectors::ToolVectors;
-pub use tools::{LexicalFinder, ToolFinder, searchable};
+pub use tools::{ToolFinder, searchable};

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError};
 use toolwright_core::names::Resolution;
 use toolwright_core::output::head_and_tail;
-use toolwright_core::select::{CALL_ID, DESCRIBE_ID, Query, SEARCH_ID, auto, namespaces, summary};
+use toolwright_core::select::{CALL_ID, DESCRIBE_ID, PickOptions, SEARCH_ID, namespaces, summary};
 use toolwright_core::{
     Effects, Entry, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderKind, RegisteredTool, Session,
     Snapshot, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
+
+use super::Selector;
 
 /// Tools that a search gives at most.
 const MAX_HITS: usize = 20;
@@ -25,41 +27,47 @@ const MAX_SCHEMA: usize = 16 << 10;
 /// Bytes of a name or a query that is repeated in an answer.
 const MAX_ECHO: usize = 100;
 
-/// Ranks the tools of a snapshot.
-#[async_trait]
-pub trait ToolFinder: Send + Sync {
-    /// Positions in `tools.list()` of what fits `query`, best first: at most `limit`, and only such as `keep`
-    /// lets through. Nothing found is no error.
-    async fn find(
-        &self,
-        query: &str,
-        tools: &Arc<Snapshot>,
-        limit: usize,
-        keep: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Vec<usize>;
+/// Finds tools for models as [`Selector::pick`] does for everybody. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct ToolFinder {
+    selector: Arc<Selector>,
+    options: Arc<PickOptions>,
 }
 
-/// Finds by words alone.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LexicalFinder;
+impl ToolFinder {
+    /// Finds by `selector` with what `options` say but for number, namespace and roles. The default goes by words
+    /// alone.
+    #[must_use]
+    pub fn new(selector: Arc<Selector>, options: PickOptions) -> Self {
+        Self { selector, options: Arc::new(options) }
+    }
 
-#[async_trait]
-impl ToolFinder for LexicalFinder {
-    async fn find(
+    /// The tools that fit `query` best and are open to `principal`, at most `limit`; with a namespace only those
+    /// that are of it.
+    pub async fn find(
         &self,
         query: &str,
-        tools: &Arc<Snapshot>,
+        tools: &Snapshot,
         limit: usize,
-        keep: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Vec<usize> {
-        auto(tools.lexical(), &Query::new(query), None, limit, &keep).into_iter().map(|ranked| ranked.index).collect()
+        principal: &Principal,
+        namespace: Option<&str>,
+    ) -> Vec<Arc<Entry>> {
+        let options = PickOptions {
+            max_candidates: limit,
+            namespace: namespace.map(str::to_owned),
+            roles: (!principal.owner).then(|| principal.roles.clone()),
+            ..(*self.options).clone()
+        };
+        let picked = self.selector.pick(query, tools, &options).await;
+        let entries = picked.picks.iter().filter_map(|pick| tools.list().get(pick.position));
+        entries.filter(|entry| is_open(entry, principal)).cloned().collect()
     }
 }
 
 /// `tools` with the three tools that find, describe and call them, behind the others. They know no other
 /// tools, and of these only such as are open to whoever calls them.
 #[must_use]
-pub fn searchable(tools: &Arc<Snapshot>, finder: Arc<dyn ToolFinder>) -> Arc<Snapshot> {
+pub fn searchable(tools: &Arc<Snapshot>, finder: ToolFinder) -> Arc<Snapshot> {
     let provider: Arc<dyn Provider> = Arc::new(ToolTools { tools: Arc::clone(tools), finder });
     Arc::new(tools.with(&provider, &*REGISTERED))
 }
@@ -67,7 +75,7 @@ pub fn searchable(tools: &Arc<Snapshot>, finder: Arc<dyn ToolFinder>) -> Arc<Sna
 /// Their provider.
 struct ToolTools {
     tools: Arc<Snapshot>,
-    finder: Arc<dyn ToolFinder>,
+    finder: ToolFinder,
 }
 
 static REGISTERED: LazyLock<[Arc<RegisteredTool>; 3]> = LazyLock::new(|| {
@@ -165,26 +173,18 @@ impl Provider for ToolTools {
 
 impl ToolTools {
     async fn search(&self, asked: Search, principal: &Principal) -> ToolOutput {
-        let list = self.tools.list();
-        let wanted = asked.namespace.as_deref().map(str::trim).filter(|namespace| !namespace.is_empty());
-        let within = |entry: &Entry| wanted.is_none_or(|namespace| entry.id().namespace() == namespace);
-        let keep = |index: usize| list.get(index).is_some_and(|entry| is_open(entry, principal) && within(entry));
+        let namespace = asked.namespace.as_deref().map(str::trim).filter(|namespace| !namespace.is_empty());
         let (query, limit) = (asked.query.trim(), asked.limit.min(MAX_HITS));
-        let hits = if query.is_empty() && wanted.is_some() {
-            (0..list.len()).filter(|&index| keep(index)).take(limit).collect()
-        } else {
-            let named = match self.tools.resolve(query) {
-                Resolution::Found(index, matched) if !matched.is_guess() && keep(index) => Some(index),
-                _ => None,
-            };
-            let found = self.finder.find(query, &self.tools, limit, &keep).await;
-            let found = found.into_iter().filter(|&index| Some(index) != named);
-            named.into_iter().chain(found).take(limit).collect::<Vec<_>>()
+        let hits = match namespace {
+            Some(namespace) if query.is_empty() => {
+                let of = |entry: &&Arc<Entry>| entry.id().namespace() == namespace && is_open(entry, principal);
+                self.tools.list().iter().filter(of).take(limit).cloned().collect()
+            }
+            _ => self.finder.find(query, &self.tools, limit, principal, namespace).await,
         };
-        let hits: Vec<&Arc<Entry>> = hits.into_iter().filter_map(|index| list.get(index)).collect();
         let names: Vec<&str> = hits.iter().map(|entry| entry.wire_name.as_str()).collect();
         let structured = Some(json!({ "tools": names }));
-        let text = if hits.is_empty() { self.nothing(query, wanted, principal) } else { lines(&hits) };
+        let text = if hits.is_empty() { self.nothing(query, namespace, principal) } else { lines(&hits) };
         ToolOutput { structured, ..ToolOutput::text(text) }
     }
 
@@ -229,8 +229,8 @@ fn is_open(entry: &Entry, principal: &Principal) -> bool {
     principal.may_use(&definition.allowed_roles) && definition.provider_native.is_none()
 }
 
-fn lines(hits: &[&Arc<Entry>]) -> String {
-    let line = |entry: &&Arc<Entry>| {
+fn lines(hits: &[Arc<Entry>]) -> String {
+    let line = |entry: &Arc<Entry>| {
         let definition = entry.definition();
         summary(&entry.wire_name, &definition.description, definition.parameters.as_ref())
     };

@@ -9,7 +9,7 @@ use toolwright_core::{
     CallId, Effects, ErrorKind, Outcome, Policy, Principal, Profile, Provider as _, ProviderKind, RawArguments,
     Session, Snapshot, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::{LexicalFinder, RunContext, searchable};
+use toolwright_runtime::{RunContext, ToolFinder, searchable};
 
 use crate::house::{House, house};
 
@@ -53,7 +53,7 @@ impl Desk {
         let mut run = house.run.clone();
         run.policy = Arc::new(Policy::of(profile));
         run.session = Arc::new(Session { principal, ..(*run.session).clone() });
-        let snapshot = searchable(&Arc::new(Snapshot::build(&[listing])), Arc::new(LexicalFinder));
+        let snapshot = searchable(&Arc::new(Snapshot::build(&[listing])), ToolFinder::default());
         Self { house, snapshot, run }
     }
 

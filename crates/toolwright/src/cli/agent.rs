@@ -8,6 +8,7 @@ use toolwright::config::typed::{DispatchSetting, ExposureSetting};
 use toolwright::core::approval::NoApprover;
 use toolwright::core::{Approver, Cancel, Profile};
 use toolwright::models::default_model;
+use toolwright::runtime::ToolFinder;
 
 use super::approver::TerminalApprover;
 use super::args::Agent;
@@ -76,13 +77,14 @@ pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failur
     }
 }
 
-pub(crate) fn driver(house: &House) -> Driver {
+pub(crate) fn driver(house: &Arc<House>) -> Driver {
     Driver::new(
         Arc::clone(house.executor()),
         Arc::clone(house.catalogue()),
         Arc::clone(house.models()) as _,
         Some(house.runs()),
     )
+    .with_finder(ToolFinder::new(Arc::clone(house.selector()), house.config().written.selection.pick_options()))
 }
 
 /// The options of the run `id`. Its session has the run's name, so that a resumed run finds its

@@ -11,7 +11,8 @@ pub(crate) struct Kind {
     pub(crate) one: &'static str,
     /// The member of an object that lists them.
     pub(crate) list: &'static str,
-    /// An object without a list but with one of these members is itself a record.
+    /// An object without a list but with one of these members is itself a record, as is one that does not hold
+    /// objects only.
     pub(crate) marks: &'static [&'static str],
 }
 
@@ -49,13 +50,16 @@ pub(crate) fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, Str
         let places = (1..).map(|number| Place::Nth(kind.one, number));
         Ok(places.zip(list).collect())
     };
+    let is_record = |object: &Map<String, Value>| {
+        kind.marks.iter().any(|mark| object.contains_key(*mark)) || !object.values().all(Value::is_object)
+    };
     let whole = match serde_json::from_str(text) {
         Ok(Value::Array(list)) => return numbered(list),
         Ok(Value::Object(mut object)) => {
             return match object.get_mut(kind.list).map(Value::take) {
                 Some(Value::Array(list)) => numbered(list),
                 Some(_) => Err(format!("its `{}` is not a list", kind.list)),
-                None if kind.marks.iter().any(|mark| object.contains_key(*mark)) => numbered(vec![object.into()]),
+                None if is_record(&object) => numbered(vec![object.into()]),
                 None => Ok(object.into_iter().map(|(name, record)| (Place::Member(name), record)).collect()),
             };
         }

@@ -10,7 +10,7 @@ use toolwright::core::context::{EstimatedTokens, TokenCounter as _};
 use toolwright::core::model::ModelClient as _;
 use toolwright::core::select::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, choose, namespaces};
 use toolwright::core::{Entry, Snapshot};
-use toolwright::runtime::{LexicalFinder, searchable};
+use toolwright::runtime::{ToolFinder, searchable};
 
 use super::screen::{BOLD, DIM, print_json, stdout, styled};
 
@@ -58,7 +58,7 @@ impl<'a> Costs<'a> {
         }
         let total = tools.iter().map(|(_, tokens)| tokens).sum();
         let cost = Cost { tools: tools.len(), tokens: total };
-        let finders = searchable(snapshot, Arc::new(LexicalFinder));
+        let finders = searchable(snapshot, ToolFinder::default());
         let finder = |id: &str| finders.get(id).map_or(0, |entry| entry.tokens());
         let index = EstimatedTokens.count(&namespaces(tools.iter().map(|(entry, _)| *entry))).0;
         let picked = reader.pick_size.min(tools.len());

@@ -142,9 +142,10 @@ fn data(folder: &str) -> Option<PathBuf> {
     std::env::var_os("TOOLWRIGHT_TEST_DATA").map(|data| Path::new(&data).join(folder))
 }
 
+/// The floors are what BM25 over stemmed fields reaches.
 #[test]
 fn the_right_tools_are_found_without_a_model() {
-    for (set, recall, ndcg) in [("bfcl", 0.791, 0.720), ("sealtools", 0.810, 0.859), ("metatool", 0.465, 0.411)] {
+    for (set, recall, ndcg) in [("bfcl", 0.826, 0.748), ("sealtools", 0.888, 0.916), ("metatool", 0.647, 0.571)] {
         let Some(folder) = data("retrieval").map(|folder| folder.join(set)) else { return };
         let file = |name: &str| folder.join(name).to_str().expect("a path").to_owned();
         let place = place("", "");

@@ -132,8 +132,9 @@ mod tests {
             json!({"s": "xxx", "n": 7, "e": "up", "d": 2.5, "l": [true, true], "o": {"x": 1}, "b": null}),
         );
         check(json!({"type": "dict", "required": ["f"], "properties": {"f": {"type": "float"}}}), json!({"f": 1}));
-        check(json!({"type": "string"}), json!({}));
-        check(json!(3), json!({}));
+        for no_object in [json!({"type": "string"}), json!(3)] {
+            assert_eq!(sample(&no_object), json!({}), "{no_object}");
+        }
         check(
             json!({"allOf": [{"type": "object", "required": ["a"]}, {"type": "object", "required": ["b"]}]}),
             json!({"a": "x", "b": "x"}),
