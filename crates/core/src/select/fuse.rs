@@ -6,6 +6,31 @@
 //! of the catalogue's size. Meaning is brought to it: the tool with the nearest vector is worth two such words,
 //! if it is nearer than chance would have one among so many. A query that names things is thus decided by its
 //! words, and one in other words than the tools' by its meaning.
+//!
+//! # How it was chosen
+//! On the Berkeley Function-Calling Leaderboard, Seal-Tools and MetaTool (6,128 tools, 4,929 queries), with the
+//! vectors of all-MiniLM-L6-v2. NDCG@10 in percent; in brackets that of either half of the queries, by their hash.
+//! The first and the last row are measured with `eval select` (in the last, the halves are those of a prototype, as is
+//! all between).
+//!
+//! | | BFCL | Seal-Tools | MetaTool |
+//! |---|---|---|---|
+//! | words alone | 80.7 (82.1, 79.2) | 96.3 (96.3, 96.3) | 63.4 (63.5, 63.3) |
+//! | meaning alone | 74.0 (75.4, 72.6) | 69.4 (69.0, 69.8) | 71.4 (71.3, 71.5) |
+//! | reciprocal ranks, k = 60 | 80.3 (81.3, 79.1) | 85.6 (86.3, 84.9) | 71.8 (71.6, 72.0) |
+//! | mean of min-max scores | 82.7 (83.9, 81.3) | 94.8 (95.1, 94.5) | 72.0 (71.7, 72.2) |
+//! | sum of z-scores | 82.1 (83.3, 80.7) | 95.8 (95.8, 95.8) | 72.0 (71.8, 72.2) |
+//! | this | 82.9 (84.4, 81.3) | 96.8 (97.0, 96.7) | 74.0 (74.0, 73.8) |
+//!
+//! A model of 15 features, trained on a half, was hardly better on the other, and worse on a set that it had not
+//! seen. Of 96 choices of the constants, the best on one half and the best on two sets are within 0.2 of these on
+//! the other half and on the third set. But the form was found while looking at all queries: expect less elsewhere.
+//! On 5 to 9 % of the queries the right tools stand lower than by words alone, on 14 to 31 % higher.
+//!
+//! # Limits
+//! Vectors that mean nothing cost the words 0.4 to 3.2, since chance is not told from meaning in every query. Words
+//! that are many and mislead cannot be told at all: with the three sets in one catalogue, queries of MetaTool are
+//! answered better by meaning alone (40.0) than by both (37.4).
 
 use std::cmp::Ordering;
 
