@@ -249,7 +249,7 @@ impl Embedder for Topics {
         if !self.works {
             return Err(EmbeddingError::new("the embeddings are away"));
         }
-        const TOPICS: [&[&str]; 3] = [&["weather", "rain", "forecast"], &["letter", "mail", "post"], &["list", "plan"]];
+        const TOPICS: [&[&str]; 3] = [&["weather", "rain", "forecast"], &["letter", "mail", "epistle"], &["list", "plan"]];
         let about = |text: &&str| {
             let text = text.to_lowercase();
             let mut vector =
@@ -269,7 +269,7 @@ async fn meaning_finds_what_words_do_not() {
         let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
         let selector = Selector::new().with_vectors(Arc::new(vectors));
         selector.prepare(&snapshot, &method).await;
-        let picked = selector.pick("post it", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
+        let picked = selector.pick("an epistle", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
         assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
         assert!(picked.picks.iter().all(|pick| pick.reason.contains("in meaning")), "{:?}", picked.picks);
         assert_eq!(picked.provenance.fell_back.iter().any(|(_, why)| why.contains("are away")), !works);
