@@ -33,7 +33,7 @@ impl Expose {
     /// The message for another value.
     pub(crate) fn in_query(query: &str) -> Result<Option<Self>, String> {
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.filter(|(key, _)| *key == "expose").map(|(_, value)| value.parse()).last().transpose()
+        pairs.filter(|(key, _)| *key == "expose").map(|(_, value)| value.parse()).next_back().transpose()
     }
 }
 
