@@ -103,7 +103,7 @@ async def use_from_python(target, mode, folder):
         assert len(seen) >= 3 and seen == sorted(seen), f"progress: {seen}"
 
 
-@cases(("legacy",), (MODERN,))
+@cases(("legacy",), ("auto",))
 async def test_three_tools_lead_to_every_other(mode):
     with workspace() as folder, Gateway(folder, real_servers(folder)) as gateway:
         async with python_client(gateway.url) as client:
