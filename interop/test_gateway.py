@@ -103,6 +103,23 @@ async def use_from_python(target, mode, folder):
         assert len(seen) >= 3 and seen == sorted(seen), f"progress: {seen}"
 
 
+@cases(("legacy",), ("auto",))
+async def test_three_tools_lead_to_every_other(mode):
+    with workspace() as folder, Gateway(folder, real_servers(folder)) as gateway:
+        async with python_client(gateway.url) as client:
+            await tools_with(client, *ONE_OF_EACH)
+        async with python_client(gateway.url + "?expose=search", mode) as client:
+            assert list(await all_tools(client)) == ["tools__search", "tools__describe", "tools__call"]
+            assert "tools__search" in client.instructions and "time (2)" in client.instructions
+            ok, found = await outcome(client, "tools__search", {"query": "what time is it in another time zone"})
+            assert ok and "time__convert_time(" in found, found
+            noon = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+            ok, text = await outcome(client, "tools__call", {"name": "time__convert_time", "arguments": noon})
+            assert ok and "21:00" in text, text
+            ok, text = await outcome(client, "time__convert_time", noon)
+            assert ok and "21:00" in text, text
+
+
 @cases(*[(transport, mode) for transport in TRANSPORTS for mode in ("v1", "legacy", "auto", MODERN)])
 def test_typescript_client(transport, mode):
     with workspace() as folder:

@@ -11,9 +11,10 @@ use toolwright_core::approval::Approver;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::policy::Policy;
 use toolwright_core::session::{Principal, Session, SessionId};
-use toolwright_runtime::{Catalogue, Executor};
+use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
 use crate::mcp::tools::ToolLists;
+use crate::mcp::view::Expose;
 
 /// The longest tool name that is offered: some clients drop server and tool names over 60 together.
 pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
@@ -54,6 +55,12 @@ pub struct GatewayOptions {
     pub info: ServerInfo,
     /// What clients tell their model about the whole catalogue.
     pub instructions: Option<String>,
+    /// How tools are put before a client that does not say: over stdio, and at addresses without `expose`.
+    pub expose: Expose,
+    /// Tools that [`Expose::Search`] lists too, as globs on ids and wire names.
+    pub pinned: Vec<String>,
+    /// Who finds tools for [`Expose::Search`].
+    pub finder: ToolFinder,
     /// Longest tool name offered at `/mcp`, in characters.
     pub max_tool_name: usize,
     /// Largest message taken from a client, in bytes.
@@ -65,7 +72,7 @@ pub struct GatewayOptions {
 }
 
 impl GatewayOptions {
-    /// The given parts with the default bounds.
+    /// The given parts with the default bounds; all tools are listed, and searches go by words.
     #[must_use]
     pub fn new(
         catalogue: Arc<Catalogue>,
@@ -86,6 +93,9 @@ impl GatewayOptions {
                 version: env!("CARGO_PKG_VERSION").into(),
             },
             instructions: None,
+            expose: Expose::Direct,
+            pinned: Vec::new(),
+            finder: ToolFinder::default(),
             max_tool_name: DEFAULT_MAX_TOOL_NAME,
             max_message: DEFAULT_MAX_MESSAGE,
             max_calls: DEFAULT_MAX_CALLS,

@@ -151,7 +151,7 @@ impl Driver {
     pub fn system_prompt(&self, base: &str, spec: &RunSpec, options: &RunOptions) -> String {
         let view = self.views.current(&self.catalogue, &spec.tools, &options.session.principal);
         let all = self.choice(spec, &view).exposure == Exposure::Direct;
-        let is_shown = |entry: &&Arc<Entry>| all || view::is_named(&spec.pinned, entry);
+        let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned);
         let tools: Vec<_> = view.open.iter().filter(is_shown).cloned().collect();
         system_prompt(base, &options.session.root, &tools)
     }

@@ -11,7 +11,7 @@ use toolwright_core::select::{
 use toolwright_core::session::Principal;
 
 use super::Driver;
-use super::view::{View, entry, is_named, shown_tool};
+use super::view::{View, entry, shown_tool};
 use crate::run::{RunSpec, RunState};
 
 /// Lists of tools that a view keeps, so that requests with the same tools share one.
@@ -68,7 +68,7 @@ impl Driver {
         let found = self.finder.find(&intent, &view.tools, limit, principal, None).await;
         let names: Vec<String> = found.iter().map(|entry| entry.wire_name.clone()).collect();
         let nothing = first && names.is_empty() && state.loaded(|_| true).is_empty();
-        if nothing && !view.open.iter().any(|entry| is_named(&state.spec().pinned, entry)) {
+        if nothing && !view.open.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
             let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
             let choice = Choice { exposure: Exposure::Search, reason };
             state.expose(choice, index(Exposure::Search, view));
@@ -89,7 +89,7 @@ fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot
     };
     let finders = finders.iter().filter_map(|id| snapshot.get(id));
     let pinned = state.spec().pinned.clone();
-    let pinned = view.open.iter().filter(|entry| is_named(&pinned, entry));
+    let pinned = view.open.iter().filter(|entry| entry.is_named_by(&pinned));
     let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
     let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
     let mut there = HashSet::new();

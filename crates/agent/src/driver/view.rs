@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::carried::carried;
-use toolwright_core::catalogue::{Entry, Listing, Snapshot};
+use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_core::names::Resolution;
-use toolwright_core::pattern::glob_match;
 use toolwright_core::select::{Cost, Exposure};
 use toolwright_core::session::{CallId, Principal};
 use toolwright_runtime::{Catalogue, ToolFinder, searchable};
@@ -33,7 +32,10 @@ pub(super) struct View {
 
 impl View {
     fn new(whole: &Arc<Snapshot>, allowed: &[String], principal: &Principal) -> Self {
-        let tools = if allowed.is_empty() { Arc::clone(whole) } else { Arc::new(filtered(whole, allowed)) };
+        let tools = match allowed {
+            [] => Arc::clone(whole),
+            _ => Arc::new(whole.only(|entry| entry.is_named_by(allowed), "not among the tools of this run")),
+        };
         let open = shown(&tools, principal).cloned().collect();
         Self { tools, open, lists: Lists::default(), searchable: OnceLock::new(), cost: OnceLock::new() }
     }
@@ -117,32 +119,6 @@ impl Views {
     fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether one of the globs is on the tool's id, with or without its version, or on its wire name.
-pub(super) fn is_named(globs: &[String], entry: &Entry) -> bool {
-    let id = entry.id();
-    let names = [id.as_str(), id.without_version(), &entry.wire_name];
-    globs.iter().any(|glob| names.iter().any(|name| glob_match(glob, name)))
-}
-
-fn filtered(whole: &Snapshot, allowed: &[String]) -> Snapshot {
-    let mut listings: Vec<Listing> = Vec::new();
-    for entry in whole.list() {
-        // Entries of one provider stand together: the catalogue lists provider by provider.
-        if !listings.last().is_some_and(|listing| Arc::ptr_eq(&listing.provider, &entry.provider)) {
-            let provider = Arc::clone(&entry.provider);
-            listings.push(Listing { provider, tools: Vec::new(), error: None, withheld: Vec::new() });
-        }
-        if let Some(listing) = listings.last_mut() {
-            if is_named(allowed, entry) {
-                listing.tools.push(Arc::clone(&entry.tool));
-            } else {
-                listing.withheld.push((entry.tool.raw_name().to_owned(), "not among the tools of this run".into()));
-            }
-        }
-    }
-    Snapshot::build(&listings).with_index_of(whole)
 }
 
 /// The tools that a model can use, in catalogue order: those open to the principal that run here.

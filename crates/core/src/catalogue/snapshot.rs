@@ -11,6 +11,7 @@ use super::{Origin, Provider, ProviderKind, RegisteredTool};
 use crate::definition::ToolDefinition;
 use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::names::{NameTable, NamedTool, Resolution};
+use crate::pattern::glob_match;
 use crate::select::LexicalIndex;
 
 /// One provider with what it listed.
@@ -46,6 +47,14 @@ impl Entry {
     #[must_use]
     pub fn id(&self) -> &ToolId {
         &self.tool.definition().id
+    }
+
+    /// Whether one of the globs is on its id, with or without its version, or on its wire name.
+    #[must_use]
+    pub fn is_named_by(&self, globs: &[String]) -> bool {
+        let id = self.id();
+        let names = [id.as_str(), id.without_version(), &self.wire_name];
+        globs.iter().any(|glob| names.iter().any(|name| glob_match(glob, name)))
     }
 }
 
@@ -213,6 +222,28 @@ impl Snapshot {
         Self { entries, names, by_id, providers, issues, absent, ..Self::default() }.with_index_of(self)
     }
 
+    /// The part of it that `keep` lets through; of the others [`Snapshot::why_missing`] says that they are
+    /// `why_not`.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(&Entry) -> bool, why_not: &str) -> Self {
+        let mut listings: Vec<Listing> = Vec::new();
+        for entry in &self.entries {
+            // Entries of one provider stand together.
+            if !listings.last().is_some_and(|listing| Arc::ptr_eq(&listing.provider, &entry.provider)) {
+                let provider = Arc::clone(&entry.provider);
+                listings.push(Listing { provider, tools: Vec::new(), error: None, withheld: Vec::new() });
+            }
+            if let Some(listing) = listings.last_mut() {
+                if keep(entry) {
+                    listing.tools.push(Arc::clone(&entry.tool));
+                } else {
+                    listing.withheld.push((entry.tool.raw_name().to_owned(), why_not.to_owned()));
+                }
+            }
+        }
+        Self::build(&listings).with_index_of(self)
+    }
+
     /// The tools, in registration order.
     #[must_use]
     pub fn list(&self) -> &[Arc<Entry>] {
@@ -321,6 +352,20 @@ mod tests {
         }
         assert!(Arc::ptr_eq(&snapshot.list()[1], &first.list()[1]));
         assert_eq!((snapshot.providers()[1].tools, snapshot.why_missing("off__x").as_deref()), (2, Some("it is off")));
+    }
+
+    #[test]
+    fn a_part_has_what_is_let_through_and_explains_the_rest() {
+        let listings = [listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")]), listing("x", vec![own("y:t@1.0.0")])];
+        let globs = ["x:T".to_owned(), "y__*".to_owned()];
+        let whole = Snapshot::build(&listings);
+        let part = whole.only(|entry| entry.is_named_by(&globs), "not wanted");
+        let ids: Vec<_> = part.list().iter().map(|entry| entry.id().as_str()).collect();
+        assert_eq!(ids, ["x:t@1.0.0", "y:t@1.0.0"]);
+        let none = whole.only(|_| false, "not wanted");
+        assert_eq!(none.why_missing("x__t").as_deref(), Some("provider x has `t`, but it is not wanted"));
+        let exact = ["x:u@1.0.0".to_owned()];
+        assert!(whole.list()[1].is_named_by(&exact) && !whole.list()[1].is_named_by(&[]));
     }
 
     #[test]

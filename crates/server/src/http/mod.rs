@@ -117,7 +117,7 @@ pub struct HttpServer {
 }
 
 /// Binds and prepares the server: MCP at `/mcp` (the whole catalogue) and `/mcp/{provider}` (one
-/// provider under its own names), and `/health`.
+/// provider under its own names), both with `?expose=search` or `?expose=direct`, and `/health`.
 ///
 /// # Errors
 /// [`HttpError`], before anything is served.

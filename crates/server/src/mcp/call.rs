@@ -6,20 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
-use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::passthrough::RESULT_FIELDS;
+use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::{CallId, Session};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::PartialsFor;
 
 use super::message::{Id, Params, RpcError, to_json};
 use super::protocol::{Era, SERVER_INFO};
-use super::tools::View;
+use super::view::View;
 use crate::Gateway;
 
 /// Whose requests these are.
@@ -134,18 +135,16 @@ impl Gateway {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
         }
         let list = self.tools(&caller.view, &caller.session.principal);
-        let name = list.name_for_executor(&caller.view, &written).map_err(RpcError::invalid_params)?;
+        let arguments = params.arguments.unwrap_or(Value::Null);
+        let (name, arguments) =
+            list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
         let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
             let message = format!("{} calls are running, which is the limit; try again", self.options.max_calls);
             RpcError::new(RpcError::BUSY, message)
         })?;
         let cancel = self.stop.child();
         let entered = caller.running.enter(id, &cancel)?;
-        let call = ToolCall {
-            id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())),
-            name,
-            arguments: RawArguments::Value(params.arguments.unwrap_or(Value::Null)),
-        };
+        let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
         let run = RunContext {
             session: Arc::clone(&caller.session),
             cancel: cancel.clone(),
@@ -180,10 +179,11 @@ impl Gateway {
 }
 
 /// The outcomes that are answered with a JSON-RPC error: an unknown tool (MCP, "Error Handling"), and
-/// an upstream that needs a capability which only the client could have declared.
+/// an upstream that needs a capability which only the client could have declared. An unknown name inside a call
+/// is the model's to mend, who sees results but not errors.
 fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
     let error = outcome.error.as_ref()?;
-    if error.kind() == ErrorKind::UnknownTool {
+    if error.kind() == ErrorKind::UnknownTool && !outcome.provenance.carried {
         return Some(RpcError::invalid_params(error.message().to_owned()));
     }
     let upstream = error.protocol().filter(|upstream| upstream.code == RpcError::MISSING_CAPABILITY)?;
@@ -226,10 +226,12 @@ impl CallResult {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
+        // The names of what was found, for programs; clients may show their model nothing else.
+        let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
         Self {
             result_type: (era == Era::Modern).then_some("complete"),
             content: outcome.content,
-            structured_content: outcome.structured,
+            structured_content: structured,
             is_error: !outcome.ok,
             meta,
             more,

@@ -73,7 +73,7 @@ impl Gateway {
             "capabilities": capabilities(),
             "serverInfo": self.options.info,
         });
-        if let Some(instructions) = self.instructions(&caller.view) {
+        if let Some(instructions) = self.instructions(&caller.view, &caller.session.principal) {
             result["instructions"] = instructions.into();
         }
         to_json(&result)
@@ -88,7 +88,7 @@ impl Gateway {
             "cacheScope": "private",
             "_meta": {SERVER_INFO: self.options.info},
         });
-        if let Some(instructions) = self.instructions(&caller.view) {
+        if let Some(instructions) = self.instructions(&caller.view, &caller.session.principal) {
             result["instructions"] = instructions.into();
         }
         to_json(&result)

@@ -14,3 +14,4 @@ mod progress;
 mod protocol;
 pub(crate) mod stdio;
 pub(crate) mod tools;
+pub(crate) mod view;

@@ -6,74 +6,94 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
+use toolwright_core::call::RawArguments;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::carried::is_carrier;
 use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::names::Resolution;
 use toolwright_core::passthrough::LISTED_FIELDS;
+use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
 use toolwright_core::session::Principal;
+use toolwright_runtime::{ToolFinder, searchable};
 
 use super::message::to_json;
-use crate::Gateway;
+use super::view::{Expose, Scope, View};
+use crate::{Gateway, GatewayOptions};
 
-/// A part of the catalogue that has an address of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum View {
-    /// `/mcp` and stdio: everything, under wire names.
-    Whole,
-    /// `/mcp/{provider}`: one provider, under its own names.
-    Provider(Arc<str>),
-}
+/// The tools that find, describe and call others, in the order of their use.
+const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
+const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them by what they do, tools__describe \
+                             gives their schemas, tools__call runs them.";
 
-impl View {
-    /// Its path.
-    pub(crate) fn path(&self) -> String {
-        match self {
-            Self::Whole => "/mcp".into(),
-            Self::Provider(name) => format!("/mcp/{name}"),
-        }
-    }
-}
-
-/// The tools that one caller sees in one view of one snapshot.
+/// The tools that one caller has in one view of one snapshot.
 pub(crate) struct ToolList {
+    /// What names mean.
     pub(crate) snapshot: Arc<Snapshot>,
-    /// The JSON array of tools.
+    /// The JSON array of the tools that are listed.
     pub(crate) json: Bytes,
     /// Hash of `json`: equal lists need no `list_changed`.
     pub(crate) fingerprint: ContentHash,
-    offered: HashMap<String, usize>,
+    /// What clients tell their model about the tools that are not listed.
+    index: Option<String>,
+    /// Tools by the name that the view has for them, listed or not.
+    named: HashMap<String, Arc<Entry>>,
 }
 
 impl ToolList {
-    fn build(snapshot: Arc<Snapshot>, view: &View, principal: &Principal, max_name: usize) -> Self {
-        let names = matches!(view, View::Whole).then(|| snapshot.names_within(max_name));
-        let mut offered = HashMap::new();
+    fn build(snapshot: Arc<Snapshot>, view: &View, principal: &Principal, options: &GatewayOptions) -> Self {
+        let names = snapshot.names_within(options.max_tool_name);
+        let finders = FINDERS.iter().filter_map(|id| snapshot.get(id)).map(|entry| (entry.wire_name.as_str(), entry));
+        let others = snapshot.list().iter().enumerate().filter(|(_, entry)| !is_finder(entry));
+        let others = others.filter_map(|(index, entry)| match &view.scope {
+            Scope::Whole => Some((names.wire_name(index), entry)),
+            Scope::Provider(provider) if entry.provider.name() == &**provider => Some((entry.tool.raw_name(), entry)),
+            Scope::Provider(_) => None,
+        });
+        let mut named = HashMap::new();
         let mut tools = Vec::new();
-        for (index, entry) in snapshot.list().iter().enumerate() {
-            let name = match view {
-                View::Whole => names.as_ref().map_or("", |names| names.wire_name(index)),
-                View::Provider(provider) if entry.provider.name() == &**provider => entry.tool.raw_name(),
-                View::Provider(_) => continue,
-            };
-            if principal.may_use(&entry.definition().allowed_roles) && !offered.contains_key(name) {
-                offered.insert(name.to_owned(), index);
+        for (name, entry) in finders.chain(others) {
+            if principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
+                named.insert(name.to_owned(), Arc::clone(entry));
                 tools.push(Offered { name, entry });
             }
         }
+        let mut index = None;
+        if view.expose == Expose::Search {
+            index = Some(index_of(&tools));
+            tools.retain(|tool| is_finder(tool.entry) || tool.entry.is_named_by(&options.pinned));
+        }
         let json = Bytes::from(to_json(&tools));
-        Self { fingerprint: ContentHash::of_bytes(&json), json, offered, snapshot }
+        Self { fingerprint: ContentHash::of_bytes(&json), json, index, named, snapshot }
     }
 
-    /// The name that the executor resolves for what a client wrote. In the whole catalogue every
-    /// spelling of SPEC section 1 is left to it; a provider's view knows its own names only.
+    /// A call as the executor knows it. In the whole catalogue every spelling of SPEC section 1 is left to it;
+    /// a list of one provider knows its own names only. A call that is carried by this one names its tool as
+    /// the view does, too.
     ///
     /// # Errors
-    /// For a view of one provider: the message for a name it does not have.
-    pub(crate) fn name_for_executor(&self, view: &View, written: &str) -> Result<String, String> {
-        if let Some(&index) = self.offered.get(written) {
-            return Ok(self.snapshot.list()[index].id().as_str().to_owned());
+    /// For a list of one provider: the message for a name it does not have.
+    pub(crate) fn for_executor(
+        &self,
+        view: &View,
+        written: &str,
+        mut arguments: Value,
+    ) -> Result<(String, RawArguments), String> {
+        let Some(entry) = self.named.get(written) else {
+            self.check_unlisted(view, written)?;
+            return Ok((written.to_owned(), RawArguments::Value(arguments)));
+        };
+        if is_carrier(entry)
+            && let Some(inside) = arguments.get_mut("name")
+            && let Some(meant) = inside.as_str().and_then(|name| self.named.get(name))
+        {
+            *inside = meant.id().as_str().into();
         }
-        let View::Provider(provider) = view else { return Ok(written.to_owned()) };
+        Ok((entry.id().as_str().to_owned(), RawArguments::Value(arguments)))
+    }
+
+    /// Whether the executor may be left to find out what a name means: its snapshot has nothing beyond the view.
+    fn check_unlisted(&self, view: &View, written: &str) -> Result<(), String> {
+        let View { scope: Scope::Provider(provider), expose: Expose::Direct } = view else { return Ok(()) };
         let shown: String = written.chars().take(100).collect();
         let near = match self.near(written) {
             Some(name) => format!("; did you mean {name}?"),
@@ -83,57 +103,99 @@ impl ToolList {
     }
 
     fn near(&self, written: &str) -> Option<&str> {
+        let list = self.snapshot.list();
         let wire = match self.snapshot.resolve(written) {
-            Resolution::Found(index, _) => return self.offered_as(index),
+            Resolution::Found(index, _) => return self.name_of(&list[index]),
             Resolution::Unknown(near) => near,
         };
-        let index_of = |wire: &String| self.snapshot.list().iter().position(|entry| entry.wire_name == *wire);
-        wire.iter().filter_map(index_of).find_map(|index| self.offered_as(index))
+        let of_wire = |wire: &String| list.iter().find(|entry| entry.wire_name == *wire);
+        wire.iter().filter_map(of_wire).find_map(|entry| self.name_of(entry))
     }
 
-    fn offered_as(&self, index: usize) -> Option<&str> {
-        self.offered.iter().find(|(_, other)| **other == index).map(|(name, _)| name.as_str())
+    fn name_of(&self, entry: &Arc<Entry>) -> Option<&str> {
+        self.named.iter().find(|(_, other)| Arc::ptr_eq(other, entry)).map(|(name, _)| name.as_str())
     }
 }
 
-/// The lists of the current snapshot.
+/// What was made of the current snapshot. Of an older one nothing is kept.
 #[derive(Default)]
-pub(crate) struct ToolLists {
-    lists: Mutex<HashMap<(View, String), Arc<ToolList>>>,
+pub(crate) struct ToolLists(Mutex<Made>);
+
+#[derive(Default)]
+struct Made {
+    of: Option<Arc<Snapshot>>,
+    /// Parts of it with the tools that find others.
+    searchable: HashMap<Scope, Arc<Snapshot>>,
+    /// By view and caller.
+    lists: HashMap<(View, String), Arc<ToolList>>,
+}
+
+impl Made {
+    fn searchable(&mut self, scope: &Scope, whole: &Arc<Snapshot>, finder: &ToolFinder) -> Arc<Snapshot> {
+        let make = || match scope {
+            Scope::Whole => searchable(whole, finder.clone()),
+            Scope::Provider(name) => {
+                let part = whole.only(|entry| entry.provider.name() == &**name, "not served at this address");
+                searchable(&Arc::new(part), finder.clone())
+            }
+        };
+        Arc::clone(self.searchable.entry(scope.clone()).or_insert_with(make))
+    }
 }
 
 impl Gateway {
-    /// The caller's list in a view, as of now. Lists of older snapshots are let go.
+    /// The caller's list in a view, as of now.
     pub(crate) fn tools(&self, view: &View, principal: &Principal) -> Arc<ToolList> {
-        let snapshot = self.options.catalogue.snapshot();
+        let mut made = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = self.options.catalogue.snapshot();
+        if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &whole)) {
+            *made = Made { of: Some(Arc::clone(&whole)), ..Made::default() };
+        }
         let key = (view.clone(), principal.id.clone());
-        let mut lists = self.lists.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(list) = lists.get(&key).filter(|list| Arc::ptr_eq(&list.snapshot, &snapshot)) {
+        if let Some(list) = made.lists.get(&key) {
             return Arc::clone(list);
         }
-        let list = Arc::new(ToolList::build(Arc::clone(&snapshot), view, principal, self.options.max_tool_name));
-        lists.retain(|_, list| Arc::ptr_eq(&list.snapshot, &snapshot));
-        lists.insert(key, Arc::clone(&list));
+        let snapshot = match view.expose {
+            Expose::Direct => whole,
+            Expose::Search => made.searchable(&view.scope, &whole, &self.options.finder),
+        };
+        let list = Arc::new(ToolList::build(snapshot, view, principal, &self.options));
+        made.lists.insert(key, Arc::clone(&list));
         list
     }
 
     /// What clients tell their model about a view.
-    pub(crate) fn instructions(&self, view: &View) -> Option<String> {
-        match view {
-            View::Whole => self.options.instructions.clone(),
-            View::Provider(name) => {
+    pub(crate) fn instructions(&self, view: &View, principal: &Principal) -> Option<String> {
+        let own = match &view.scope {
+            Scope::Whole => self.options.instructions.clone(),
+            Scope::Provider(name) => {
                 let snapshot = self.options.catalogue.snapshot();
-                let entry = snapshot.list().iter().find(|entry| entry.provider.name() == &**name)?;
-                entry.provider.instructions()
+                let entry = snapshot.list().iter().find(|entry| entry.provider.name() == &**name);
+                entry.and_then(|entry| entry.provider.instructions())
             }
-        }
+        };
+        let said: Vec<String> = own.into_iter().chain(self.tools(view, principal).index.clone()).collect();
+        (!said.is_empty()).then(|| said.join("\n\n"))
     }
+}
+
+/// One line on how to find the tools that are not listed, and the namespaces they are in.
+fn index_of(tools: &[Offered<'_>]) -> String {
+    let others = tools.iter().map(|tool| &**tool.entry).filter(|entry| !is_finder(entry));
+    match namespaces(others).as_str() {
+        "" => HOW_TO_SEARCH.to_owned(),
+        list => format!("{HOW_TO_SEARCH} What there is: {list}"),
+    }
+}
+
+fn is_finder(entry: &Entry) -> bool {
+    FINDERS.contains(&entry.id().as_str())
 }
 
 /// One tool as MCP lists it.
 struct Offered<'a> {
     name: &'a str,
-    entry: &'a Entry,
+    entry: &'a Arc<Entry>,
 }
 
 impl Serialize for Offered<'_> {

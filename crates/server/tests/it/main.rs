@@ -8,6 +8,7 @@ mod http;
 mod legacy;
 mod modern;
 mod peers;
+mod search;
 mod shutdown;
 mod stdio;
 mod support;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolwright::agent::Dispatch;
@@ -12,6 +12,7 @@ use toolwright::core::Profile;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
 use toolwright::models::Api;
+use toolwright::server::Expose;
 
 /// What `--help` says about exit codes.
 const EXIT_CODES: &str = "\
@@ -123,6 +124,10 @@ pub(crate) struct Serve {
     /// What may run where no rule matches. Default: `client`.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
+    /// How tools are put before clients that do not say it with `?expose=…`: `direct` lists all of them, `search`
+    /// three that find, describe and call the others, and those of `selection.pinned`.
+    #[arg(long, value_name = "HOW", default_value = "direct", value_parser = PossibleValuesParser::new(["direct", "search"]).try_map(|how| how.parse::<Expose>()))]
+    pub(crate) expose: Expose,
 }
 
 #[derive(Debug, Args)]

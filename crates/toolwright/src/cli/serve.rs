@@ -12,6 +12,7 @@ use toolwright::config::Config;
 use toolwright::core::approval::NoApprover;
 use toolwright::core::{Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
+use toolwright::runtime::ToolFinder;
 use toolwright::server::{Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio};
 
 use super::args::{Global, Serve};
@@ -28,7 +29,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let house = open(global, settings).await?;
     let settings = house.config();
     let given = serve.policy.map(Profile::from);
-    let gateway = gateway(&house, &settings, given);
+    let gateway = gateway(&house, &settings, serve);
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
     if serve.stdio {
@@ -64,11 +65,12 @@ fn tool_count(house: &House) -> usize {
     house.catalogue().snapshot().list().len()
 }
 
-fn gateway(house: &House, settings: &Config, given: Option<Profile>) -> Arc<Gateway> {
+fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway> {
     let approver = NoApprover {
         remedy: "clients of this server cannot be asked yet: start it with --policy client or trusted, or change the rule under policy.rules".into(),
     };
-    let policy = Arc::new(settings.policy(given, Profile::Client));
+    let policy = Arc::new(settings.policy(serve.policy.map(Profile::from), Profile::Client));
+    let selection = &settings.written.selection;
     let parts = GatewayOptions::new(
         Arc::clone(house.catalogue()),
         Arc::clone(house.executor()),
@@ -76,7 +78,13 @@ fn gateway(house: &House, settings: &Config, given: Option<Profile>) -> Arc<Gate
         Arc::new(approver),
         settings.root.clone(),
     );
-    Gateway::new(GatewayOptions { max_tool_name: settings.written.server.max_tool_name, ..parts })
+    Gateway::new(GatewayOptions {
+        max_tool_name: settings.written.server.max_tool_name,
+        expose: serve.expose,
+        pinned: selection.pinned.clone(),
+        finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
+        ..parts
+    })
 }
 
 fn http_options(serve: &Serve, settings: &Config) -> Result<HttpOptions, Failure> {

@@ -127,6 +127,42 @@ fn stdio_lists_and_calls() {
 }
 
 #[test]
+fn stdio_lists_three_tools_where_it_is_told_to_and_those_that_are_pinned() {
+    let place = Place::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
+    place.write("project/a.txt", "hello\n");
+    let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search", "--policy", "ask"]);
+    gateway.handshake();
+    assert_eq!(gateway.tool_names(), ["tools__search", "tools__describe", "tools__call", "fs__read"]);
+    let query = json!({"query": "return a text", "namespace": "odd"});
+    let text = |result: &Value| result["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    until("the server's tools are found", || {
+        text(&gateway.ask("tools/call", json!({"name": "tools__search", "arguments": query}))).contains("odd__echo(")
+    });
+    let mut inside = |name: &str, arguments: Value| {
+        let carried = json!({"name": name, "arguments": arguments});
+        text(&gateway.ask("tools/call", json!({"name": "tools__call", "arguments": carried})))
+    };
+    assert!(inside("fs__read", json!({"path": "a.txt"})).contains("hello"));
+    let denied = inside("fs__write", json!({"path": "b.txt", "content": "x"}));
+    assert!(denied.contains("clients of this server cannot be asked yet"), "{denied}");
+    assert!(!place.path("project/b.txt").exists());
+}
+
+#[test]
+fn http_lists_as_the_address_says_and_else_as_it_was_told() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--expose", "search"]);
+    let said = gateway.said();
+    let address = said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next()).expect("address");
+    for (query, searching) in [("", true), ("?expose=search", true), ("?expose=direct", false)] {
+        let (status, answer) = post_to(&format!("/mcp{query}"), address, address, "");
+        assert_eq!((status, answer.contains("tools__search finds them")), (200, searching), "{query}: {answer}");
+    }
+    let (status, answer) = post_to("/mcp?expose=all", address, address, "");
+    assert!(status == 400 && answer.contains("`direct` or `search`"), "{answer}");
+}
+
+#[test]
 fn a_cold_start_tells_how_many_tools_there_are_in_the_end() {
     let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     let mut gateway = Gateway::start(&place, &["--stdio"]);
@@ -176,13 +212,17 @@ fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
 
 /// One POST of an MCP request: the status and the whole answer, as they came over the wire.
 fn post(address: &str, host: &str, header: &str) -> (u16, String) {
+    post_to("/mcp", address, host, header)
+}
+
+fn post_to(path: &str, address: &str, host: &str, header: &str) -> (u16, String) {
     let client =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}).to_string();
     let mut stream = TcpStream::connect(address).expect("connect");
     write!(
         stream,
-        "POST /mcp HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{header}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{header}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .expect("write");

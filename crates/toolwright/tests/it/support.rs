@@ -72,7 +72,7 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 }
 
 /// Waits until something is so; the bound is generous, the wait is not.
-pub(crate) fn until(what: &str, test: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut test: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !test() {
         assert!(std::time::Instant::now() < end, "not within 20 s: {what}");

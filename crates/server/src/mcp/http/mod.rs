@@ -24,7 +24,7 @@ use crate::mcp::changes::{ListChanges, notifications};
 use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern};
-use crate::mcp::tools::View;
+use crate::mcp::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
 use answer::{CallEvent, CallEvents, Held, Refusal, json};
 use headers::Accepts;
@@ -51,7 +51,7 @@ pub(crate) struct Endpoint {
 
 /// `/mcp`.
 pub(crate) async fn whole(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
-    endpoint.respond(View::Whole, request).await
+    endpoint.respond(Scope::Whole, request).await
 }
 
 /// `/mcp/{provider}`.
@@ -62,7 +62,7 @@ pub(crate) async fn provider(
 ) -> Response {
     let snapshot = endpoint.gateway.options.catalogue.snapshot();
     if snapshot.providers().iter().any(|provider| provider.name == name) {
-        return endpoint.respond(View::Provider(name.into()), request).await;
+        return endpoint.respond(Scope::Provider(name.into()), request).await;
     }
     let names: Vec<&str> = snapshot.providers().iter().map(|provider| provider.name.as_str()).collect();
     let why = format!("there is no provider of this name; there are {}", names.join(", "));
@@ -88,11 +88,14 @@ impl Endpoint {
         self.sessions.sweep();
     }
 
-    async fn respond(&self, view: View, request: HttpRequest) -> Response {
-        self.handle(view, request).await.unwrap_or_else(Refusal::into_response)
+    async fn respond(&self, scope: Scope, request: HttpRequest) -> Response {
+        self.handle(scope, request).await.unwrap_or_else(Refusal::into_response)
     }
 
-    async fn handle(&self, view: View, request: HttpRequest) -> Result<Response, Refusal> {
+    async fn handle(&self, scope: Scope, request: HttpRequest) -> Result<Response, Refusal> {
+        let asked = Expose::in_query(request.uri().query().unwrap_or_default())
+            .map_err(|why| Refusal::text(StatusCode::BAD_REQUEST, &why))?;
+        let view = View { scope, expose: asked.unwrap_or(self.gateway.options.expose) };
         let method = request.method();
         if method == Method::POST {
             return self.post(view, request).await;
@@ -138,7 +141,7 @@ impl Endpoint {
             Era::Modern => {
                 check_modern(&request, Some(&headers::standard(&parts.headers)))
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
-                let caller = self.caller(&format!("{} at {}", self.principal.id, view.path()), view);
+                let caller = self.caller(&format!("{} at {}", self.principal.id, view.scope.path()), view);
                 self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
             }
             Era::Legacy if request.method == "initialize" => {

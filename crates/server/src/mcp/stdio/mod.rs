@@ -21,7 +21,7 @@ use crate::mcp::changes::{ListChanges, notifications};
 use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern};
-use crate::mcp::tools::View;
+use crate::mcp::view::{Scope, View};
 use lines::{Line, Lines};
 
 /// Messages that wait for the client to read; behind them responses wait and progress is dropped.
@@ -54,7 +54,8 @@ where
     let (outbox, messages) = mpsc::channel(OUTBOX);
     let mut writer = tokio::spawn(write_messages(output, messages));
     let session = gateway.session(format!("stdio-{}", uuid::Uuid::new_v4()), Principal::owner());
-    let caller = Caller { session, view: View::Whole, running: Arc::new(Running::default()) };
+    let view = View { scope: Scope::Whole, expose: gateway.options.expose };
+    let caller = Caller { session, view, running: Arc::new(Running::default()) };
     let connection = Connection {
         caller,
         outbox,

@@ -1,0 +1,86 @@
+//! What a client asked to see: which part of the catalogue, and how it is put before it.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// How the catalogue is put before clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Expose {
+    /// All tools are listed.
+    #[default]
+    Direct,
+    /// Three tools are listed that find, describe and call the others, and those that are pinned. The others
+    /// run all the same when they are called.
+    Search,
+}
+
+impl FromStr for Expose {
+    type Err = String;
+
+    fn from_str(written: &str) -> Result<Self, String> {
+        match written {
+            "direct" => Ok(Self::Direct),
+            "search" => Ok(Self::Search),
+            _ => Err("expose is `direct` or `search`".into()),
+        }
+    }
+}
+
+impl Expose {
+    /// What the query of an address says; the last word counts, and other parameters are not looked at.
+    ///
+    /// # Errors
+    /// The message for another value.
+    pub(crate) fn in_query(query: &str) -> Result<Option<Self>, String> {
+        let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.filter(|(key, _)| *key == "expose").map(|(_, value)| value.parse()).next_back().transpose()
+    }
+}
+
+/// A part of the catalogue that has an address of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    /// `/mcp` and stdio: everything, under wire names.
+    Whole,
+    /// `/mcp/{provider}`: one provider, under its own names.
+    Provider(Arc<str>),
+}
+
+impl Scope {
+    /// Its path.
+    pub(crate) fn path(&self) -> String {
+        match self {
+            Self::Whole => "/mcp".into(),
+            Self::Provider(name) => format!("/mcp/{name}"),
+        }
+    }
+}
+
+/// What one client sees.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct View {
+    /// Of which part.
+    pub(crate) scope: Scope,
+    /// How.
+    pub(crate) expose: Expose,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_how_tools_are_exposed() {
+        for (query, expect) in [
+            ("", Ok(None)),
+            ("a=b&exposed=x", Ok(None)),
+            ("expose=search", Ok(Some(Expose::Search))),
+            ("expose=search&x&expose=direct", Ok(Some(Expose::Direct))),
+            ("x=1&expose", Err(())),
+            ("expose=Search", Err(())),
+            ("expose=pick", Err(())),
+        ] {
+            assert_eq!(Expose::in_query(query).map_err(drop), expect, "{query}");
+        }
+    }
+}
