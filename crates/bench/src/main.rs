@@ -55,13 +55,14 @@ enum Command {
         #[arg(long, default_value_t = 2_000)]
         calls: usize,
     },
-    /// The lexical search engine beside `tantivy` and `bm25`, on one thread.
+    /// Tool search on one thread: by words, with made-up vectors, and as typed; with the feature `peers` beside
+    /// `tantivy` and `bm25`.
     Select {
         /// Tools to search among.
         #[arg(long, default_value_t = 10_000)]
         tools: usize,
-        /// Directory with `mcp_catalogue/tools.jsonl` and `retrieval/bfcl/queries.jsonl`; without it, the
-        /// catalogue is generated.
+        /// Directory with `mcp_catalogue/tools.jsonl` and, for `bfcl`, `sealtools` and `metatool`,
+        /// `retrieval/*/queries.jsonl`; without it, the catalogue is generated.
         #[arg(long, env = "TOOLWRIGHT_TEST_DATA")]
         data: Option<PathBuf>,
     },

@@ -26,6 +26,7 @@ pub(crate) struct Record {
     pub(crate) input_schema: Value,
 }
 
+#[cfg(feature = "peers")]
 impl Record {
     /// The names and descriptions of its arguments.
     pub(crate) fn arguments(&self) -> String {
@@ -79,22 +80,31 @@ pub(crate) fn changed(tools: &[Record], start: usize, size: usize) -> Vec<Record
     tools
 }
 
-/// What to look for: the queries of `data/retrieval/bfcl`, and words of some of the tools.
-pub(crate) fn queries(data: Option<&Path>, tools: &[Record]) -> Result<Vec<String>, Failure> {
+/// What to look for.
+pub(crate) struct QuerySet {
+    pub(crate) name: &'static str,
+    pub(crate) queries: Vec<String>,
+}
+
+/// The queries of each folder of `data/retrieval`, and words of some of the tools.
+pub(crate) fn query_sets(data: Option<&Path>, tools: &[Record]) -> Result<Vec<QuerySet>, Failure> {
     #[derive(Deserialize)]
     struct Line {
         query: String,
     }
-    let mut queries: Vec<String> = Vec::new();
-    if let Some(data) = data {
-        let asked: Vec<Line> = lines(&data.join("retrieval/bfcl/queries.jsonl"))?;
-        queries.extend(asked.into_iter().map(|line| line.query));
-    }
-    for tool in tools.iter().step_by(tools.len().div_ceil(500).max(1)) {
+    let words = |tool: &Record| {
         let words: Vec<_> = tool.description.split_whitespace().take(8).collect();
-        queries.push(if words.is_empty() { tool.name.clone() } else { words.join(" ") });
+        if words.is_empty() { tool.name.clone() } else { words.join(" ") }
+    };
+    let some = tools.iter().step_by(tools.len().div_ceil(500).max(1));
+    let mut sets = vec![QuerySet { name: "descriptions", queries: some.map(words).collect() }];
+    if let Some(data) = data {
+        for name in ["bfcl", "sealtools", "metatool"] {
+            let asked: Vec<Line> = lines(&data.join("retrieval").join(name).join("queries.jsonl"))?;
+            sets.push(QuerySet { name, queries: asked.into_iter().map(|line| line.query).collect() });
+        }
     }
-    Ok(queries)
+    Ok(sets)
 }
 
 fn lines<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<T>, Failure> {

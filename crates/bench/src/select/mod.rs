@@ -1,16 +1,17 @@
-//! The lexical search engine, beside two others, over the same catalogue and queries, on one thread.
+//! Tool search over one catalogue, query set by query set, on one thread, beside search engines by others.
 
 mod catalogue;
+mod made_up;
+#[cfg(feature = "peers")]
 mod peers;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use toolwright_core::select::LexicalIndex;
+use toolwright_core::select::{LexicalIndex, Meaning, Query, auto};
 
-use self::catalogue::Record;
-use self::peers::{Bm25, Tantivy};
+use self::catalogue::{QuerySet, Record};
 use crate::Failure;
 use crate::stats::{percentile_ms, percentile_us};
 
@@ -19,11 +20,14 @@ const LIMIT: usize = 10;
 /// Tools of the server that changes, and how often it does.
 const UPDATE: usize = 50;
 const UPDATES: usize = 40;
+/// Times that each query is asked; the shortest counts, so that what else the machine does does not.
+const ROUNDS: usize = 3;
 
 /// What one engine took.
 #[derive(Serialize)]
 pub(crate) struct Row {
     engine: &'static str,
+    set: &'static str,
     tools: usize,
     queries: usize,
     build_ms: f64,
@@ -34,45 +38,81 @@ pub(crate) struct Row {
     bytes: Option<u64>,
 }
 
+/// An engine that is ready, and what making it took.
+struct Engine<'a> {
+    name: &'static str,
+    build: Duration,
+    update_ms: Option<f64>,
+    bytes: Option<u64>,
+    /// How many tools it finds.
+    search: Box<dyn Fn(&str) -> usize + 'a>,
+}
+
 /// Times every engine on `count` tools: those in the directory `data` of test data, or generated ones.
 pub(crate) fn run(data: Option<&Path>, count: usize) -> Result<Vec<Row>, Failure> {
     let tools = catalogue::tools(data, count)?;
-    let queries = catalogue::queries(data, &tools)?;
-    let row = |engine, build: Duration, update_ms, mut times: Vec<Duration>, bytes| Row {
-        engine,
-        tools: tools.len(),
-        queries: queries.len(),
-        build_ms: percentile_ms(&mut [build], 0.5),
-        update_ms,
-        p50_us: percentile_us(&mut times, 0.5),
-        p99_us: percentile_us(&mut times, 0.99),
-        bytes,
-    };
-
+    let sets = catalogue::query_sets(data, &tools)?;
+    let any = |_| true;
     let (build, index) = timed(|| LexicalIndex::build(&tools, None));
-    let own = times(&queries, |query| index.rank(query, LIMIT, &|_| true).len());
-    let typed = times(&queries, |query| index.rank_typed(query, LIMIT, &|_| true).len());
-    let bytes = u64::try_from(index.bytes())?;
-    let update = percentile_ms(&mut updates(&tools, &index), 0.5);
-    let mut rows = vec![row("toolwright", build, Some(update), own, Some(bytes))];
-    rows.push(row("toolwright, typed", build, None, typed, Some(bytes)));
+    let update_ms = Some(percentile_ms(&mut updates(&tools, &index), 0.5));
+    let bytes = Some(u64::try_from(index.bytes())?);
+    let mut rows = Vec::new();
+    let mut time = |engine: Engine<'_>| rows.extend(sets.iter().map(|set| row(&engine, tools.len(), set)));
 
-    let (build, tantivy) = timed(|| Tantivy::build(&tools));
-    let tantivy = tantivy?;
-    let took = times(&queries, |query| tantivy.search(query, LIMIT));
-    rows.push(row("tantivy", build, None, took, tantivy.bytes()));
+    let search = |query: &str| auto(&index, &Query::new(query), None, LIMIT, &any).len();
+    time(Engine { name: "auto", build, update_ms, bytes, search: Box::new(search) });
 
-    let (build, bm25) = timed(|| Bm25::build(&tools));
-    rows.push(row("bm25", build, None, times(&queries, |query| bm25.search(query, LIMIT)), None));
+    let (own, vectors) = timed(|| made_up::vectors(tools.len()));
+    let near = made_up::vector(0);
+    let search = |query: &str| {
+        let meaning = Meaning { vectors: &vectors, query: &near };
+        auto(&index, &Query::new(query), Some(meaning), LIMIT, &any).len()
+    };
+    let bytes_of_both = bytes.zip(u64::try_from(vectors.bytes()).ok()).map(|(words, vectors)| words + vectors);
+    let name = "auto, the query's vector given";
+    time(Engine { name, build: build + own, update_ms: None, bytes: bytes_of_both, search: Box::new(search) });
+
+    let search = |query: &str| index.rank_typed(query, LIMIT, &any).len();
+    time(Engine { name: "typed", build, update_ms: None, bytes, search: Box::new(search) });
+
+    #[cfg(feature = "peers")]
+    {
+        let (build, tantivy) = timed(|| peers::Tantivy::build(&tools));
+        let tantivy = tantivy?;
+        let search = |query: &str| tantivy.search(query, LIMIT);
+        time(Engine { name: "tantivy", build, update_ms: None, bytes: tantivy.bytes(), search: Box::new(search) });
+
+        let (build, bm25) = timed(|| peers::Bm25::build(&tools));
+        let search = |query: &str| bm25.search(query, LIMIT);
+        time(Engine { name: "bm25", build, update_ms: None, bytes: None, search: Box::new(search) });
+    }
     Ok(rows)
 }
 
-/// The time of each query, after a round that warms up.
-fn times(queries: &[String], search: impl Fn(&str) -> usize) -> Vec<Duration> {
-    for query in queries {
-        std::hint::black_box(search(query));
+fn row(engine: &Engine<'_>, tools: usize, set: &QuerySet) -> Row {
+    let mut times = times(&set.queries, &engine.search);
+    Row {
+        engine: engine.name,
+        set: set.name,
+        tools,
+        queries: set.queries.len(),
+        build_ms: percentile_ms(&mut [engine.build], 0.5),
+        update_ms: engine.update_ms,
+        p50_us: percentile_us(&mut times, 0.5),
+        p99_us: percentile_us(&mut times, 0.99),
+        bytes: engine.bytes,
     }
-    queries.iter().map(|query| timed(|| std::hint::black_box(search(query))).0).collect()
+}
+
+/// The time of each query.
+fn times(queries: &[String], search: impl Fn(&str) -> usize) -> Vec<Duration> {
+    let mut times = vec![Duration::MAX; queries.len()];
+    for _ in 0..ROUNDS {
+        for (query, best) in queries.iter().zip(&mut times) {
+            *best = timed(|| std::hint::black_box(search(query))).0.min(*best);
+        }
+    }
+    times
 }
 
 fn updates(tools: &[Record], index: &LexicalIndex) -> Vec<Duration> {

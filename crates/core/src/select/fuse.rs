@@ -73,7 +73,7 @@ pub fn auto(
     limit: usize,
     keep: &dyn Fn(usize) -> bool,
 ) -> Vec<Ranked> {
-    let words = index.rank_clauses(query, limit.max(LEXICAL), keep);
+    let words = index.rank_clauses(query, if meaning.is_some() { limit.max(LEXICAL) } else { limit }, keep);
     fuse(&words, meaning, index.len(), limit, keep)
 }
 

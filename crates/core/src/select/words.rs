@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::LazyLock;
 
 use frostem::{Algorithm, Stemmer};
@@ -46,16 +47,43 @@ pub(crate) fn stem(word: &str) -> Cow<'_, str> {
 
 /// Two neighbouring words as one, so that `data base` and `database` meet.
 pub(crate) fn joined(first: &str, second: &str) -> String {
-    [first, second].concat().chars().take(MAX_WORD).collect()
+    let mut both = [first, second].concat();
+    if both.len() > MAX_WORD
+        && let Some((end, _)) = both.char_indices().nth(MAX_WORD)
+    {
+        both.truncate(end);
+    }
+    both
 }
 
 /// Whether a word in lower case says nothing about what a text is about.
 pub(crate) fn is_stop_word(word: &str) -> bool {
-    static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    static WORDS: LazyLock<HashSet<&str, WordHasher>> = LazyLock::new(|| {
         let lines = include_str!("tables/stop_words.txt").lines().filter(|line| !line.starts_with('#'));
         lines.flat_map(str::split_whitespace).collect()
     });
     WORDS.contains(word)
+}
+
+/// A fast hash of short words, FNV-1a. It does not withstand chosen words: for tables that are fixed or small.
+pub(crate) type WordHasher = BuildHasherDefault<Fnv>;
+
+pub(crate) struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,6 +177,11 @@ impl Shape {
 
 fn lowered<'a>(word: &str, into: &'a mut String) -> &'a str {
     into.clear();
+    if word.is_ascii() {
+        into.push_str(&word[..word.len().min(MAX_WORD)]);
+        into.make_ascii_lowercase();
+        return into;
+    }
     into.extend(word.chars().take(MAX_WORD).flat_map(char::to_lowercase));
     into
 }

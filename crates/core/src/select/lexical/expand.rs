@@ -8,7 +8,7 @@ use std::iter;
 use std::sync::{Arc, LazyLock};
 
 use super::super::query;
-use super::super::words::stem;
+use super::super::words::{WordHasher, stem};
 use super::LexicalIndex;
 use super::dictionary::{Dictionary, Term};
 use super::plan::{Group, Member};
@@ -43,7 +43,7 @@ enum Tier {
 
 /// The words that may stand for others, as stems by number.
 struct Table {
-    numbers: HashMap<Box<str>, u32>,
+    numbers: HashMap<Box<str>, u32, WordHasher>,
     others: Rows<(u32, Tier)>,
 }
 
@@ -51,7 +51,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("../ta
 
 impl Table {
     fn read(text: &str) -> Self {
-        let mut numbers = HashMap::new();
+        let mut numbers = HashMap::default();
         let mut pairs = Vec::new();
         for line in text.lines() {
             let mut words = line.split_whitespace();

@@ -53,6 +53,7 @@ mod rows;
 mod score;
 #[cfg(test)]
 mod sets;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod typed;
@@ -74,6 +75,7 @@ use self::interner::number;
 use self::plan::{Group, Member, Plan};
 use self::rows::Rows;
 use self::score::Scratch;
+use self::sums::Lanes;
 use super::{DocumentKey, Query, Searchable};
 
 /// A tool that a query found.
@@ -265,17 +267,21 @@ impl LexicalIndex {
         }
         let mut scratch = SCRATCH.take();
         let mut kept = Best::new(limit);
-        let mut best: f32 = 0.0;
+        let mut most = Lanes::default();
         let scores = scratch.score(self, plan);
         let strength = scores.strength;
-        for ranked in scores.drain() {
-            best = best.max(ranked.score);
-            if kept.wants(ranked.score) && keep(ranked.index) {
-                kept.offer(ranked);
+        scores.drain(|block, scores| {
+            sums::raise(&mut most, scores);
+            if sums::wants_any(&kept, scores) {
+                for ranked in sums::each(block, scores) {
+                    if kept.wants(ranked.score) && keep(ranked.index) {
+                        kept.offer(ranked);
+                    }
+                }
             }
-        }
+        });
         SCRATCH.set(scratch);
-        Raw { ranked: kept.into_sorted(), best, strength }
+        Raw { ranked: kept.into_sorted(), best: most.into_iter().fold(0.0, f32::max), strength }
     }
 
     /// A stem for itself, if any tool has it.

@@ -4,10 +4,14 @@
 //! covered counts more, and of the best candidates those whose names the query covers. Each clause is scored
 //! like a query of its own; what a tool is worth for the clause it answers best is added.
 
+use std::ops::Range;
+
 use super::best::Best;
 use super::dictionary::Term;
+use super::interner::number;
 use super::plan::{Bag, Group, Member, Plan};
-use super::{LexicalIndex, Posting, Ranked};
+use super::sums::{self, Lanes, Sums};
+use super::{LexicalIndex, Posting};
 
 /// What a tool that has all of the query gains, as a share of its score.
 const COVERAGE: f32 = 0.5;
@@ -18,32 +22,34 @@ const CANDIDATES: usize = 100;
 /// What the best tool of one clause gains, as a share of the best score.
 const CLAUSE: f32 = 0.75;
 
-/// Buffers with a place for each tool or term, used again by the next query. All places are empty in between:
-/// what a query touches it clears, so that it costs what it finds and not what there is.
+/// Buffers with a place for each tool or term, used again by the next query. Sums are empty in between: what a
+/// query touches it clears, so that it costs what it finds and not what there is.
 #[derive(Default)]
 pub(super) struct Scratch {
     whole: Sums,
     clause: Sums,
     /// Per tool: the most that it is worth for any clause, as a share of that clause's best.
-    clauses: Vec<f32>,
-    /// Per tool: what it has of the group that is being merged.
-    merging: Vec<Tally>,
+    clauses: Vec<Lanes>,
+    merger: Merger,
     /// Per term: how well it stands for a word of the bag, 0..1.
     asked: Vec<f32>,
 }
 
-/// What tools have of some words.
+/// What tools have of the groups of several members.
 #[derive(Default)]
-struct Sums {
-    tallies: Vec<Tally>,
-    /// The tools that have anything.
-    tools: Vec<u32>,
+struct Merger {
+    /// Group after group.
+    shares: Vec<Share>,
+    /// Per tool: where its share of the last group stands, if it has one; a place that holds no share of this
+    /// tool is from another group or query.
+    places: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Tally {
+/// What a tool has of a group.
+struct Share {
+    tool: u32,
     score: f32,
-    /// What it has of all that could be had; above 0 if it has anything.
+    /// What it has of all that could be had.
     covered: f32,
 }
 
@@ -55,15 +61,14 @@ pub(super) struct Scores<'a> {
 }
 
 impl Scores<'_> {
-    /// Every tool that has something of the query with its score, in no order, and once.
-    pub(super) fn drain(self) -> impl Iterator<Item = Ranked> {
+    /// Visits every tool that has something of the query, once and in blocks, with the block's number.
+    pub(super) fn drain(self, mut visit: impl FnMut(u32, &Lanes)) {
         let Scratch { whole, clauses, .. } = self.scratch;
-        let strength = self.strength;
-        whole.drain().map(move |(tool, score)| {
-            let index = tool as usize;
-            let clause = clauses.get_mut(index).map_or(0.0, std::mem::take);
-            Ranked { index, score: score + CLAUSE * strength * clause }
-        })
+        whole.drain(|block, scores| {
+            let clauses = std::mem::take(&mut clauses[block as usize]);
+            scores.iter_mut().zip(clauses).for_each(|(score, clause)| *score += CLAUSE * self.strength * clause);
+            visit(block, scores);
+        });
     }
 }
 
@@ -71,16 +76,17 @@ impl Scratch {
     /// Scores the tools that have something of a query.
     pub(super) fn score(&mut self, index: &LexicalIndex, plan: &Plan) -> Scores<'_> {
         self.fit(index);
-        let Self { whole, clause, clauses, merging, asked } = self;
-        let found: Vec<Found<'_>> = plan.groups.iter().map(|group| Found::of(index, group, merging)).collect();
-        let mut scorer = Scorer { index, plan, found, asked };
+        let Self { whole, clause, clauses, merger, asked } = self;
+        merger.shares.clear();
+        let found: Vec<Found<'_>> = plan.groups.iter().map(|group| Found::of(index, group, merger)).collect();
+        let mut scorer = Scorer { index, plan, found, shares: &merger.shares, asked };
         for bag in &plan.clauses {
             scorer.add(bag, clause);
             let best = scorer.finish(bag, clause);
-            for (tool, score) in clause.drain() {
-                let most = &mut clauses[tool as usize];
-                *most = most.max(score / best);
-            }
+            clause.drain(|block, scores| {
+                scores.iter_mut().for_each(|score| *score /= best);
+                sums::raise(&mut clauses[block as usize], scores);
+            });
         }
         scorer.add(&plan.whole, whole);
         let strength = scorer.finish(&plan.whole, whole);
@@ -89,28 +95,32 @@ impl Scratch {
 
     fn fit(&mut self, index: &LexicalIndex) {
         let tools = index.len();
-        let tally = Tally::default();
-        for tallies in [&mut self.whole.tallies, &mut self.clause.tallies, &mut self.merging] {
-            tallies.resize(tools.max(tallies.len()), tally);
-        }
-        self.clauses.resize(tools.max(self.clauses.len()), 0.0);
+        self.whole.fit(tools);
+        self.clause.fit(tools);
+        sums::fit(&mut self.clauses, tools);
+        self.merger.places.resize(tools.max(self.merger.places.len()), 0);
         self.asked.resize(index.rarities.len().max(self.asked.len()), 0.0);
     }
 }
 
-impl Sums {
-    fn add(&mut self, tool: u32, weight: f32, tally: Tally) {
-        let sum = &mut self.tallies[tool as usize];
-        if sum.covered == 0.0 {
-            self.tools.push(tool);
+impl Merger {
+    /// Takes in what the tools of `postings` have, of the group whose shares begin at `start`: the best counts.
+    fn merge(&mut self, start: usize, postings: &[Posting], worth: f32, covered: f32) {
+        let Self { shares, places } = self;
+        for &Posting { tool, impact } in postings {
+            let score = worth * impact;
+            let place = &mut places[tool as usize];
+            match shares[start..].get_mut((*place as usize).wrapping_sub(start)) {
+                Some(share) if share.tool == tool => {
+                    share.score = share.score.max(score);
+                    share.covered = share.covered.max(covered);
+                }
+                _ => {
+                    *place = number(shares.len());
+                    shares.push(Share { tool, score, covered });
+                }
+            }
         }
-        sum.score += weight * tally.score;
-        sum.covered += weight * tally.covered;
-    }
-
-    fn drain(&mut self) -> impl Iterator<Item = (u32, f32)> {
-        let Self { tallies, tools } = self;
-        tools.drain(..).map(|tool| (tool, std::mem::take(&mut tallies[tool as usize]).score))
     }
 }
 
@@ -119,6 +129,7 @@ struct Scorer<'a, 'b> {
     plan: &'a Plan,
     /// For each group of the plan.
     found: Vec<Found<'a>>,
+    shares: &'b [Share],
     asked: &'b mut [f32],
 }
 
@@ -129,10 +140,14 @@ impl Scorer<'_, '_> {
             match &self.found[group] {
                 Found::One { postings, rarity } => {
                     for posting in *postings {
-                        sums.add(posting.tool, weight, Tally { score: rarity * posting.impact, covered: *rarity });
+                        sums.add(posting.tool, weight * (rarity * posting.impact), weight * rarity);
                     }
                 }
-                Found::Many { tools, .. } => tools.iter().for_each(|&(tool, tally)| sums.add(tool, weight, tally)),
+                Found::Many { shares, .. } => {
+                    for share in &self.shares[shares.clone()] {
+                        sums.add(share.tool, weight * share.score, weight * share.covered);
+                    }
+                }
             }
         }
     }
@@ -141,16 +156,12 @@ impl Scorer<'_, '_> {
     fn finish(&mut self, bag: &Bag, sums: &mut Sums) -> f32 {
         let whole: f32 = bag.iter().map(|&(group, weight)| weight * self.found[group].best()).sum();
         let mut best = Best::new(CANDIDATES);
-        for &tool in &sums.tools {
-            let tally = &mut sums.tallies[tool as usize];
-            tally.score *= 1.0 + COVERAGE * tally.covered / whole;
-            best.offer(Ranked { index: tool as usize, score: tally.score });
-        }
+        sums.reward(whole, COVERAGE, &mut best);
         let candidates = best.into_unsorted();
         let most = candidates.iter().fold(0.0, |most: f32, candidate| most.max(candidate.score));
         self.ask(bag, |asked, worth| *asked = asked.max(worth));
         let best = candidates.iter().fold(0.0, |best: f32, candidate| {
-            let score = &mut sums.tallies[candidate.index].score;
+            let score = sums.score(candidate.index);
             *score += NAME * most * self.name_covered(candidate.index);
             best.max(*score)
         });
@@ -183,35 +194,24 @@ impl Scorer<'_, '_> {
 enum Found<'a> {
     /// That of its only member.
     One { postings: &'a [Posting], rarity: f32 },
-    /// Of several members, the best for each tool.
-    Many { tools: Vec<(u32, Tally)>, best: f32 },
+    /// Of several members, the best for each tool: a range of the merger's shares.
+    Many { shares: Range<usize>, best: f32 },
 }
 
 impl<'a> Found<'a> {
-    fn of(index: &'a LexicalIndex, group: &Group, merging: &mut [Tally]) -> Self {
+    fn of(index: &'a LexicalIndex, group: &Group, merger: &mut Merger) -> Self {
         if let [only] = &**group
             && only.discount >= 1.0
         {
             return Self::One { postings: index.postings.get(only.term as usize), rarity: index.rarity(only.term) };
         }
         let best = index.worth(group);
-        let mut tools: Vec<(u32, Tally)> = Vec::new();
+        let start = merger.shares.len();
         for member in group {
-            let worth = index.member_worth(group, *member);
-            let covered = member.discount * best;
-            for posting in index.postings.get(member.term as usize) {
-                let tally = &mut merging[posting.tool as usize];
-                if tally.covered == 0.0 {
-                    tools.push((posting.tool, Tally::default()));
-                }
-                tally.score = tally.score.max(worth * posting.impact);
-                tally.covered = tally.covered.max(covered);
-            }
+            let postings = index.postings.get(member.term as usize);
+            merger.merge(start, postings, index.member_worth(group, *member), member.discount * best);
         }
-        for (tool, tally) in &mut tools {
-            *tally = std::mem::take(&mut merging[*tool as usize]);
-        }
-        Self::Many { tools, best }
+        Self::Many { shares: start..merger.shares.len(), best }
     }
 
     /// The most that a tool can have of it.

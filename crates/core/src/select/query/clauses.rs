@@ -96,9 +96,10 @@ fn conjunction(chunks: &[Chunk<'_>], at: usize) -> Option<usize> {
     if chunks[at].is_literal || chunks[at].before == Gap::None {
         return None;
     }
-    let found = CONJUNCTIONS.iter().find(|words| {
-        let chunks = chunks.get(at..at + words.len()).unwrap_or_default();
-        !chunks.is_empty() && std::iter::zip(chunks, **words).all(|(chunk, word)| is_word(chunk.text, word))
+    let own = bare(chunks[at].text);
+    let found = CONJUNCTIONS.iter().filter(|words| own.eq_ignore_ascii_case(words[0])).find(|words| {
+        let others = chunks.get(at + 1..at + words.len());
+        others.is_some_and(|others| std::iter::zip(others, &words[1..]).all(|(chunk, word)| is_word(chunk.text, word)))
     });
     let is_listed = !chunks[at - 1].is_literal && chunks[at - 1].text.ends_with(',');
     found.map(|words| words.len()).or_else(|| (is_listed && chunks[at].text.eq_ignore_ascii_case("and")).then_some(1))
@@ -106,5 +107,9 @@ fn conjunction(chunks: &[Chunk<'_>], at: usize) -> Option<usize> {
 
 /// Whether it is that word, in any case, with or without a mark after it.
 fn is_word(text: &str, word: &str) -> bool {
-    text.trim_end_matches([',', ':', '.']).eq_ignore_ascii_case(word)
+    bare(text).eq_ignore_ascii_case(word)
+}
+
+fn bare(text: &str) -> &str {
+    text.trim_end_matches([',', ':', '.'])
 }

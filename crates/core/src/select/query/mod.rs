@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use self::chunks::chunks;
-use super::words::{MAX_TEXT, each_word, is_stop_word, joined, stem};
+use super::words::{MAX_TEXT, WordHasher, each_word, is_stop_word, joined, stem};
 
 /// What a word counts in a literal: values are seldom what a tool is about.
 const LITERAL: f32 = 0.5;
@@ -117,7 +117,8 @@ struct Token {
 #[derive(Default)]
 struct Reader {
     terms: Vec<Term>,
-    numbers: HashMap<Box<str>, usize>,
+    /// At most [`MAX_TERMS`].
+    numbers: HashMap<Box<str>, usize, WordHasher>,
     tokens: Vec<Token>,
 }
 
