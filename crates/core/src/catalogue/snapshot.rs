@@ -12,7 +12,7 @@ use crate::definition::ToolDefinition;
 use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::names::{NameTable, NamedTool, Resolution};
 use crate::pattern::glob_match;
-use crate::select::LexicalIndex;
+use crate::select::{Directory, LexicalIndex};
 
 /// One provider with what it listed.
 pub struct Listing {
@@ -101,6 +101,7 @@ pub struct Snapshot {
     index: OnceLock<Arc<LexicalIndex>>,
     /// What the index is made from, until it is made.
     known: Mutex<Option<Arc<LexicalIndex>>>,
+    directory: OnceLock<Directory>,
 }
 
 impl Snapshot {
@@ -182,6 +183,11 @@ impl Snapshot {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
             Arc::new(LexicalIndex::build(&self.entries, known.as_deref()))
         })
+    }
+
+    /// What picks look up, made at first use.
+    pub(crate) fn directory(&self) -> &Directory {
+        self.directory.get_or_init(|| Directory::of(&self.entries))
     }
 
     /// Whether its lexical index is there.

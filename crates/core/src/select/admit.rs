@@ -42,6 +42,18 @@ impl fmt::Display for Exclusion {
     }
 }
 
+/// Whether a tool is not for everybody: of all others nothing but [`filters`] can make [`excluded`] say anything.
+pub(super) fn is_restricted(entry: &Entry) -> bool {
+    let tool = entry.definition();
+    !tool.safe || !tool.allowed_roles.is_empty()
+}
+
+/// Whether the options leave out tools that are for everybody.
+pub(super) fn filters(options: &PickOptions) -> bool {
+    let PickOptions { namespace, capabilities, context, budget, .. } = options;
+    namespace.is_some() || !capabilities.is_empty() || context.is_some() || budget.is_some()
+}
+
 /// Why a tool is no candidate; `None` for one that is.
 pub(super) fn excluded(entry: &Entry, options: &PickOptions, caller: &Principal) -> Option<Exclusion> {
     let tool = entry.definition();

@@ -1,27 +1,86 @@
 //! Tools that a query names.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use crate::catalogue::Entry;
 
 /// Bytes of a name that is looked for.
 const MAX_NAME: usize = 256;
 
-/// What in a query may be the name of a tool, whatever the case.
+/// The names of a catalogue's tools, whatever the case: wire name, id (with or without its version), its name
+/// part, raw name and aliases.
+#[derive(Debug)]
+pub(super) struct NameIndex {
+    /// The hash of a name and the position of a tool that may have it, sorted. The names themselves are the
+    /// tools' to keep.
+    hashes: Vec<(u64, usize)>,
+}
+
+impl NameIndex {
+    pub(super) fn of(tools: &[Arc<Entry>]) -> Self {
+        let mut lower = String::new();
+        let mut hashes = Vec::with_capacity(4 * tools.len());
+        for (position, tool) in tools.iter().enumerate() {
+            for name in names(tool).filter(|name| name.len() <= MAX_NAME) {
+                lower_into(name, &mut lower);
+                hashes.push((hash(&lower), position));
+            }
+        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        hashes.shrink_to_fit();
+        Self { hashes }
+    }
+
+    /// The positions of the tools that `query` names, in order. `tools` are those that this was made of.
+    pub(super) fn named(&self, query: &str, tools: &[Arc<Entry>]) -> Vec<usize> {
+        let mut named = Vec::new();
+        let mut lower = String::new();
+        for (word, is_meant) in Mentions::of(query).0 {
+            let hash = hash(&word);
+            let from = self.hashes.partition_point(|(other, _)| *other < hash);
+            for (_, position) in self.hashes[from..].iter().take_while(|(other, _)| *other == hash) {
+                let is_named = names(&tools[*position]).any(|name| {
+                    lower_into(name, &mut lower);
+                    lower == word && (is_meant || is_no_word(name))
+                });
+                if is_named {
+                    named.push(*position);
+                }
+            }
+        }
+        named.sort_unstable();
+        named.dedup();
+        named
+    }
+}
+
+/// What a query may name a tool by.
+fn names(tool: &Entry) -> impl Iterator<Item = &str> {
+    let definition = tool.definition();
+    let id = &definition.id;
+    let own = [tool.wire_name.as_str(), tool.tool.raw_name(), id.as_str(), id.without_version(), id.name()];
+    own.into_iter().chain(definition.aliases.iter().map(String::as_str))
+}
+
+fn hash(lower: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    lower.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What in a query may be the name of a tool, in lower case; and whether it is meant as a name.
 ///
 /// A name is a name where it is all of the query, where it stands in quotes, or where it stands as a word
 /// of its own and could not be a word of a language: `read_file`, `fs:read`, `getWeather`, `base64`. A tool
 /// called `search` is not named by "search the web".
-pub(crate) struct Mentions {
-    /// In lower case; and whether it is meant as a name.
-    words: HashMap<String, bool>,
-    /// Bit `n` is set if there is one of `n` bytes, bit 63 for all longer ones.
-    lengths: u64,
-}
+struct Mentions(HashMap<String, bool>);
 
 impl Mentions {
-    pub(crate) fn of(query: &str) -> Self {
-        let mut mentions = Self { words: HashMap::new(), lengths: 0 };
+    fn of(query: &str) -> Self {
+        let mut mentions = Self(HashMap::new());
         mentions.add(query, true);
         mentions.add(query.trim().trim_matches(is_quote), true);
         for quote in ['`', '"'] {
@@ -38,45 +97,20 @@ impl Mentions {
         mentions
     }
 
-    fn add(&mut self, word: &str, meant: bool) {
+    fn add(&mut self, word: &str, is_meant: bool) {
         let word = word.trim().trim_end_matches(['.', ':', '?', '!']);
         if word.is_empty() || word.len() > MAX_NAME {
             return;
         }
         let mut lower = String::with_capacity(word.len());
         lower_into(word, &mut lower);
-        self.lengths |= length(&lower);
-        *self.words.entry(lower).or_default() |= meant;
-    }
-
-    /// Whether the query names the tool, by wire name, id (with or without its version), raw name or alias. `scratch` is only there to be used again.
-    pub(crate) fn name(&self, entry: &Entry, scratch: &mut String) -> bool {
-        let definition = entry.definition();
-        let own = [
-            entry.wire_name.as_str(),
-            entry.tool.raw_name(),
-            definition.id.as_str(),
-            definition.id.without_version(),
-            definition.id.name(),
-        ];
-        own.into_iter().chain(definition.aliases.iter().map(String::as_str)).any(|name| {
-            // Other scripts may change their length with their case.
-            if name.len() > MAX_NAME || (name.is_ascii() && self.lengths & length(name) == 0) {
-                return false;
-            }
-            lower_into(name, scratch);
-            self.words.get(scratch.as_str()).is_some_and(|meant| *meant || is_no_word(name))
-        })
+        *self.0.entry(lower).or_default() |= is_meant;
     }
 }
 
 fn lower_into(word: &str, lower: &mut String) {
     lower.clear();
     lower.extend(word.chars().flat_map(char::to_lowercase));
-}
-
-fn length(word: &str) -> u64 {
-    1 << word.len().min(63)
 }
 
 fn is_quote(c: char) -> bool {
@@ -121,9 +155,10 @@ mod tests {
     }
 
     fn check(query: &str, expect: &[&str]) {
-        let (snapshot, mentions, mut scratch) = (snapshot(), Mentions::of(query), String::new());
-        let named = snapshot.list().iter().filter(|entry| mentions.name(entry, &mut scratch));
-        assert_eq!(named.map(|entry| entry.tool.raw_name()).collect::<Vec<_>>(), expect, "{query}");
+        let snapshot = snapshot();
+        let named = NameIndex::of(snapshot.list()).named(query, snapshot.list());
+        let names: Vec<_> = named.into_iter().map(|position| snapshot.list()[position].tool.raw_name()).collect();
+        assert_eq!(names, expect, "{query}");
     }
 
     #[test]

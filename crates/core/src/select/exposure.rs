@@ -15,6 +15,8 @@ pub const CALL_ID: &str = "tools:call@1.0.0";
 
 /// Tokens that a model is taken to take in where nobody says.
 pub const ASSUMED_WINDOW: usize = 128_000;
+/// Tools that may be deferred: Anthropic's tool search takes a catalogue of 10,000, and refuses larger requests.
+const MAX_DEFERRED: usize = 10_000;
 /// Tools that are few.
 const FEW_TOOLS: usize = 20;
 /// The part of the window that tools may fill, however many they are: one in this many.
@@ -102,19 +104,26 @@ impl Choice {
 /// `auto` shows all tools while they fill at most a tenth of the window, and up to 20 of them while they fill
 /// at most half of it: a few tools are no burden to choose from, but they have to leave room for the work.
 /// Beyond that it defers them where the API can, and has them searched where it cannot. What was asked for is
-/// done, but for `deferred` where the API lacks it: that becomes `search`.
+/// done, but for `deferred` where the API cannot: that becomes `search`. No API can with more than 10,000 tools.
 #[must_use]
 pub fn choose(setting: Option<Exposure>, cost: Cost, window: Option<usize>, api_has_tool_search: bool) -> Choice {
-    match setting {
-        Some(Exposure::Deferred) if !api_has_tool_search => {
-            Choice::new(Exposure::Search, "deferred was asked for, but the model's API has no tool search")
+    let no_deferral = if api_has_tool_search {
+        (cost.tools > MAX_DEFERRED)
+            .then(|| format!("the model's API searches {MAX_DEFERRED} tools at most, and there are {}", cost.tools))
+    } else {
+        Some("the model's API has no tool search".to_owned())
+    };
+    match (setting, no_deferral) {
+        (Some(Exposure::Deferred), Some(why)) => {
+            Choice::new(Exposure::Search, format!("deferred was asked for, but {why}"))
         }
-        Some(exposure) => Choice::new(exposure, "it was asked for"),
-        None => automatic(cost, window, api_has_tool_search),
+        (Some(exposure), _) => Choice::new(exposure, "it was asked for"),
+        (None, no_deferral) => automatic(cost, window, no_deferral),
     }
 }
 
-fn automatic(Cost { tools, tokens }: Cost, window: Option<usize>, api_has_tool_search: bool) -> Choice {
+/// `no_deferral` is why tools cannot be deferred, if they cannot.
+fn automatic(Cost { tools, tokens }: Cost, window: Option<usize>, no_deferral: Option<String>) -> Choice {
     let size = window.unwrap_or(ASSUMED_WINDOW);
     let assumed = if window.is_none() { " that is assumed" } else { "" };
     let told = format!("{tools} tools take about {tokens} tokens, and the window{assumed} has {size}");
@@ -122,10 +131,9 @@ fn automatic(Cost { tools, tokens }: Cost, window: Option<usize>, api_has_tool_s
     if small || (tools <= FEW_TOOLS && tokens <= size / LARGE_PART) {
         return Choice::new(Exposure::Direct, format!("{told}: {} enough", if small { "small" } else { "few" }));
     }
-    let (exposure, why) = if api_has_tool_search {
-        (Exposure::Deferred, "the model's API searches them")
-    } else {
-        (Exposure::Search, "the model searches them")
+    let (exposure, why) = match no_deferral {
+        None => (Exposure::Deferred, "the model's API searches them".to_owned()),
+        Some(why) => (Exposure::Search, format!("the model searches them, since {why}")),
     };
     Choice::new(exposure, format!("{told}: too much to show, so {why}"))
 }
@@ -154,6 +162,9 @@ mod tests {
             ((20, 4_096), Some(8_192), Direct, Direct),
             ((1, 4_097), Some(8_192), Search, Deferred),
             ((1, 1), Some(0), Search, Deferred),
+            ((10_000, 2_000_000), None, Search, Deferred),
+            ((10_001, 2_000_000), None, Search, Search),
+            ((10_001, 2_000_000), Some(20_000_000), Direct, Direct),
         ] {
             assert_eq!(
                 (check(None, cost, window, false), check(None, cost, window, true)),
@@ -170,8 +181,12 @@ mod tests {
             assert_eq!(check(Some(exposure), (9_000, 9_000_000), None, true), exposure);
         }
         assert_eq!(check(Some(Deferred), (1, 1), None, true), Deferred);
-        let choice = choose(Some(Deferred), Cost::default(), None, false);
-        assert_eq!(choice.exposure, Search);
-        assert!(choice.reason.contains("no tool search"), "{}", choice.reason);
+        for (tools, api, reason) in
+            [(0, false, "no tool search"), (10_001, false, "no tool search"), (10_001, true, "10000 tools at most")]
+        {
+            let choice = choose(Some(Deferred), Cost { tools, tokens: 0 }, None, api);
+            assert_eq!(choice.exposure, Search);
+            assert!(choice.reason.contains(reason), "{}", choice.reason);
+        }
     }
 }

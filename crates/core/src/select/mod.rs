@@ -2,6 +2,7 @@
 
 mod admit;
 mod compat;
+mod directory;
 mod document;
 mod exact;
 mod explain;
@@ -24,6 +25,7 @@ mod words;
 
 pub use admit::{Exclusion, REQUIRES};
 pub use compat::{Compat, FIT, Find, find};
+pub(crate) use directory::Directory;
 pub use document::{Document, DocumentKey, Searchable};
 pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
 pub use fuse::{Meaning, auto, fuse};

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::admit::{Exclusion, excluded};
+use super::admit::{Exclusion, excluded, filters};
 use super::document::Searchable as _;
-use super::exact::Mentions;
 use super::explain::Words;
 use super::keyword;
 use super::scorer::Method;
@@ -160,6 +159,7 @@ pub struct Picking<'a> {
     query: &'a str,
     options: &'a PickOptions,
     admitted: Vec<bool>,
+    /// In order.
     named: Vec<usize>,
     excluded: Vec<(usize, Exclusion)>,
 }
@@ -173,18 +173,27 @@ impl<'a> Picking<'a> {
             Some(roles) => Principal { id: String::new(), roles, owner: false },
             None => Principal::owner(),
         };
-        let (mentions, mut scratch) = (Mentions::of(query), String::new());
-        let mut picking =
-            Self { snapshot, query, options, admitted: Vec::new(), named: Vec::new(), excluded: Vec::new() };
-        for (position, entry) in snapshot.list().iter().enumerate() {
-            let why = excluded(entry, options, &caller);
-            picking.admitted.push(why.is_none());
-            match why {
-                Some(why) => picking.excluded.push((position, why)),
-                None if mentions.name(entry, &mut scratch) => picking.named.push(position),
-                None => {}
+        let (tools, directory) = (snapshot.list(), snapshot.directory());
+        let mut picking = Self {
+            snapshot,
+            query,
+            options,
+            admitted: vec![true; tools.len()],
+            named: directory.names.named(query, tools),
+            excluded: Vec::new(),
+        };
+        let mut check = |position: usize| {
+            if let Some(why) = excluded(&tools[position], options, &caller) {
+                picking.admitted[position] = false;
+                picking.excluded.push((position, why));
             }
+        };
+        if filters(options) {
+            (0..tools.len()).for_each(check);
+        } else {
+            directory.restricted.iter().copied().for_each(&mut check);
         }
+        picking.named.retain(|position| picking.admitted[*position]);
         picking
     }
 
@@ -247,25 +256,39 @@ impl<'a> Picking<'a> {
         auto(self.snapshot.lexical(), &Query::new(self.query), meaning, limit, keep)
     }
 
-    /// The picks of a ranking: tools that the query names come first with the score 1, the rest as ranked, down
-    /// to the least score.
-    #[must_use]
-    pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
-        let words = Words::of(self.query);
-        let named = self.named.iter().map(|&index| Ranked { index, score: 1.0 });
+    /// The tools of a ranking in the order of picks: those that the query names with the score 1, as they are
+    /// ranked among each other, then the rest as ranked, down to the least score.
+    pub fn order(&self, ranked: &[Ranked]) -> impl Iterator<Item = Ranked> {
+        let mut named = self.named.clone();
+        if named.len() > 1 {
+            let ranks: HashMap<usize, usize> =
+                ranked.iter().enumerate().map(|(rank, ranked)| (ranked.index, rank)).collect();
+            named.sort_by_key(|position| ranks.get(position).copied().unwrap_or(usize::MAX));
+        }
         // In the precision of scores, so that a tool that just reaches it is not lost to rounding.
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
         let least = self.options.min_score as f32;
-        let is_new = |ranked: &&Ranked| !self.named.contains(&ranked.index) && self.is_candidate(ranked.index);
-        let rest = ranking.order.iter().filter(is_new).filter(|ranked| ranked.score >= least).copied();
-        let chosen = self.within_budget(named.chain(rest));
+        let is_new = |ranked: &&Ranked| !self.is_named(ranked.index) && self.is_candidate(ranked.index);
+        let rest = ranked.iter().filter(is_new).filter(move |ranked| ranked.score >= least).copied();
+        named.into_iter().map(|index| Ranked { index, score: 1.0 }).chain(rest)
+    }
+
+    fn is_named(&self, position: usize) -> bool {
+        self.named.binary_search(&position).is_ok()
+    }
+
+    /// The picks of a ranking, in that [order](Self::order).
+    #[must_use]
+    pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
+        let words = Words::of(self.query);
+        let chosen = self.within_budget(self.order(&ranking.order));
         let picks = chosen
             .into_iter()
             .map(|Ranked { index, score }| {
                 let note = ranking.notes.remove(&index).unwrap_or_default();
                 let found = words.found_in(&self.snapshot.list()[index].document());
                 let reason = match note.reason {
-                    _ if self.named.contains(&index) => "the query names it".to_owned(),
+                    _ if self.is_named(index) => "the query names it".to_owned(),
                     Some(reason) => reason,
                     None => found.in_words(),
                 };
@@ -280,7 +303,7 @@ impl<'a> Picking<'a> {
     /// the first ones registered, with the score 0.
     #[must_use]
     pub fn in_order(self, why: &str, provenance: Provenance) -> Picked {
-        let is_new = |position: &usize| !self.named.contains(position);
+        let is_new = |position: &usize| !self.is_named(*position);
         let named = self.named.iter().map(|&index| Ranked { index, score: 1.0 });
         let rest = self.candidates().filter(is_new).map(|index| Ranked { index, score: 0.0 });
         let reason = |score: f32| {

@@ -1,4 +1,4 @@
-//! The order in which a catalogue answers a query: what `pick` goes by, without its cut.
+//! The order in which a catalogue answers a query: that of `pick`, without its cut.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use toolwright::config::EmbeddingSource;
 use toolwright::core::Snapshot;
-use toolwright::core::select::{self, Hybrid, PickInput, PickOptions, Picking, Query, Vectors, combine};
+use toolwright::core::select::{self, Hybrid, PickInput, PickOptions, Picking, Vectors, combine};
 use toolwright::house::embedder;
 use toolwright::runtime::ToolVectors;
 
@@ -96,25 +96,27 @@ impl Ranker {
 
     /// Positions of the first `limit` tools for `query`, best first.
     pub(super) fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
-        let (text, options) = (PickInput::from(query), PickOptions::default());
-        let picking = || Picking::begin(&text, &self.snapshot, &options);
-        let any = |_| true;
+        let options =
+            PickOptions { max_candidates: limit, min_score: 0.0, allow_unsafe: true, ..PickOptions::default() };
+        let query = PickInput::from(query);
+        let picking = Picking::begin(&query, &self.snapshot, &options);
+        let (enough, any) = (picking.enough(), |_| true);
         let meaning = self.meaning.as_ref().zip(vector);
         let ranked = match (self.scorer, meaning) {
-            (ScorerName::Keyword, _) => picking().by_keyword(limit, &any),
-            (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, limit, &any),
+            (ScorerName::Keyword, _) => picking.by_keyword(enough, &any),
+            (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, enough, &any),
             (ScorerName::Hybrid, Some((meaning, vector))) => {
                 let Hybrid { lexical, semantic, fusion } = Hybrid::default();
-                let (words, near) = (picking().by_bm25(DEPTH, &any), meaning.vectors.rank(vector, DEPTH, &any));
+                let (words, near) = (picking.by_bm25(DEPTH, &any), meaning.vectors.rank(vector, DEPTH, &any));
                 combine(&[(lexical, &words), (semantic, &near)], fusion)
             }
             (ScorerName::Auto, meaning) => {
                 let meaning = meaning.map(|(meaning, query)| select::Meaning { vectors: &meaning.vectors, query });
-                select::auto(self.snapshot.lexical(), &Query::new(query), meaning, limit, &any)
+                picking.by_all(meaning, enough, &any)
             }
-            _ => self.snapshot.lexical().rank(query, limit, &any),
+            _ => picking.by_bm25(enough, &any),
         };
-        ranked.iter().take(limit).map(|ranked| ranked.index).collect()
+        picking.order(&ranked).take(limit).map(|ranked| ranked.index).collect()
     }
 }
 
