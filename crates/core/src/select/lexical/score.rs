@@ -80,15 +80,23 @@ impl Scratch {
         merger.shares.clear();
         let found: Vec<Found<'_>> = plan.groups.iter().map(|group| Found::of(index, group, merger)).collect();
         let mut scorer = Scorer { index, plan, found, shares: &merger.shares, asked };
+        // What is not yet in the sums of the whole query. What a clause is the first to have of it is added to both at
+        // once, block by block.
+        let mut left: Vec<f32> = plan.whole.iter().map(|(_, weight)| *weight).collect();
         for bag in &plan.clauses {
-            scorer.add(bag, clause);
+            let (first, again): (Bag, Bag) = bag.iter().partition(|(group, weight)| left[*group] == *weight);
+            first.iter().for_each(|(group, _)| left[*group] = 0.0);
+            scorer.add(&first, clause);
+            whole.add_all(clause);
+            scorer.add(&again, clause);
             let best = scorer.finish(bag, clause);
             clause.drain(|block, scores| {
                 scores.iter_mut().for_each(|score| *score /= best);
                 sums::raise(&mut clauses[block as usize], scores);
             });
         }
-        scorer.add(&plan.whole, whole);
+        let left = plan.whole.iter().filter(|(group, _)| left[*group] > 0.0);
+        scorer.add(&left.copied().collect(), whole);
         let strength = scorer.finish(&plan.whole, whole);
         Scores { scratch: self, strength }
     }
@@ -158,9 +166,9 @@ impl Scorer<'_, '_> {
         let mut best = Best::new(CANDIDATES);
         sums.reward(whole, COVERAGE, &mut best);
         let candidates = best.into_unsorted();
-        let most = candidates.iter().fold(0.0, |most: f32, candidate| most.max(candidate.score));
+        let most = candidates.clone().fold(0.0, |most: f32, candidate| most.max(candidate.score));
         self.ask(bag, |asked, worth| *asked = asked.max(worth));
-        let best = candidates.iter().fold(0.0, |best: f32, candidate| {
+        let best = candidates.fold(0.0, |best: f32, candidate| {
             let score = sums.score(candidate.index);
             *score += NAME * most * self.name_covered(candidate.index);
             best.max(*score)

@@ -46,9 +46,23 @@ impl Sums {
         let own = &mut self.blocks[block];
         own.scores[lane] += score;
         own.covered[lane] += covered;
-        // Which block is new cannot be foreseen, so this does without a branch.
-        self.found[self.count] = tool / LANES as u32;
-        self.count += usize::from(!std::mem::replace(&mut self.is_found[block], true));
+        self.mark(tool / LANES as u32);
+    }
+
+    /// Adds other sums.
+    pub(super) fn add_all(&mut self, others: &Self) {
+        for &block in &others.found[..others.count] {
+            let (own, other) = (&mut self.blocks[block as usize], &others.blocks[block as usize]);
+            own.scores.iter_mut().zip(other.scores).for_each(|(own, other)| *own += other);
+            own.covered.iter_mut().zip(other.covered).for_each(|(own, other)| *own += other);
+            self.mark(block);
+        }
+    }
+
+    /// Notes that a block has something. Which is new cannot be foreseen, so this does without a branch.
+    fn mark(&mut self, block: u32) {
+        self.found[self.count] = block;
+        self.count += usize::from(!std::mem::replace(&mut self.is_found[block as usize], true));
     }
 
     /// Multiplies each score by 1 and `bonus` times what is covered of `whole`; the best of them.
