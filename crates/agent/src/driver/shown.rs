@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::model::{Exposed, ShownTool};
 use toolwright_core::select::{
-    CALL_ID, Choice, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
+    CALL_ID, Choice, DESCRIBE_ID, Exposure, PickInput, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
 };
 use toolwright_core::session::Principal;
 
@@ -62,10 +62,14 @@ impl Driver {
     /// Takes the tools that fit what the model is about to do. Where there are none for a task, the run goes over
     /// to searching.
     async fn pick(&self, state: &mut RunState, view: &View, principal: &Principal) -> Exposure {
-        let Some(intent) = state.intent() else { return Exposure::Pick };
+        let turns = state.said_last();
+        if turns.is_empty() {
+            return Exposure::Pick;
+        }
+        let turns: Vec<&str> = turns.iter().map(|turn| &**turn).collect();
         let first = state.turns() == 0;
         let limit = if first { state.spec().pick_size } else { MAX_PICKED_LATER.min(state.spec().pick_size) };
-        let found = self.finder.find(&intent, &view.tools, limit, principal, None).await;
+        let found = self.finder.find(PickInput::turns(&turns), &view.tools, limit, principal, None).await;
         let names: Vec<String> = found.iter().map(|entry| entry.wire_name.clone()).collect();
         let nothing = first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.open.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {

@@ -8,20 +8,22 @@ use super::document::Document;
 use super::lexical::{Field, each_text};
 use super::words::{each_word, is_stop_word, stem};
 
-/// The words of a query, by their stems.
+/// The words of a query's turns, by their stems.
 pub(super) struct Words(HashMap<String, String>);
 
 /// Those that a tool has, field by field.
 pub(super) struct Found(Vec<(&'static str, Vec<String>)>);
 
 impl Words {
-    pub(super) fn of(query: &str) -> Self {
+    pub(super) fn of(turns: &[&str]) -> Self {
         let mut words = HashMap::new();
-        each_word(query, |word| {
-            if !is_stop_word(word) {
-                words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
-            }
-        });
+        for turn in turns {
+            each_word(turn, |word| {
+                if !is_stop_word(word) {
+                    words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
+                }
+            });
+        }
         Self(words)
     }
 

@@ -19,6 +19,8 @@ use super::scores::KeptScores;
 const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
 /// Places of words and of meaning that are put together.
 const DEPTH: usize = 1000;
+/// What the meaning of an earlier turn counts, against that of the next: as much as its words.
+const DECAY: f32 = 0.5;
 
 /// Where the vectors of tools come from.
 #[async_trait]
@@ -290,8 +292,28 @@ async fn by_meaning(
 /// The vectors of the tools and of the query.
 async fn both_meanings(vectors: &ToolVectors, picking: &Picking<'_>) -> Result<(Arc<Vectors>, Arc<[f32]>), String> {
     let tools = vectors.of(picking.snapshot().list()).await.map_err(|error| error.message)?;
-    let query = vectors.query(picking.query()).await.map_err(|error| error.message)?;
+    let query = query_vector(vectors, &picking.turns()).await.map_err(|error| error.message)?;
     Ok((tools, query))
+}
+
+/// The vector of a conversation: the sum of its turns', of length 1. Each turn is embedded by itself, so that the
+/// next pick finds all but the new one remembered.
+async fn query_vector(vectors: &ToolVectors, turns: &[&str]) -> Result<Arc<[f32]>, EmbeddingError> {
+    let Some((last, before)) = turns.split_last() else { return vectors.query("").await };
+    let last = vectors.query(last).await?;
+    if before.is_empty() {
+        return Ok(last);
+    }
+    let mut sum = last.to_vec();
+    let mut weight = 1.0;
+    for turn in before.iter().rev() {
+        weight *= DECAY;
+        let earlier = vectors.query(turn).await?;
+        sum.iter_mut().zip(&*earlier).for_each(|(sum, number)| *sum += weight * number);
+    }
+    let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+    sum.iter_mut().for_each(|number| *number /= length);
+    Ok(sum.into())
 }
 
 /// Words and meaning, weighted.

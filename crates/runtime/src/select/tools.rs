@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError};
 use toolwright_core::names::Resolution;
 use toolwright_core::output::head_and_tail;
-use toolwright_core::select::{CALL_ID, DESCRIBE_ID, PickOptions, SEARCH_ID, namespaces, summary};
+use toolwright_core::select::{CALL_ID, DESCRIBE_ID, PickInput, PickOptions, SEARCH_ID, namespaces, summary};
 use toolwright_core::{
     Effects, Entry, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderKind, RegisteredTool, Session,
     Snapshot, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -46,7 +46,7 @@ impl ToolFinder {
     /// that are of it.
     pub async fn find(
         &self,
-        query: &str,
+        query: impl Into<PickInput<'_>>,
         tools: &Snapshot,
         limit: usize,
         principal: &Principal,

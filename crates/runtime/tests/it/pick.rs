@@ -11,7 +11,9 @@ use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::model::{
     ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Usage,
 };
-use toolwright_core::select::{Cascade, Hybrid, Method, PickOptions, Picked, Score, Scorer, ScorerError, Scores};
+use toolwright_core::select::{
+    Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores,
+};
 use toolwright_core::{
     Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
@@ -249,7 +251,8 @@ impl Embedder for Topics {
         if !self.works {
             return Err(EmbeddingError::new("the embeddings are away"));
         }
-        const TOPICS: [&[&str]; 3] = [&["weather", "rain", "forecast"], &["letter", "mail", "epistle"], &["list", "plan"]];
+        const TOPICS: [&[&str]; 3] =
+            [&["weather", "rain", "forecast"], &["letter", "mail", "epistle"], &["list", "plan"]];
         let about = |text: &&str| {
             let text = text.to_lowercase();
             let mut vector =
@@ -269,7 +272,8 @@ async fn meaning_finds_what_words_do_not() {
         let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
         let selector = Selector::new().with_vectors(Arc::new(vectors));
         selector.prepare(&snapshot, &method).await;
-        let picked = selector.pick("an epistle", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
+        let picked =
+            selector.pick("an epistle", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
         assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
         assert!(picked.picks.iter().all(|pick| pick.reason.contains("in meaning")), "{:?}", picked.picks);
         assert_eq!(picked.provenance.fell_back.iter().any(|(_, why)| why.contains("are away")), !works);
@@ -278,5 +282,21 @@ async fn meaning_finds_what_words_do_not() {
         let name = method.name().to_owned();
         check(true, method.clone(), &["mail"], &name).await;
         check(false, method, &[], "bm25").await;
+    }
+}
+
+#[tokio::test]
+async fn meaning_is_that_of_the_last_turns() {
+    let snapshot = snapshot().await;
+    let selector =
+        Selector::new().with_vectors(Arc::new(Arc::new(ToolVectors::new(Arc::new(Topics { works: true }), None))));
+    for (turns, expect) in [
+        (["an epistle", "go on"].as_slice(), "mail"),
+        (&["it is about rain", "an epistle", "go on"], "mail"),
+        (&["an epistle", "but will there be rain"], "weather"),
+    ] {
+        let options = options(Method::Embedding);
+        let picked = selector.pick(PickInput::turns(turns), &snapshot, &options).await;
+        assert_eq!(names(&picked, &snapshot).first().map(String::as_str), Some(expect), "{turns:?}");
     }
 }
