@@ -49,7 +49,7 @@ impl Words {
 impl Found {
     pub(super) fn in_words(&self) -> String {
         if self.0.is_empty() {
-            return "no word of the query stands in it".into();
+            return "by related words or in meaning: no word of the query stands in it".into();
         }
         let field = |(name, words): &(&str, Vec<String>)| format!("{} in the {name}", words.join(", "));
         self.0.iter().map(field).collect::<Vec<_>>().join("; ")
