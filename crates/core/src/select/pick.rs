@@ -92,7 +92,8 @@ pub struct PickOptions {
     pub budget: Option<usize>,
     /// How tools are scored.
     pub scorer: Method,
-    /// How long scoring may take; after that the tools come in the order of registration.
+    /// How long scoring may take, with all that it needs; after that what is at hand counts: words, the first pass
+    /// of a cascade, or else the order of registration.
     pub timeout: Option<Duration>,
     /// Whether picks come with the details of their scores.
     pub debug: bool,
@@ -142,6 +143,14 @@ pub struct Provenance {
     pub excluded: Vec<(usize, Exclusion)>,
     /// Tokens that models took for scoring.
     pub usage: Usage,
+}
+
+impl Provenance {
+    /// Whether nothing was scored: the picks are those that the query names, then the first ones registered.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.scorer == IN_ORDER
+    }
 }
 
 /// Picks, best first, and how they came about. No picks is a legal answer.

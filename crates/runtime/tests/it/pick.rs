@@ -17,7 +17,7 @@ use toolwright_core::select::{
 use toolwright_core::{
     Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors};
+use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
 
 struct Named(&'static str, &'static str);
 
@@ -33,7 +33,7 @@ impl Tool for Named {
     }
 }
 
-async fn snapshot() -> Snapshot {
+async fn snapshot() -> Arc<Snapshot> {
     let tools = [
         ("weather", "Tells the weather of a city."),
         ("forecast", "Tells what the weather of a city will be."),
@@ -43,7 +43,7 @@ async fn snapshot() -> Snapshot {
     let tools = tools.map(|(name, about)| Arc::new(Named(name, about)) as Arc<dyn Tool>).to_vec();
     let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
     let tools = provider.list().await.expect("tools");
-    Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }])
+    Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]))
 }
 
 /// Scores by a function of the tool's name, after a while, and notes what it was asked.
@@ -150,7 +150,7 @@ async fn the_dear_pass_sees_only_what_the_cheap_one_lets_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_its_time_the_order_is_that_of_registration() {
+async fn past_the_time_of_somebody_else_s_scorer_the_order_is_that_of_registration() {
     let snapshot = snapshot().await;
     let slow = Arc::new(By { takes: Duration::from_secs(60), ..Arc::into_inner(By::new(|_| Ok(1.0))).expect("alone") });
     let options = PickOptions {
@@ -271,7 +271,6 @@ async fn meaning_finds_what_words_do_not() {
     let check = async |works: bool, method: Method, expect: &[&str], by: &str| {
         let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
         let selector = Selector::new().with_vectors(Arc::new(vectors));
-        selector.prepare(&snapshot, &method).await;
         let picked =
             selector.pick("an epistle", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
         assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
@@ -299,4 +298,72 @@ async fn meaning_is_that_of_the_last_turns() {
         let picked = selector.pick(PickInput::turns(turns), &snapshot, &options).await;
         assert_eq!(names(&picked, &snapshot).first().map(String::as_str), Some(expect), "{turns:?}");
     }
+}
+
+/// An embedder that never answers.
+struct Silent;
+
+#[async_trait]
+impl Embedder for Silent {
+    fn id(&self) -> &str {
+        "silent"
+    }
+
+    async fn embed(&self, _texts: &[&str], _role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        std::future::pending().await
+    }
+}
+
+/// An embedding model that never comes to be loaded.
+struct NeverLoaded;
+
+#[async_trait]
+impl VectorSource for NeverLoaded {
+    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_count_where_the_embeddings_never_answer() {
+    let snapshot = snapshot().await;
+    let silent = || Arc::new(Arc::new(ToolVectors::new(Arc::new(Silent), None))) as Arc<dyn VectorSource>;
+    for source in [silent(), Arc::new(NeverLoaded)] {
+        let selector = Selector::new().with_vectors(source);
+        for method in [Method::Auto, Method::Embedding, Method::Hybrid(Hybrid::default()), Method::Judge] {
+            let (name, limit) = (method.name().to_owned(), Some(Duration::from_secs(1)));
+            let options = PickOptions { timeout: limit, ..options(method) };
+            let picked = selector.pick("send a letter", &snapshot, &options).await;
+            assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), "bm25"));
+            let told = &picked.provenance.fell_back;
+            assert!(told.iter().any(|(_, why)| why.contains("took longer than 1s")), "{told:?}");
+            assert!(told.iter().any(|(scorer, _)| *scorer == name), "{told:?}");
+        }
+    }
+}
+
+/// A model that never answers.
+struct Mute;
+
+#[async_trait]
+impl ModelClient for Mute {
+    async fn complete(
+        &self,
+        _model: &str,
+        _request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_pass_stands_where_the_judge_never_answers() {
+    let snapshot = snapshot().await;
+    let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(Arc::new(Mute), "p/m")));
+    let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
+    let picked = selector.pick("send a letter", &snapshot, &options).await;
+    assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), "auto"));
+    assert_eq!(picked.provenance.fell_back, [("judge".to_owned(), "scoring took longer than 1s".to_owned())]);
 }

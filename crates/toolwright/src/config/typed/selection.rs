@@ -19,7 +19,8 @@ pub struct SelectionSection {
     /// The least score, from 0 to 1, of a tool that is picked.
     #[schemars(range(min = 0, max = 1))]
     pub min_score: f64,
-    /// How long scoring may take; after that the tools come in the order of registration.
+    /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
+    /// order of registration.
     pub timeout: TimeSpan,
     /// Tools that the exposure `pick` shows in a turn, besides those that are pinned or were called.
     #[schemars(range(min = 1, max = 128))]
