@@ -14,6 +14,7 @@ use toolwright_core::model::{
 use toolwright_core::select::{
     Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores,
 };
+use toolwright_core::store::{LedgerEntry, LedgerStore};
 use toolwright_core::{
     Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
@@ -234,6 +235,66 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
     let garbled = r#"{"scores": [{"tool": 3, "score": "very"}]}"#;
     assert_eq!(check(garbled, &["weather", "forecast"], "auto", "no number").await, 2);
     assert_eq!(check("", &["weather", "forecast"], "auto", "the model is away").await, 2);
+}
+
+/// Keeps what is entered: name, status, tokens of input.
+#[derive(Default)]
+struct Account(Mutex<Vec<(String, String, u64)>>);
+
+impl LedgerStore for Account {
+    fn append(&self, entry: LedgerEntry) {
+        assert_eq!(entry.kind, "model");
+        self.0.lock().expect("not poisoned").push((entry.name, entry.status, entry.usage.input_tokens));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_of_a_judge_is_in_the_account() {
+    let snapshot = snapshot().await;
+    let account = Arc::new(Account::default());
+    let house = crate::house::house(|options| options.ledger = Arc::clone(&account) as _).await;
+    let clients: [(Arc<dyn ModelClient>, &str, u64); 3] = [
+        (Arc::new(Answers(r#"{"scores": []}"#, AtomicUsize::new(0))), "ok", 10),
+        (Arc::new(Answers("", AtomicUsize::new(0))), "unavailable", 0),
+        (Arc::new(Mute), "canceled", 0),
+    ];
+    for (client, _, _) in &clients {
+        let judge = ModelJudge::new(Arc::clone(client), "p/m");
+        let judge = judge.accounted(Arc::clone(&house.executor), Arc::clone(&house.run.session));
+        let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
+        Selector::new().with_judge(Arc::new(judge)).pick("a letter", &snapshot, &options).await;
+    }
+    let expect = clients.map(|(_, status, tokens)| ("p/m".to_owned(), status.to_owned(), tokens));
+    assert_eq!(*account.0.lock().expect("not poisoned"), expect);
+}
+
+#[tokio::test]
+async fn tools_that_a_judge_was_not_asked_about_stay_in_order_behind_the_judged() {
+    let names: Vec<&'static str> = (0..400).map(|number| &*format!("tool{number}").leak()).collect();
+    let tools = names
+        .iter()
+        .enumerate()
+        .map(|(number, &name)| {
+            let about = if number < 40 { "Sends a letter." } else { "Lists what is on." };
+            Arc::new(Named(name, about)) as Arc<dyn Tool>
+        })
+        .collect();
+    let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
+    let tools = provider.list().await.expect("tools");
+    let snapshot = Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    let model = Arc::new(Answers(r#"{"scores": [{"tool": 32, "score": 0.9}]}"#, AtomicUsize::new(0)));
+    let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(model.clone(), "p/m")));
+    let options = PickOptions { max_candidates: 40, ..options(Method::Judge) };
+    for _ in 0..2 {
+        let picked = selector.pick("send a letter", &snapshot, &options).await;
+        let places: Vec<usize> = picked.picks.iter().map(|pick| pick.position).collect();
+        assert_eq!(places, [31, 32, 33, 34, 35, 36, 37, 38, 39]);
+        assert!(
+            picked.picks[1].score > 0.05 && picked.picks[1].reason == "not judged; in place 33 by auto",
+            "{picked:?}"
+        );
+    }
+    assert_eq!(model.1.load(Ordering::SeqCst), 1);
 }
 
 /// Knows three topics; a text is as much about each as it has words of it.
