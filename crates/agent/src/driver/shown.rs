@@ -107,10 +107,11 @@ fn index(exposure: Exposure, view: &View) -> String {
         Exposure::Deferred => "the tool search",
         Exposure::Search => "tools__search",
     };
-    if view.open.is_empty() {
+    let found = || view.open.iter().filter(|entry| entry.definition().safe).map(|entry| &**entry);
+    if found().next().is_none() {
         return String::new();
     }
-    format!("Further tools can be found with {how}: {}", namespaces(view.open.iter().map(|entry| &**entry)))
+    format!("Further tools can be found with {how}: {}", namespaces(found()))
 }
 
 /// The lists of tools that requests of a view were shown, the latest last.
@@ -159,8 +160,11 @@ fn list(exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) 
     let others = || view.open.iter().filter(|entry| !first.contains(&*entry.wire_name));
     let (mut deferred, mut excluded) = (0, others().count());
     if deferring {
-        (deferred, excluded) = (excluded, 0);
-        tools.extend(others().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
+        // What is marked unsafe is not to be found.
+        let found = || others().filter(|entry| entry.definition().safe);
+        deferred = found().count();
+        excluded -= deferred;
+        tools.extend(found().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
     }
     let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
     Shown { tools: tools.into(), showing }
