@@ -26,6 +26,7 @@ mod words;
 pub use admit::{Exclusion, REQUIRES};
 pub use compat::{Compat, FIT, Find, find};
 pub(crate) use directory::Directory;
+pub(crate) use document::Source;
 pub use document::{Document, DocumentKey, Searchable};
 pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
 pub use fuse::{Meaning, auto, fuse};
