@@ -44,7 +44,6 @@ mod best;
 mod bm25f;
 mod dictionary;
 mod expand;
-mod explain;
 mod fields;
 mod intake;
 mod interner;
@@ -65,7 +64,6 @@ use std::iter;
 use std::sync::Arc;
 
 pub(in crate::select) use self::best::Best;
-pub(in crate::select) use self::bm25f::Field;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
 use self::expand::Synonyms;
