@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{
-    Cascade, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked, Ranking,
-    Score, Scorer, Vectors, combine, judge,
+    Cascade, HYBRID_DEPTH, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked,
+    Ranking, Score, Scorer, Vectors, judge,
 };
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
@@ -17,8 +17,6 @@ use super::ToolVectors;
 use super::scores::KeptScores;
 
 const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
-/// Places of words and of meaning that are put together.
-const DEPTH: usize = 1000;
 
 /// Where the vectors of tools come from.
 #[async_trait]
@@ -302,10 +300,8 @@ async fn by_both(
     among: &Among,
     limit: usize,
 ) -> Result<Ranking, String> {
-    let meaning = by_meaning(vectors, picking, among, DEPTH).await?;
-    let words = picking.by_bm25(DEPTH, &|position| among.has(picking, position));
-    let mut order = combine(&[(hybrid.lexical, &words), (hybrid.semantic, &meaning)], hybrid.fusion);
-    order.truncate(limit);
+    let meaning = by_meaning(vectors, picking, among, HYBRID_DEPTH).await?;
+    let (order, words) = picking.by_hybrid(hybrid, &meaning, limit, &|position| among.has(picking, position));
     let score = |ranking: &[Ranked], index| ranking.iter().find(|ranked| ranked.index == index).map(|it| it.score);
     let note = |ranked: &Ranked| {
         let (words, meaning) = (score(&words, ranked.index), score(&meaning, ranked.index));
