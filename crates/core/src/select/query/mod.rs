@@ -68,9 +68,9 @@ impl Query {
     /// Takes a conversation apart, its last turn last. What was asked before counts half as much with each
     /// turn since, up to the third before the last. Clauses are those of the last turn.
     ///
-    /// On the sets named in the lexical engine's documentation, queries cut in halves as two turns are answered
-    /// with an NDCG@10 of 77.1, 82.0 and 58.9, where the second half alone has 58.2, 68.0 and 47.0. A turn about
-    /// something else before a whole query costs 2.7, 1.8 and 3.4 points.
+    /// In a prototype, on the sets that `lexical/` is measured on, queries cut in halves as two turns are answered with
+    /// an NDCG@10 of 77.1, 82.0 and 58.9, where the second half alone has 58.2, 68.0 and 47.0. A turn about something
+    /// else before a whole query costs 2.7, 1.8 and 3.4 points.
     #[must_use]
     pub fn conversation(turns: &[&str]) -> Self {
         let mut turns = turns.iter().rev().take(MAX_TURNS);
