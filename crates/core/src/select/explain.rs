@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::document::Document;
-use super::lexical::{Field, each_text};
+use super::lexical::each_text;
 use super::words::{each_word, is_stop_word, stem};
 
 /// The words of a query's turns, by their stems.
@@ -15,16 +15,21 @@ pub(super) struct Words(HashMap<String, String>);
 pub(super) struct Found(Vec<(&'static str, Vec<String>)>);
 
 impl Words {
+    /// All but stop words; these where there are no others.
     pub(super) fn of(turns: &[&str]) -> Self {
-        let mut words = HashMap::new();
-        for turn in turns {
-            each_word(turn, |word| {
-                if !is_stop_word(word) {
-                    words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
-                }
-            });
-        }
-        Self(words)
+        let read = |takes: &dyn Fn(&str) -> bool| {
+            let mut words = HashMap::new();
+            for turn in turns {
+                each_word(turn, |word| {
+                    if takes(word) {
+                        words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
+                    }
+                });
+            }
+            words
+        };
+        let words = read(&|word| !is_stop_word(word));
+        Self(if words.is_empty() { read(&|_| true) } else { words })
     }
 
     pub(super) fn found_in(&self, document: &Document<'_>) -> Found {
@@ -32,7 +37,7 @@ impl Words {
         each_text(document, |field, text| {
             each_word(text, |word| {
                 let Some(word) = self.0.get(stem(word).as_ref()) else { return };
-                let name = name(field);
+                let name = field.name();
                 let at = found.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
                     found.push((name, Vec::new()));
                     found.len() - 1
@@ -62,20 +67,5 @@ impl Found {
             Some(scorer) => json!({"words": words, "scorer": scorer}),
             None => json!({"words": words}),
         }
-    }
-}
-
-fn name(field: Field) -> &'static str {
-    match field {
-        Field::Name => "name",
-        Field::Title => "title",
-        Field::Description => "description",
-        Field::Tags => "tags",
-        Field::ArgumentNames => "arguments",
-        Field::ArgumentDescriptions => "descriptions of arguments",
-        Field::ArgumentValues => "values of arguments",
-        Field::Examples => "examples",
-        Field::Server => "server",
-        Field::ServerDescription => "description of the server",
     }
 }

@@ -12,7 +12,7 @@ use super::document::Searchable as _;
 use super::explain::Words;
 use super::keyword;
 use super::scorer::Method;
-use super::{Meaning, Query, Ranked, auto};
+use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, auto, combine};
 use crate::catalogue::Snapshot;
 use crate::model::Usage;
 use crate::session::Principal;
@@ -287,6 +287,22 @@ impl<'a> Picking<'a> {
         let mut ranked = self.snapshot.lexical().rank(self.query, limit, keep);
         ranked.iter_mut().for_each(|ranked| ranked.score /= ranked.score + 1.0);
         ranked
+    }
+
+    /// The tools that words or meaning speak for, with fixed weights; the first `limit` among `keep`. `near` are the
+    /// first [`HYBRID_DEPTH`] by meaning. Comes with the ranking by words that went into it.
+    #[must_use]
+    pub fn by_hybrid(
+        &self,
+        hybrid: Hybrid,
+        near: &[Ranked],
+        limit: usize,
+        keep: &dyn Fn(usize) -> bool,
+    ) -> (Vec<Ranked>, Vec<Ranked>) {
+        let words = self.by_bm25(HYBRID_DEPTH, keep);
+        let mut order = combine(&[(hybrid.lexical, &words), (hybrid.semantic, near)], hybrid.fusion);
+        order.truncate(limit);
+        (order, words)
     }
 
     /// The tools that words or `meaning` speak for; the first `limit` among `keep`.

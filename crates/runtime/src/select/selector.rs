@@ -12,8 +12,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{
-    Cascade, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked, Ranking,
-    Score, Scorer, Vectors, combine, judge,
+    Cascade, HYBRID_DEPTH, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked,
+    Ranking, Score, Scorer, Vectors, judge,
 };
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
@@ -21,8 +21,6 @@ use super::ToolVectors;
 use super::scores::KeptScores;
 
 const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
-/// Places of words and of meaning that are put together.
-const DEPTH: usize = 1000;
 /// What the meaning of an earlier turn counts, against that of the next: as much as its words.
 const DECAY: f32 = 0.5;
 
@@ -204,7 +202,7 @@ impl Selector {
             }
             Method::Hybrid(hybrid) => {
                 let (tools, query) = self.meaning(pass).await?.ok_or(NO_EMBEDDINGS)?;
-                Ok(by_both(*hybrid, &tools.rank(&query, DEPTH, &keep), &picking.by_bm25(DEPTH, &keep), limit))
+                Ok(by_both(*hybrid, picking, &tools.rank(&query, HYBRID_DEPTH, &keep), limit, &keep))
             }
             Method::Judge => {
                 let survivors = picking.enough().max(judge::MAX_JUDGED);
@@ -377,12 +375,17 @@ async fn query_vector(vectors: &ToolVectors, turns: &[&str]) -> Result<Arc<[f32]
 }
 
 /// Words and meaning, weighted.
-fn by_both(hybrid: Hybrid, meaning: &[Ranked], words: &[Ranked], limit: usize) -> Ranking {
-    let mut order = combine(&[(hybrid.lexical, words), (hybrid.semantic, meaning)], hybrid.fusion);
-    order.truncate(limit);
+fn by_both(
+    hybrid: Hybrid,
+    picking: &Picking<'_>,
+    meaning: &[Ranked],
+    limit: usize,
+    keep: &dyn Fn(usize) -> bool,
+) -> Ranking {
+    let (order, words) = picking.by_hybrid(hybrid, meaning, limit, keep);
     let score = |ranking: &[Ranked], index| ranking.iter().find(|ranked| ranked.index == index).map(|it| it.score);
     let note = |ranked: &Ranked| {
-        let (words, meaning) = (score(words, ranked.index), score(meaning, ranked.index));
+        let (words, meaning) = (score(&words, ranked.index), score(meaning, ranked.index));
         let reason = match (words, meaning) {
             (None, Some(meaning)) => Some(format!("like the query in meaning by {meaning:.2}")),
             // The words themselves say more.

@@ -72,7 +72,8 @@ pub enum ExposureSetting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScorerSetting {
-    /// `hybrid` where embeddings are configured, else by words, in both cases with what is known about queries.
+    /// By words, task by task where a query has several; where embeddings are configured, put together with meaning,
+    /// which weighs the less the more it looks like chance.
     #[default]
     Auto,
     /// The share of the query's words that a tool has.
