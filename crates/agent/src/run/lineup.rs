@@ -13,6 +13,8 @@ use super::turn::TurnCall;
 
 /// Tools that come before the model on the way. What is called after that is run, and not shown.
 const MAX_LOADED: usize = 200;
+/// Hits of a search that come before the model whole; it knows the others by their lines, and may call them too.
+const MAX_FOUND: usize = 1;
 /// How notices to the model begin, which nobody asked for.
 const NOTICE: &str = "[toolwright notice]";
 
@@ -79,19 +81,20 @@ impl RunState {
         order
     }
 
-    /// Loads what was called without being shown.
+    /// Loads what was called without being shown, unless the call was refused.
     pub(super) fn load_called(&mut self, calls: &[TurnCall]) {
         let Some(lineup) = self.lineup.as_ref().filter(|lineup| lineup.choice.exposure != Exposure::Direct) else {
             return;
         };
         let is_hidden = |name: &String| !lineup.order.contains(name) && !self.was_loaded_by_a_result(name);
-        let known = calls.iter().filter(|call| call.definition.is_some()).map(|call| &call.wire_name);
+        let taken = calls.iter().filter(|call| call.definition.is_some() && !call.is_refused());
+        let known = taken.map(|call| &call.wire_name);
         let hidden: Vec<String> = known.filter(|name| is_hidden(name)).cloned().collect();
         self.load(hidden);
     }
 
     /// What becomes of the tools that a result has found: an API with a search of its own loads them itself, and
-    /// their definitions say more than the lines that were found.
+    /// their definitions say more than the lines that were found. Of what is picked the first few are loaded.
     pub(super) fn take_found(&mut self, result: &mut CallResult) {
         if result.loads.is_empty() {
             return;
@@ -103,7 +106,7 @@ impl RunState {
                     *lines = told;
                 }
             }
-            Some(Exposure::Pick) => self.load(std::mem::take(&mut result.loads)),
+            Some(Exposure::Pick) => self.load(std::mem::take(&mut result.loads).into_iter().take(MAX_FOUND)),
             _ => result.loads.clear(),
         }
     }

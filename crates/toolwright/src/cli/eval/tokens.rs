@@ -97,7 +97,6 @@ impl Play {
             Cue {
                 query: self.task.steps[call.step].clone(),
                 tool: entry.wire_name.clone(),
-                name: entry.tool.raw_name().to_owned(),
                 arguments: call.arguments.clone().unwrap_or_else(made),
                 is_written: call.arguments.is_some(),
                 result: call.result.clone(),
