@@ -17,7 +17,7 @@ use crate::run::{RunSpec, RunState};
 /// Lists of tools that a view keeps, so that requests with the same tools share one.
 const MAX_LISTS: usize = 8;
 /// Tools that a later turn of a task picks at most: each of them makes its provider read the conversation anew.
-const MAX_PICKED_LATER: usize = 2;
+const MAX_PICKED_LATER: usize = 1;
 /// What the definitions that are picked for a task may have: this part of what all have, and tokens in any case.
 const PICKED_SHARE: usize = 50;
 const PICKED_TOKENS: std::ops::RangeInclusive<usize> = 500..=2000;

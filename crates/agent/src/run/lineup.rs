@@ -14,7 +14,7 @@ use super::turn::TurnCall;
 /// Tools that come before the model on the way. What is called after that is run, and not shown.
 const MAX_LOADED: usize = 200;
 /// Hits of a search that come before the model whole; it knows the others by their lines, and may call them too.
-const MAX_FOUND: usize = 1;
+const MAX_FOUND: usize = 2;
 /// How notices to the model begin, which nobody asked for.
 const NOTICE: &str = "[toolwright notice]";
 
@@ -106,7 +106,15 @@ impl RunState {
                     *lines = told;
                 }
             }
-            Some(Exposure::Pick) => self.load(std::mem::take(&mut result.loads).into_iter().take(MAX_FOUND)),
+            Some(Exposure::Pick) => {
+                let mut found = std::mem::take(&mut result.loads);
+                found.truncate(MAX_FOUND);
+                if let Some(lines) = result.content.first_mut() {
+                    let told = lines.as_text().map(|lines| without_lines(lines, &found));
+                    *lines = told.map_or_else(|| lines.clone(), ContentBlock::text);
+                }
+                self.load(found);
+            }
             _ => result.loads.clear(),
         }
     }
@@ -156,4 +164,14 @@ impl RunState {
             _ => None,
         })
     }
+}
+
+/// The lines of a search's answer but those about `loaded`, which are named instead.
+fn without_lines(lines: &str, loaded: &[String]) -> String {
+    let is_loaded = |line: &str| {
+        let name = line.split('(').next().unwrap_or_default();
+        loaded.iter().any(|loaded| loaded == name)
+    };
+    let others = lines.lines().filter(|line| !is_loaded(line)).map(|line| format!("\n{line}"));
+    format!("Found and loaded: {}{}", loaded.join(", "), others.collect::<String>())
 }
