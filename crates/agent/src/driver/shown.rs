@@ -17,7 +17,10 @@ use crate::run::{RunSpec, RunState};
 /// Lists of tools that a view keeps, so that requests with the same tools share one.
 const MAX_LISTS: usize = 8;
 /// Tools that a later turn of a task picks at most: each of them makes its provider read the conversation anew.
-const MAX_PICKED_LATER: usize = 3;
+const MAX_PICKED_LATER: usize = 1;
+/// What the definitions that are picked for a task may have: this part of what all have, and tokens in any case.
+const PICKED_SHARE: usize = 50;
+const PICKED_TOKENS: std::ops::RangeInclusive<usize> = 500..=2000;
 
 /// The tools of a request.
 #[derive(Clone, Default)]
@@ -70,7 +73,7 @@ impl Driver {
         let first = state.turns() == 0;
         let limit = if first { state.spec().pick_size } else { MAX_PICKED_LATER.min(state.spec().pick_size) };
         let found = self.finder.find(PickInput::turns(&turns), &view.tools, limit, principal, None).await;
-        let names: Vec<String> = found.iter().map(|entry| entry.wire_name.clone()).collect();
+        let names = affordable(&found, budget(view) * limit / state.spec().pick_size.max(1));
         let nothing = first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.open.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
             let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
@@ -81,6 +84,26 @@ impl Driver {
         state.load(names);
         Exposure::Pick
     }
+}
+
+/// Tokens that the definitions picked for a task may have.
+fn budget(view: &View) -> usize {
+    (view.cost().tokens / PICKED_SHARE).clamp(*PICKED_TOKENS.start(), *PICKED_TOKENS.end())
+}
+
+/// The wire names of the tools among `found`, best first, whose definitions fit into `tokens` together: a large one
+/// leaves its place to smaller ones behind it. The best of all is always there.
+fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
+    let mut left = tokens;
+    let mut taken = Vec::with_capacity(found.len());
+    for entry in found {
+        let cost = entry.tokens();
+        if taken.is_empty() || cost <= left {
+            left = left.saturating_sub(cost);
+            taken.push(entry.wire_name.clone());
+        }
+    }
+    taken
 }
 
 /// The tools that are to be shown whole, each once: the ones that find others, those that are pinned, those that

@@ -31,7 +31,6 @@ impl RunState {
             return Ok(());
         }
         self.task.corrected = false;
-        self.load_called(&calls);
         if response.stop == StopReason::MaxTokens
             && let Some(newest) = calls.last_mut()
         {

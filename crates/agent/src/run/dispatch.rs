@@ -66,7 +66,6 @@ impl RunState {
         calls.retain(TurnCall::is_started);
         let Some(newest) = calls.last_mut() else { return false };
         newest.note = Some(ANSWER_BROKE.into());
-        self.load_called(&calls);
         let response = partial.cloned().unwrap_or_default();
         self.count_turn(&response);
         let replayed = calls.iter().map(TurnCall::replay).collect();

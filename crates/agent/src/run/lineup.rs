@@ -16,6 +16,8 @@ use super::turn::TurnCall;
 const MAX_LOADED: usize = 200;
 /// Texts of a conversation that tools are picked by.
 const TURNS: usize = 4;
+/// Hits of a search that come before the model whole; it knows the others by their lines, and may call them too.
+const MAX_FOUND: usize = 2;
 /// How notices to the model begin, which nobody asked for.
 const NOTICE: &str = "[toolwright notice]";
 
@@ -82,19 +84,20 @@ impl RunState {
         order
     }
 
-    /// Loads what was called without being shown.
+    /// Loads what was called without being shown, unless the call was refused.
     pub(super) fn load_called(&mut self, calls: &[TurnCall]) {
         let Some(lineup) = self.lineup.as_ref().filter(|lineup| lineup.choice.exposure != Exposure::Direct) else {
             return;
         };
         let is_hidden = |name: &String| !lineup.order.contains(name) && !self.was_loaded_by_a_result(name);
-        let known = calls.iter().filter(|call| call.definition.is_some()).map(|call| &call.wire_name);
+        let taken = calls.iter().filter(|call| call.definition.is_some() && !call.is_refused());
+        let known = taken.map(|call| &call.wire_name);
         let hidden: Vec<String> = known.filter(|name| is_hidden(name)).cloned().collect();
         self.load(hidden);
     }
 
     /// What becomes of the tools that a result has found: an API with a search of its own loads them itself, and
-    /// their definitions say more than the lines that were found.
+    /// their definitions say more than the lines that were found. Of what is picked the first few are loaded.
     pub(super) fn take_found(&mut self, result: &mut CallResult) {
         if result.loads.is_empty() {
             return;
@@ -106,7 +109,15 @@ impl RunState {
                     *lines = told;
                 }
             }
-            Some(Exposure::Pick) => self.load(std::mem::take(&mut result.loads)),
+            Some(Exposure::Pick) => {
+                let mut found = std::mem::take(&mut result.loads);
+                found.truncate(MAX_FOUND);
+                if let Some(lines) = result.content.first_mut() {
+                    let told = lines.as_text().map(|lines| without_lines(lines, &found));
+                    *lines = told.map_or_else(|| lines.clone(), ContentBlock::text);
+                }
+                self.load(found);
+            }
             _ => result.loads.clear(),
         }
     }
@@ -150,4 +161,14 @@ impl RunState {
         last.reverse();
         last
     }
+}
+
+/// The lines of a search's answer but those about `loaded`, which are named instead.
+fn without_lines(lines: &str, loaded: &[String]) -> String {
+    let is_loaded = |line: &str| {
+        let name = line.split('(').next().unwrap_or_default();
+        loaded.iter().any(|loaded| loaded == name)
+    };
+    let others = lines.lines().filter(|line| !is_loaded(line)).map(|line| format!("\n{line}"));
+    format!("Found and loaded: {}{}", loaded.join(", "), others.collect::<String>())
 }

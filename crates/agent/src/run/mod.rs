@@ -402,8 +402,10 @@ impl RunState {
     /// Puts the results of the turn's calls, all answered, into the conversation.
     fn commit(&mut self) {
         let Phase::Calls { calls } = &mut self.phase else { return };
+        let calls = std::mem::take(calls);
+        self.load_called(&calls);
         let mut results = Vec::with_capacity(calls.len());
-        for call in std::mem::take(calls) {
+        for call in calls {
             if let CallStatus::Answered(answer) = call.status {
                 results.push(answer.result);
                 self.task.calls.push(answer.record);

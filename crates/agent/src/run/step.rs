@@ -45,13 +45,14 @@ pub struct RunSpec {
     /// Tools that every exposure shows: globs as in `tools`.
     #[serde(default)]
     pub pinned: Vec<String>,
-    /// Tools that the exposure `pick` takes for a task, besides those that are pinned, found or called.
+    /// Tools that the exposure `pick` takes for a task at most, besides those that are pinned, found or called. Fewer
+    /// where their definitions are large: they may have a fiftieth of the catalogue's tokens.
     #[serde(default = "default_pick_size")]
     pub pick_size: usize,
 }
 
 /// Tools that are picked for a task unless configured otherwise.
-pub const DEFAULT_PICK_SIZE: usize = 12;
+pub const DEFAULT_PICK_SIZE: usize = 8;
 
 fn default_pick_size() -> usize {
     DEFAULT_PICK_SIZE

@@ -113,6 +113,12 @@ impl TurnCall {
         }
     }
 
+    /// Whether it has ended without leave to run: by the policy, the roles of the caller, or a person.
+    pub(super) fn is_refused(&self) -> bool {
+        let failure = self.answer().and_then(|answer| answer.record.error.as_ref());
+        failure.is_some_and(|failure| matches!(failure.kind, ErrorKind::Denied | ErrorKind::NotPermitted))
+    }
+
     pub(super) fn question(&self) -> Option<&ApprovalRequest> {
         match &self.status {
             CallStatus::Asked { request } => Some(request),

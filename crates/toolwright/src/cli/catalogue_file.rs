@@ -18,7 +18,7 @@ use toolwright::core::{
 
 use super::exit::Failure;
 use super::input;
-use super::records::{Members, Place, TOOLS, records, texts};
+use super::records::{Members, Odd, Place, TOOLS, records, texts};
 use super::tool_file::SCHEMA;
 
 /// Bytes of a catalogue: a hundred thousand tools have some 80 million.
@@ -58,20 +58,25 @@ impl CatalogueFile {
     /// Reads JSON, a list of tools, an object with one under `tools` or with tools as its members, or one tool a
     /// line. A tool is `{name, id?, title?, description?, parameters? | inputSchema? | input_schema?, tags?,
     /// examples?, server?, server_description?, safe?, allowed_roles? | roles?, capabilities?}`; all but its
-    /// server's may stand under `function`. `null` is absence, and other members are ignored.
+    /// server's may stand under `function`. `null` is absence, and other members are ignored. A tool whose id an
+    /// earlier one has is left out, which is told on standard error.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        Self::parse(&input::read_up_to(file, MAX_BYTES)?)
-            .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
+        let failure = |error| Failure::usage(format!("{}: {error}", file.display()));
+        let (tools, again) = Self::parse(&input::read_up_to(file, MAX_BYTES)?).map_err(failure)?;
+        again.warn(file, "tools are left out, as an earlier one has their id");
+        Ok(tools)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// The tools, and those that are left out.
+    fn parse(text: &str) -> Result<(Self, Odd), String> {
+        let mut again = Odd::default();
         let mut places: HashMap<String, Place> = HashMap::new();
         let mut servers: IndexMap<String, Vec<CatalogueTool>> = IndexMap::new();
         for (place, record) in records(text, TOOLS)? {
             let tool = tool(record).map_err(|error| format!("{place}: {error}"))?;
             if let Some(other) = places.get(&tool.id) {
-                let (id, remedy) = (&tool.id, "give each tool an `id` of its own");
-                return Err(format!("{place}: the id `{id}` is already that of {other}; {remedy}"));
+                again.add(|| format!("{place}: `{}` is {other}", tool.id));
+                continue;
             }
             places.insert(tool.id.clone(), place);
             servers.entry(tool.server.clone()).or_default().push(tool);
@@ -80,7 +85,7 @@ impl CatalogueFile {
         for (position, tool) in tools.iter_mut().enumerate() {
             tool.position = position;
         }
-        Ok(Self { tools })
+        Ok((Self { tools }, again))
     }
 
     /// The position of each id.
@@ -260,7 +265,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> CatalogueFile {
-        CatalogueFile::parse(text).expect("a catalogue")
+        CatalogueFile::parse(text).expect("a catalogue").0
     }
 
     #[test]
@@ -285,18 +290,27 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         for (text, expect) in [
-            (
-                "{\"name\": \"a\"}\n\n{\"name\": \"a\"}",
-                "line 3: the id `a` is already that of line 1; give each tool an `id`",
-            ),
             ("[{\"name\": \"a\"}, 3]", "tool 2: it is not an object"),
-            ("[{\"name\": \"a\", \"tags\": [1]}]", "tool 1: its `tags` holds what is not a text"),
+            ("[{\"name\": \"a\", \"tags\": [{}]}]", "tool 1: its `tags` holds what is not a text"),
             ("{\"name\": \"a\"}\n{\"name\"", "line 2:"),
             ("name: a", "it is not JSON"),
         ] {
             let error = CatalogueFile::parse(text).expect_err(text);
             assert!(error.contains(expect), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn an_odd_record_does_not_cost_the_catalogue() {
+        let text = "{\"name\": \"a\", \"id\": 7, \"description\": 3.5, \"tags\": \"x\"}\n\n{\"name\": \"b\", \"id\": \"7\"}\n{\"name\": \"c\"}";
+        let (file, again) = CatalogueFile::parse(text).expect("a catalogue");
+        let ids: Vec<_> = file.tools.iter().map(|tool| (tool.id.as_str(), tool.name.as_str())).collect();
+        assert_eq!(ids, [("7", "a"), ("c", "c")]);
+        assert_eq!(
+            (file.tools[0].description.as_str(), file.tools[0].tags.as_slice()),
+            ("3.5", ["x".to_owned()].as_slice())
+        );
+        assert!(format!("{again:?}").contains("line 3: `7` is line 1"), "{again:?}");
     }
 
     #[test]

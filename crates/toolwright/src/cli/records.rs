@@ -1,8 +1,11 @@
 //! Files of records: JSON or JSON lines.
 
 use std::fmt;
+use std::path::Path;
 
 use serde_json::{Map, Value};
+
+use super::screen::{WARN, harmless, say, styled};
 
 /// What a file holds many of.
 #[derive(Debug, Clone, Copy)]
@@ -95,12 +98,11 @@ impl Members {
         keys.iter().find_map(|key| self.0.get_mut(*key).map(Value::take).filter(|value| !value.is_null()))
     }
 
-    /// A text.
+    /// A text; a number is one too, as it is written.
     pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.value(&[key]) {
-            Some(Value::String(text)) => Ok(Some(text)),
+            Some(value) => text(value).map(Some).ok_or_else(|| format!("its `{key}` is not a text")),
             None => Ok(None),
-            Some(_) => Err(format!("its `{key}` is not a text")),
         }
     }
 
@@ -113,7 +115,7 @@ impl Members {
         }
     }
 
-    /// A list of texts; empty when absent.
+    /// A list of texts, or one text; empty when absent.
     pub(crate) fn texts(&mut self, key: &str) -> Result<Vec<String>, String> {
         self.value(&[key]).map_or(Ok(Vec::new()), |list| texts(key, list))
     }
@@ -128,12 +130,49 @@ impl Members {
     }
 }
 
-/// The texts that `list`, found under `key`, holds.
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The texts that `list`, found under `key`, holds; or the one that it is.
 pub(crate) fn texts(key: &str, list: Value) -> Result<Vec<String>, String> {
-    let Value::Array(list) = list else { return Err(format!("its `{key}` is not a list")) };
-    let text = |value| match value {
-        Value::String(text) => Ok(text),
-        _ => Err(format!("its `{key}` holds what is not a text")),
-    };
-    list.into_iter().map(text).collect()
+    match list {
+        Value::Array(list) => {
+            let texts: Option<_> = list.into_iter().map(text).collect();
+            texts.ok_or_else(|| format!("its `{key}` holds what is not a text"))
+        }
+        one => text(one).map(|text| vec![text]).ok_or_else(|| format!("its `{key}` is not a list")),
+    }
+}
+
+/// Records of a file that are taken otherwise than they are written: how many, and the first of them.
+#[derive(Debug, Default)]
+pub(crate) struct Odd {
+    count: usize,
+    first: Vec<String>,
+}
+
+impl Odd {
+    /// Examples that are kept.
+    const MAX_NAMED: usize = 5;
+
+    pub(crate) fn add(&mut self, example: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < Self::MAX_NAMED {
+            self.first.push(example());
+        }
+    }
+
+    /// One line on standard error about `file`, if there is anything to say: how many, `what` of them, and the first.
+    pub(crate) fn warn(&self, file: &Path, what: &str) {
+        if self.count > 0 {
+            let more = if self.count > self.first.len() { ", …" } else { "" };
+            let (file, count, first) = (file.display(), self.count, harmless(&self.first.join(", ")));
+            say(styled(WARN, format_args!("{file}: {what}: {count} ({first}{more})")));
+        }
+    }
 }

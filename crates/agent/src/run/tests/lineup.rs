@@ -39,7 +39,7 @@ fn the_way_of_the_run_decides_what_becomes_of_what_is_found() {
     for (exposure, loads, loaded, text) in [
         (Exposure::Search, &[][..], &["fs__read"][..], "a line about a tool"),
         (Exposure::Deferred, &["a", "b"], &["fs__read"], "Found and loaded: a, b"),
-        (Exposure::Pick, &[], &["fs__read", "a", "b"], "a line about a tool"),
+        (Exposure::Pick, &[], &["fs__read", "a", "b"], "Found and loaded: a, b\na line about a tool"),
         (Exposure::Direct, &[], &[], "a line about a tool"),
     ] {
         let mut state = exposed(exposure);
@@ -47,6 +47,37 @@ fn the_way_of_the_run_decides_what_becomes_of_what_is_found() {
         let result = last_result(&state);
         assert_eq!((result.loads, state.loaded(|_| true)), (names(loads), names(loaded).as_slice()), "{exposure}");
         assert!(result.content[0].as_text().is_some_and(|told| told.starts_with(text)), "{exposure}");
+    }
+}
+
+#[test]
+fn a_search_does_not_load_all_its_hits() {
+    let mut state = exposed(Exposure::Pick);
+    state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
+    let id = state.to_run().next().expect("a call").id.clone();
+    let outcome = Outcome {
+        tool: Some(ToolId::parse(SEARCH_ID).expect("id")),
+        structured: Some(json!({ "tools": ["a", "b", "c"] })),
+        ..done(&id, "a(x) — one\nb() — two\nc() — three")
+    };
+    state.on_tools(vec![outcome]).expect("tools");
+    assert_eq!(state.loaded(|_| true), names(&["fs__read", "a", "b"]));
+    assert_eq!(last_result(&state).content[0].as_text(), Some("Found and loaded: a, b\nc() — three"));
+}
+
+#[test]
+fn a_call_that_was_refused_loads_nothing() {
+    for (kind, loaded) in [
+        (ErrorKind::Denied, &[][..]),
+        (ErrorKind::NotPermitted, &[]),
+        (ErrorKind::InvalidParameters, &["fs__read"]),
+        (ErrorKind::ExecutionError, &["fs__read"]),
+    ] {
+        let mut state = exposed(Exposure::Search);
+        state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
+        let id = state.to_run().next().expect("a call").id.clone();
+        state.on_tools(vec![Outcome::failed(id, ToolError::new(kind, "no"))]).expect("tools");
+        assert_eq!(state.loaded(|_| true), names(loaded), "{kind:?}");
     }
 }
 

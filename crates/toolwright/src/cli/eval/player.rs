@@ -18,7 +18,9 @@ const SEARCH: &str = "tools__search";
 const DESCRIBE: &str = "tools__describe";
 const CALL: &str = "tools__call";
 /// Hits of a search that looks again.
-const MORE_HITS: usize = 20;
+const MORE_HITS: usize = 10;
+/// Hits of a search for the tool itself, by its name.
+const NAMED_HITS: usize = 1;
 
 /// A call of the script.
 #[derive(Debug)]
@@ -27,8 +29,6 @@ pub(super) struct Cue {
     pub(super) query: String,
     /// Wire name of the tool.
     pub(super) tool: String,
-    /// The tool's name as it is at its source.
-    pub(super) name: String,
     pub(super) arguments: Value,
     /// Whether the script wrote the arguments. If not, a refusal of them counts as an answer.
     pub(super) is_written: bool,
@@ -47,7 +47,8 @@ pub(super) struct Spent {
 
 /// Plays like a sensible model: it says what it does next and calls the tool if it is before it; else it searches
 /// with the step's query, reads the answer, asks for a description where a line does not show all arguments, and
-/// calls. What does not turn up it looks for again, with more hits, and then by the tool's name.
+/// calls: through `tools__call`, or by name where there is no such tool. What does not turn up it looks for again,
+/// with more hits, and then by the tool's name.
 pub(super) struct Player {
     cues: Vec<Cue>,
     /// The system prompt as the run was given it.
@@ -135,19 +136,24 @@ impl Player {
         if is_shown(&cue.tool) || is_loaded(request, &cue.tool) {
             return Move::Call(cue.arguments.clone());
         }
-        let line = is_shown(CALL).then(|| line_of(request, &cue.tool)).flatten();
-        if let Some(line) = line {
+        if let Some(line) = line_of(request, &cue.tool) {
             // A line that is cut, or knows no arguments, says so by this sign.
-            if line.contains('…') && is_shown(DESCRIBE) && !std::mem::replace(&mut progress.is_described, true) {
-                return Move::Describe(json!({"names": [cue.tool]}));
+            if line.contains('…') && !std::mem::replace(&mut progress.is_described, true) {
+                return match is_shown(DESCRIBE) {
+                    true => Move::Describe(json!({"names": [cue.tool]})),
+                    false => named(cue),
+                };
             }
-            return Move::CallFound(json!({"name": cue.tool, "arguments": cue.arguments}));
+            return match is_shown(CALL) {
+                true => Move::CallFound(json!({"name": cue.tool, "arguments": cue.arguments})),
+                false => Move::Call(cue.arguments.clone()),
+            };
         }
         progress.searches += 1;
         match progress.searches {
             1 if is_shown(SEARCH) => Move::Search(json!({"query": cue.query})),
             2 if is_shown(SEARCH) => Move::Search(json!({"query": cue.query, "limit": MORE_HITS})),
-            3 if is_shown(SEARCH) => Move::Search(json!({"query": cue.name, "limit": MORE_HITS})),
+            3 if is_shown(SEARCH) => named(cue),
             _ => {
                 progress.failure = Some(format!("the tool {} never turned up", cue.tool));
                 Move::End
@@ -205,6 +211,11 @@ impl ModelClient for Player {
     fn has_tool_search(&self, _model: &str) -> bool {
         true
     }
+}
+
+/// To look for the tool by its name: the first hit of a name is its tool.
+fn named(cue: &Cue) -> Move {
+    Move::Search(json!({"query": cue.tool, "limit": NAMED_HITS}))
 }
 
 fn results(request: &ModelRequest) -> impl Iterator<Item = &CallResult> {

@@ -22,8 +22,8 @@ use super::sample::sample;
 use super::task::{self, Task};
 use crate::cli::args::Global;
 use crate::cli::catalogue_file::{CatalogueFile, FileProvider};
-use crate::cli::exit::{Done, Exit, Failure};
-use crate::cli::screen::{print_json, stdout};
+use crate::cli::exit::{Done, Exit};
+use crate::cli::screen::{harmless, print_json, stdout};
 
 const EXPOSURES: [Exposure; 4] = [Exposure::Direct, Exposure::Pick, Exposure::Deferred, Exposure::Search];
 /// Answers that a call may take: to search three times, to ask for a description, to call; and some at the end.
@@ -36,14 +36,14 @@ pub(super) async fn command(global: &Global, args: &TokensArgs) -> Done {
     let play = Play { snapshot: Arc::new(staged(&file, &stage)), file, task, stage };
     let mut spent = Vec::with_capacity(EXPOSURES.len());
     for exposure in EXPOSURES {
-        spent.push((exposure, play.under(exposure).await?));
+        spent.push((exposure, play.under(exposure).await));
     }
     if global.json {
         print_json(&play.json(&spent))?;
     } else {
         play.print(&spent)?;
     }
-    Ok(Exit::Ok)
+    Ok(if spent.iter().all(|(_, spent)| spent.is_ok()) { Exit::Ok } else { Exit::Failed })
 }
 
 /// A task and the catalogue that it is played over.
@@ -56,7 +56,10 @@ struct Play {
 
 impl Play {
     /// Plays the task through the agent loop, with the catalogue put before the model by `exposure`.
-    async fn under(&self, exposure: Exposure) -> Result<Spent, Failure> {
+    ///
+    /// # Errors
+    /// Where the task stops short of its end, and why.
+    async fn under(&self, exposure: Exposure) -> Result<Spent, String> {
         let player = Arc::new(Player::new(self.cues(), BASE_PROMPT.to_owned(), Arc::clone(&self.stage)));
         let services = Arc::new(Services::none(Arc::new(SystemClock)));
         let store = Arc::new(NoStore);
@@ -64,8 +67,8 @@ impl Play {
         let catalogue = Catalogue::standing(Arc::clone(&self.snapshot));
         let driver = Driver::new(executor, catalogue, Arc::clone(&player) as _, None);
         let mut state = RunState::new(self.spec(exposure), vec![Message::user(self.request())]);
-        driver.run(&mut state, &options()).await.map_err(Failure::failed)?;
-        player.spent().map_err(|(call, why)| self.stuck(exposure, call, &why))
+        driver.run(&mut state, &options()).await.map_err(|error| error.to_string())?;
+        player.spent().map_err(|(call, why)| self.stuck(call, &why))
     }
 
     fn spec(&self, exposure: Exposure) -> RunSpec {
@@ -97,7 +100,6 @@ impl Play {
             Cue {
                 query: self.task.steps[call.step].clone(),
                 tool: entry.wire_name.clone(),
-                name: entry.tool.raw_name().to_owned(),
                 arguments: call.arguments.clone().unwrap_or_else(made),
                 is_written: call.arguments.is_some(),
                 result: call.result.clone(),
@@ -106,16 +108,18 @@ impl Play {
         self.task.calls.iter().map(cue).collect()
     }
 
-    fn stuck(&self, exposure: Exposure, call: usize, why: &str) -> Failure {
-        let Some(task::Call { step, tool, .. }) = self.task.calls.get(call) else { return Failure::failed(why) };
+    fn stuck(&self, call: usize, why: &str) -> String {
+        let Some(task::Call { step, tool, .. }) = self.task.calls.get(call) else { return why.to_owned() };
         let (number, id, query) = (step + 1, &self.file.tools[*tool].id, &self.task.steps[*step]);
-        Failure::failed(format!("{exposure} does not finish the task: in step {number}, for `{id}` ({query}), {why}"))
+        format!("it does not finish the task: in step {number}, for `{id}` ({query}), {why}")
     }
 
-    fn json(&self, spent: &[(Exposure, Spent)]) -> Value {
-        let of = |spent: &Spent| {
-            let Spent { definitions, results } = *spent;
-            json!({"definition_tokens": definitions, "result_tokens": results, "total": definitions + results})
+    fn json(&self, spent: &[(Exposure, Result<Spent, String>)]) -> Value {
+        let of = |spent: &Result<Spent, String>| match spent {
+            Ok(Spent { definitions, results }) => {
+                json!({"definition_tokens": definitions, "result_tokens": results, "total": definitions + results})
+            }
+            Err(why) => json!({ "error": why }),
         };
         let exposures = spent.iter().map(|(exposure, spent)| (exposure.to_string(), of(spent)));
         json!({
@@ -125,7 +129,7 @@ impl Play {
         })
     }
 
-    fn print(&self, spent: &[(Exposure, Spent)]) -> std::io::Result<()> {
+    fn print(&self, spent: &[(Exposure, Result<Spent, String>)]) -> std::io::Result<()> {
         let mut out = stdout();
         writeln!(
             out,
@@ -134,8 +138,14 @@ impl Play {
             self.task.steps.len()
         )?;
         writeln!(out, "{:<10}{:>12}{:>12}{:>12}", "", "definitions", "results", "total")?;
-        for (exposure, Spent { definitions, results }) in spent {
-            writeln!(out, "{:<10}{definitions:>12}{results:>12}{:>12}", exposure.as_str(), definitions + results)?;
+        for (exposure, spent) in spent {
+            let name = exposure.as_str();
+            match spent {
+                Ok(Spent { definitions, results }) => {
+                    writeln!(out, "{name:<10}{definitions:>12}{results:>12}{:>12}", definitions + results)?;
+                }
+                Err(why) => writeln!(out, "{name:<10}{}", harmless(why))?,
+            }
         }
         Ok(())
     }

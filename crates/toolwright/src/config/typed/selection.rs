@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_agent::DEFAULT_PICK_SIZE;
 
 use super::scalar::TimeSpan;
 
@@ -22,7 +23,8 @@ pub struct SelectionSection {
     /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
     /// order of registration.
     pub timeout: TimeSpan,
-    /// Tools that the exposure `pick` shows in a turn, besides those that are pinned or were called.
+    /// Tools that the exposure `pick` takes for a task at most, besides those that are pinned, found or called; fewer
+    /// where their definitions are large.
     #[schemars(range(min = 1, max = 128))]
     pub pick_size: usize,
     /// Tools that every exposure shows, as globs on ids and wire names.
@@ -43,7 +45,7 @@ impl Default for SelectionSection {
             max_candidates: 3,
             min_score: 0.05,
             timeout: TimeSpan::seconds(10),
-            pick_size: 12,
+            pick_size: DEFAULT_PICK_SIZE,
             pinned: Vec::new(),
             embeddings: None,
             judge_model: None,
