@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The longest JSON file that is read: tokenizers with large vocabularies have 30 MB.
@@ -51,7 +51,7 @@ pub enum LoadError {
 }
 
 /// How a hidden layer bends its values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Activation {
     /// By the error function.
@@ -63,7 +63,7 @@ pub(crate) enum Activation {
 }
 
 /// `config.json`, as far as it shapes the model.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct Shape {
     model_type: String,
     pub(crate) vocab_size: usize,
@@ -88,7 +88,7 @@ impl Shape {
 }
 
 /// How the vectors of a text's tokens become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Pooling {
     /// Their mean.
     Mean,
@@ -97,7 +97,7 @@ pub(crate) enum Pooling {
 }
 
 /// Everything in the directory but tokenizer and weights.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Settings {
     pub(crate) shape: Shape,
     pub(crate) pooling: Pooling,

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 
 use crate::bert::Bert;
-use crate::directory::{LoadError, Pooling, Settings, weights};
+use crate::directory::{LoadError, Pooling, Settings, tokenizer, weights};
 use crate::tokens::Tokens;
 
 /// Texts that are taken up at once: enough to find some of similar length.
@@ -60,7 +61,8 @@ impl SentenceTransformer {
         let bert = Bert::load(&weights, &settings.shape)
             .map_err(|error| LoadError::Damaged { path, problem: error.to_string() })?;
         let name = dir.canonicalize().ok().and_then(|dir| Some(dir.file_name()?.to_string_lossy().into_owned()));
-        let id = format!("{}-{}", name.as_deref().unwrap_or("model"), fingerprint(&settings, &weights));
+        let id =
+            format!("{}-{}", name.as_deref().unwrap_or("model"), fingerprint(&settings, &tokenizer(dir)?.1, &weights));
         Ok(Self { id, model: Arc::new(Model { settings, tokens, bert }), turn: Arc::default() })
     }
 
@@ -162,11 +164,12 @@ fn batch_start(by_length: &[(usize, Vec<u32>)]) -> usize {
     by_length.len().saturating_sub((BATCH_TOKENS / longest).max(1))
 }
 
-/// Tells models apart by their settings and samples of their weights. Training changes every weight, so
-/// two that agree in all samples are the same.
-fn fingerprint(settings: &Settings, weights: &[u8]) -> String {
+/// Tells models apart by their settings, their tokenizer and samples of their weights. Training changes every
+/// weight, so two that agree in all samples are the same.
+fn fingerprint(settings: &Settings, tokenizer: &[u8], weights: &[u8]) -> String {
     let mut hash = Sha256::new();
-    hash.update(format!("{settings:?}"));
+    hash.update(json!(settings).to_string());
+    hash.update(Sha256::digest(tokenizer));
     hash.update((weights.len() as u64).to_le_bytes());
     for sample in weights.chunks((weights.len() / SAMPLES).max(SAMPLE)) {
         hash.update(&sample[..sample.len().min(SAMPLE)]);

@@ -54,8 +54,9 @@ impl HttpEmbedder {
             EmbeddingsApi::Ollama => Api::Ollama,
         };
         let endpoint = Endpoint { key, ..Endpoint::new("embeddings", wire, base_url) };
+        let path = url::Url::parse(base_url).map(|url| url.path().trim_end_matches('/').to_owned()).unwrap_or_default();
         Self {
-            id: format!("{model} of {}", describe(&endpoint)),
+            id: format!("{model} of {}{path}", describe(&endpoint)),
             api,
             endpoint,
             model: model.to_owned(),
@@ -120,7 +121,7 @@ impl HttpEmbedder {
 
 #[async_trait]
 impl Embedder for HttpEmbedder {
-    /// Model and host. Weights that change behind the same name go unnoticed.
+    /// Model, host and path. Weights that change behind the same name go unnoticed.
     fn id(&self) -> &str {
         &self.id
     }

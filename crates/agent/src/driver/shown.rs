@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::model::{Exposed, ShownTool};
 use toolwright_core::select::{
-    CALL_ID, Choice, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
+    CALL_ID, Choice, DESCRIBE_ID, Exposure, PickInput, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
 };
 use toolwright_core::session::Principal;
 
@@ -65,10 +65,14 @@ impl Driver {
     /// Takes the tools that fit what the model is about to do. Where there are none for a task, the run goes over
     /// to searching.
     async fn pick(&self, state: &mut RunState, view: &View, principal: &Principal) -> Exposure {
-        let Some(intent) = state.intent() else { return Exposure::Pick };
+        let turns = state.said_last();
+        if turns.is_empty() {
+            return Exposure::Pick;
+        }
+        let turns: Vec<&str> = turns.iter().map(|turn| &**turn).collect();
         let first = state.turns() == 0;
         let limit = if first { state.spec().pick_size } else { MAX_PICKED_LATER.min(state.spec().pick_size) };
-        let found = self.finder.find(&intent, &view.tools, limit, principal, None).await;
+        let found = self.finder.find(PickInput::turns(&turns), &view.tools, limit, principal, None).await;
         let names = affordable(&found, budget(view) * limit / state.spec().pick_size.max(1));
         let nothing = first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.open.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
@@ -126,10 +130,11 @@ fn index(exposure: Exposure, view: &View) -> String {
         Exposure::Deferred => "the tool search",
         Exposure::Search => "tools__search",
     };
-    if view.open.is_empty() {
+    let found = || view.open.iter().filter(|entry| entry.definition().safe).map(|entry| &**entry);
+    if found().next().is_none() {
         return String::new();
     }
-    format!("Further tools can be found with {how}: {}", namespaces(view.open.iter().map(|entry| &**entry)))
+    format!("Further tools can be found with {how}: {}", namespaces(found()))
 }
 
 /// The lists of tools that requests of a view were shown, the latest last.
@@ -178,8 +183,11 @@ fn list(exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) 
     let others = || view.open.iter().filter(|entry| !first.contains(&*entry.wire_name));
     let (mut deferred, mut excluded) = (0, others().count());
     if deferring {
-        (deferred, excluded) = (excluded, 0);
-        tools.extend(others().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
+        // What is marked unsafe is not to be found.
+        let found = || others().filter(|entry| entry.definition().safe);
+        deferred = found().count();
+        excluded -= deferred;
+        tools.extend(found().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
     }
     let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
     Shown { tools: tools.into(), showing }

@@ -31,10 +31,17 @@ pub(super) struct View {
 }
 
 impl View {
-    fn new(whole: &Arc<Snapshot>, allowed: &[String], principal: &Principal) -> Self {
+    /// `before` is an older view, whose index tells much of this one's.
+    fn new(whole: &Arc<Snapshot>, allowed: &[String], principal: &Principal, before: Option<&Self>) -> Self {
         let tools = match allowed {
             [] => Arc::clone(whole),
-            _ => Arc::new(whole.only(|entry| entry.is_named_by(allowed), "not among the tools of this run")),
+            _ => {
+                let tools = whole.only(|entry| entry.is_named_by(allowed), "not among the tools of this run");
+                Arc::new(match before.filter(|_| !whole.is_indexed()) {
+                    Some(before) => tools.with_index_of(&before.tools),
+                    None => tools,
+                })
+            }
         };
         let open = shown(&tools, principal).cloned().collect();
         Self { tools, open, lists: Lists::default(), searchable: OnceLock::new(), cost: OnceLock::new() }
@@ -97,7 +104,8 @@ impl Views {
         if let Some(view) = find(&self.kept()) {
             return view;
         }
-        let view = Arc::new(View::new(&whole, allowed, principal));
+        let before = self.kept().iter().rev().find(|kept| kept.allowed == allowed).map(|kept| Arc::clone(&kept.view));
+        let view = Arc::new(View::new(&whole, allowed, principal, before.as_deref()));
         let mut kept = self.kept();
         // Somebody else may have made it meanwhile; all are to share one.
         if let Some(theirs) = find(&kept) {

@@ -1,6 +1,7 @@
 //! Which tools stand before the model: chosen in its first turn, and afterwards only added to, at the end, so
 //! that what its provider has cached of the requests stays good.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ use super::turn::TurnCall;
 const MAX_LOADED: usize = 200;
 /// Hits of a search that come before the model whole; it knows the others by their lines, and may call them too.
 const MAX_FOUND: usize = 2;
+/// Texts of a conversation that tools are picked by.
+const TURNS: usize = 4;
 /// How notices to the model begin, which nobody asked for.
 const NOTICE: &str = "[toolwright notice]";
 
@@ -141,28 +144,22 @@ impl RunState {
         format!("{}\n{index}\n", self.spec.system.trim_end_matches('\n'))
     }
 
-    /// What the model is about to work on: the user's last message in the first turn of a task, in later turns
-    /// what the model said last. `None` if it said nothing.
-    pub(crate) fn intent(&self) -> Option<String> {
-        let text = if self.task.turns == 0 { self.asked() } else { self.said_now()?.to_owned() };
-        Some(text).filter(|text| !text.trim().is_empty())
-    }
-
-    /// The text of the user's last message.
-    fn asked(&self) -> String {
-        let users = self.messages.iter().rev().filter_map(|message| match message {
-            Message::User { content } => Some(joined_text(content)),
+    /// What the model is about to work on: the last texts of the user and the model, in order and at most 4. None if
+    /// the model was the last to speak and said nothing: then nothing is new.
+    pub(crate) fn said_last(&self) -> Vec<Cow<'_, str>> {
+        let texts = self.messages.iter().rev().filter_map(|message| match message {
+            Message::User { content } => Some(joined_text(content).into()),
+            Message::Assistant { text, .. } => Some(Cow::Borrowed(text.as_str())),
             _ => None,
         });
-        users.into_iter().find(|text| !text.starts_with(NOTICE)).unwrap_or_default()
-    }
-
-    /// The model's text in the last turn.
-    fn said_now(&self) -> Option<&str> {
-        self.messages.iter().rev().find_map(|message| match message {
-            Message::Assistant { text, .. } => Some(text.as_str()),
-            _ => None,
-        })
+        let is_blank = |text: &Cow<'_, str>| text.trim().is_empty();
+        let mut texts = texts.filter(|text| !text.starts_with(NOTICE)).peekable();
+        if texts.peek().is_none_or(is_blank) {
+            return Vec::new();
+        }
+        let mut last: Vec<_> = texts.filter(|text| !is_blank(text)).take(TURNS).collect();
+        last.reverse();
+        last
     }
 }
 

@@ -12,7 +12,7 @@ use crate::definition::ToolDefinition;
 use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::names::{NameTable, NamedTool, Resolution};
 use crate::pattern::glob_match;
-use crate::select::{Directory, LexicalIndex};
+use crate::select::{Directory, LexicalIndex, Source};
 
 /// One provider with what it listed.
 pub struct Listing {
@@ -34,6 +34,8 @@ pub struct Entry {
     pub provider: Arc<dyn Provider>,
     /// Its wire name (64 characters at most).
     pub wire_name: String,
+    /// What is searched of its provider.
+    pub(crate) source: Arc<Source>,
 }
 
 impl Entry {
@@ -146,6 +148,7 @@ impl Snapshot {
             });
         }
         let names = name_table(chosen.iter().map(|(index, tool)| (*index, &***tool)), MAX_WIRE_NAME);
+        let sources: Vec<_> = listings.iter().map(|listing| Arc::new(Source::of(&*listing.provider))).collect();
         let entries = chosen
             .iter()
             .enumerate()
@@ -154,6 +157,7 @@ impl Snapshot {
                     tool: Arc::clone(tool),
                     provider: Arc::clone(&listings[*index].provider),
                     wire_name: names.wire_name(position).to_owned(),
+                    source: Arc::clone(&sources[*index]),
                 })
             })
             .collect();
@@ -211,9 +215,11 @@ impl Snapshot {
         }
         let own = self.providers.len();
         let names = name_table(self.named().chain(more.iter().map(|tool| (own, &***tool))), MAX_WIRE_NAME);
+        let source = Arc::new(Source::of(&**provider));
         let added = more.iter().enumerate().map(|(n, tool)| {
             let wire_name = names.wire_name(self.entries.len() + n).to_owned();
-            Arc::new(Entry { tool: Arc::clone(tool), provider: Arc::clone(provider), wire_name })
+            let (tool, provider, source) = (Arc::clone(tool), Arc::clone(provider), Arc::clone(&source));
+            Arc::new(Entry { tool, provider, wire_name, source })
         });
         let entries = self.entries.iter().cloned().chain(added).collect();
         let status = ProviderStatus {

@@ -6,7 +6,10 @@ use std::hash::{Hash as _, Hasher as _};
 
 use serde_json::Value;
 
-use crate::catalogue::Entry;
+use crate::catalogue::{Entry, Provider};
+
+/// Bytes of what a server says about itself that are searched: every tool of it has them.
+const MAX_ABOUT: usize = 512;
 
 /// The parts of a tool that a search looks at, as its author wrote them: data, never trusted.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +28,7 @@ pub struct Document<'a> {
     pub examples: &'a [Value],
     /// The server it comes from; empty for none.
     pub server: &'a str,
-    /// What the server says about itself; empty for nothing.
+    /// What the server says about itself; empty for nothing. Of a catalogue's tools it is the first 512 bytes.
     pub server_description: Cow<'a, str>,
 }
 
@@ -42,12 +45,25 @@ pub trait Searchable {
     fn document(&self) -> Document<'_>;
 }
 
+/// What is searched of a provider, read once for all its tools.
+pub(crate) struct Source {
+    hash: u64,
+    about: Box<str>,
+}
+
+impl Source {
+    pub(crate) fn of(provider: &dyn Provider) -> Self {
+        let mut about = provider.instructions().unwrap_or_default();
+        about.truncate(about.floor_char_boundary(MAX_ABOUT));
+        let mut hasher = DefaultHasher::new();
+        (provider.name(), &about).hash(&mut hasher);
+        Self { hash: hasher.finish(), about: about.into() }
+    }
+}
+
 impl Searchable for Entry {
     fn key(&self) -> DocumentKey {
-        let mut server = DefaultHasher::new();
-        self.provider.name().hash(&mut server);
-        self.provider.instructions().hash(&mut server);
-        DocumentKey(self.tool.serial(), server.finish())
+        DocumentKey(self.tool.serial(), self.source.hash)
     }
 
     fn document(&self) -> Document<'_> {
@@ -61,7 +77,7 @@ impl Searchable for Entry {
             parameters: definition.parameters.as_ref(),
             examples: &definition.examples,
             server: self.provider.name(),
-            server_description: self.provider.instructions().unwrap_or_default().into(),
+            server_description: (&*self.source.about).into(),
         }
     }
 }
@@ -73,5 +89,63 @@ impl<T: Searchable + ?Sized> Searchable for std::sync::Arc<T> {
 
     fn document(&self) -> Document<'_> {
         T::document(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot};
+    use crate::context::ToolContext;
+    use crate::error::ToolError;
+    use crate::outcome::ToolOutput;
+    use crate::testing::{definition, own};
+
+    /// A server that says so about itself.
+    struct Server(String);
+
+    #[async_trait]
+    impl Provider for Server {
+        fn name(&self) -> &str {
+            "post"
+        }
+        fn kind(&self) -> ProviderKind {
+            ProviderKind::Mcp
+        }
+        async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+            Ok(Vec::new())
+        }
+        async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+            Ok(ToolOutput::text(""))
+        }
+        fn health(&self) -> Health {
+            Health::Ready
+        }
+        fn instructions(&self) -> Option<String> {
+            Some(self.0.clone())
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_is_cut_and_told_apart_by_what_is_searched() {
+        let tools = vec![own(definition("post:weigh@1.0.0"))];
+        let snapshot = |said: String| {
+            let provider = Arc::new(Server(said));
+            Snapshot::build(&[Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() }])
+        };
+        let long = snapshot("é".repeat(9000) + "x");
+        let document = long.list()[0].document();
+        assert_eq!(document.server_description, "é".repeat(MAX_ABOUT / 2));
+        for (said, is_same) in [("é".repeat(8000), true), ("é".repeat(10), false), (String::new(), false)] {
+            let other = snapshot(said);
+            assert_eq!(other.list()[0].key() == long.list()[0].key(), is_same);
+            assert_eq!(other.list()[0].document().server_description == document.server_description, is_same);
+        }
+        let odd = snapshot("x".to_owned() + &"é".repeat(9000));
+        assert_eq!(odd.list()[0].document().server_description.len(), MAX_ABOUT - 1);
     }
 }

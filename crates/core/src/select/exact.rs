@@ -121,12 +121,14 @@ fn separates(c: char) -> bool {
     c.is_whitespace() || matches!(c, '`' | '"' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | ',' | ';' | '=' | '|')
 }
 
-/// Whether it has letters, and besides them a sign between two of them, a digit, or a capital after a small letter.
+/// Whether it has letters, and besides them a sign that code puts between two of them, a digit, or a capital after
+/// a small letter. A hyphen is no such sign: `follow-up` is English.
 fn is_no_word(name: &str) -> bool {
     let mut before = None;
     let mut marked = false;
     for c in name.trim_matches(|c: char| !c.is_alphanumeric()).chars() {
-        marked |= !c.is_alphabetic() || (c.is_uppercase() && before.is_some_and(char::is_lowercase));
+        let is_sign = matches!(c, '_' | '.' | ':' | '/') || c.is_numeric();
+        marked |= is_sign || (c.is_uppercase() && before.is_some_and(char::is_lowercase));
         before = Some(c);
     }
     marked && name.contains(char::is_alphabetic)
@@ -147,7 +149,7 @@ mod tests {
             let id = ToolId::foreign("gh", raw).expect("id");
             RegisteredTool::foreign(ToolDefinition::new(id, "", None), raw)
         };
-        let names = ["Repo.Search", "search", "getWeather", "My Tool", "web3", "ΣΊΣΥΦΟΣ_x", "a/b"];
+        let names = ["Repo.Search", "search", "getWeather", "My Tool", "web3", "ΣΊΣΥΦΟΣ_x", "a/b", "follow-up"];
         Snapshot::build(&[
             listing("fs", vec![own(read)]),
             listing("gh", names.iter().map(|raw| foreign(raw)).collect()),
@@ -187,6 +189,9 @@ mod tests {
         check("use 'search' now", &["search"]);
         check("search the web and read it", &[]);
         check("my tool is broken", &[]);
+        check("send a follow-up mail to Ann", &[]);
+        check("use `follow-up`", &["follow-up"]);
+        check("follow-up", &["follow-up"]);
         check("the user's repo, search its files", &[]);
         check("repo_searching gh__repo_search2 xgh__repo_search", &[]);
         check("", &[]);
@@ -199,7 +204,10 @@ mod tests {
             ("getWeather", true),
             ("s3", true),
             ("a.b", true),
-            ("e-mail", true),
+            ("e-mail", false),
+            ("follow-up", false),
+            ("Wi-Fi", false),
+            ("mp3-player", true),
             ("search", false),
             ("SQL", false),
             ("Search", false),

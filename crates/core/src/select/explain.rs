@@ -5,24 +5,31 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::document::Document;
-use super::lexical::{Field, each_text};
+use super::lexical::each_text;
 use super::words::{each_word, is_stop_word, stem};
 
-/// The words of a query, by their stems.
+/// The words of a query's turns, by their stems.
 pub(super) struct Words(HashMap<String, String>);
 
 /// Those that a tool has, field by field.
 pub(super) struct Found(Vec<(&'static str, Vec<String>)>);
 
 impl Words {
-    pub(super) fn of(query: &str) -> Self {
-        let mut words = HashMap::new();
-        each_word(query, |word| {
-            if !is_stop_word(word) {
-                words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
+    /// All but stop words; these where there are no others.
+    pub(super) fn of(turns: &[&str]) -> Self {
+        let read = |takes: &dyn Fn(&str) -> bool| {
+            let mut words = HashMap::new();
+            for turn in turns {
+                each_word(turn, |word| {
+                    if takes(word) {
+                        words.entry(stem(word).into_owned()).or_insert_with(|| word.to_owned());
+                    }
+                });
             }
-        });
-        Self(words)
+            words
+        };
+        let words = read(&|word| !is_stop_word(word));
+        Self(if words.is_empty() { read(&|_| true) } else { words })
     }
 
     pub(super) fn found_in(&self, document: &Document<'_>) -> Found {
@@ -30,7 +37,7 @@ impl Words {
         each_text(document, |field, text| {
             each_word(text, |word| {
                 let Some(word) = self.0.get(stem(word).as_ref()) else { return };
-                let name = name(field);
+                let name = field.name();
                 let at = found.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
                     found.push((name, Vec::new()));
                     found.len() - 1
@@ -47,7 +54,7 @@ impl Words {
 impl Found {
     pub(super) fn in_words(&self) -> String {
         if self.0.is_empty() {
-            return "no word of the query stands in it".into();
+            return "by related words or in meaning: no word of the query stands in it".into();
         }
         let field = |(name, words): &(&str, Vec<String>)| format!("{} in the {name}", words.join(", "));
         self.0.iter().map(field).collect::<Vec<_>>().join("; ")
@@ -60,20 +67,5 @@ impl Found {
             Some(scorer) => json!({"words": words, "scorer": scorer}),
             None => json!({"words": words}),
         }
-    }
-}
-
-fn name(field: Field) -> &'static str {
-    match field {
-        Field::Name => "name",
-        Field::Title => "title",
-        Field::Description => "description",
-        Field::Tags => "tags",
-        Field::ArgumentNames => "arguments",
-        Field::ArgumentDescriptions => "descriptions of arguments",
-        Field::ArgumentValues => "values of arguments",
-        Field::Examples => "examples",
-        Field::Server => "server",
-        Field::ServerDescription => "description of the server",
     }
 }

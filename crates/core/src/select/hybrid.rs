@@ -7,6 +7,9 @@ use super::Ranked;
 /// The constant of reciprocal-rank fusion that its authors settled on (Cormack, Clarke, Büttcher, SIGIR 2009).
 const K: f32 = 60.0;
 
+/// Places of words, and places of meaning, that a hybrid puts together.
+pub const HYBRID_DEPTH: usize = 1000;
+
 /// What orders the tools. The score that is reported is the weighted mean in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fusion {

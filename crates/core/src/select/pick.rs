@@ -12,7 +12,7 @@ use super::document::Searchable as _;
 use super::explain::Words;
 use super::keyword;
 use super::scorer::Method;
-use super::{Meaning, Query, Ranked, auto};
+use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, auto, combine};
 use crate::catalogue::Snapshot;
 use crate::model::Usage;
 use crate::session::Principal;
@@ -21,22 +21,42 @@ use crate::session::Principal;
 const IN_ORDER: &str = "registration";
 /// Bytes of a query that are looked at; what comes after is left out.
 const MAX_QUERY: usize = 32 << 10;
+/// Turns of a conversation that are looked at.
+const MAX_TURNS: usize = 4;
 
-/// What is searched for, as text.
+/// What is searched for, as text: a task, or the last turns of a conversation.
+///
+/// Of several turns, [`Method::Auto`] reads the last four, the earlier ones with less weight (see
+/// [`Query::conversation`]), and so do embeddings in all that uses them. All else goes by the last turn: other
+/// scorers, and the names of tools.
 #[derive(Debug, Clone)]
-pub struct PickInput<'a>(Cow<'a, str>);
+pub struct PickInput<'a> {
+    text: Cow<'a, str>,
+    before: &'a [&'a str],
+}
 
-impl PickInput<'_> {
-    /// The text, at most 32 KiB of it.
+impl<'a> PickInput<'a> {
+    /// A conversation, its last turn last. Of none of it, nothing is searched for.
+    #[must_use]
+    pub fn turns(turns: &'a [&'a str]) -> Self {
+        let (text, before) = turns.split_last().map_or(("", turns), |(last, before)| (*last, before));
+        Self { before: &before[before.len().saturating_sub(MAX_TURNS - 1)..], ..Self::from(text) }
+    }
+
+    /// The text, that of the last turn; at most 32 KiB of it.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.0[..self.0.floor_char_boundary(MAX_QUERY)]
+        cut(&self.text)
     }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_QUERY)]
 }
 
 impl<'a> From<&'a str> for PickInput<'a> {
     fn from(text: &'a str) -> Self {
-        Self(Cow::Borrowed(text))
+        Self { text: Cow::Borrowed(text), before: &[] }
     }
 }
 
@@ -44,8 +64,8 @@ impl<'a> From<&'a str> for PickInput<'a> {
 impl<'a> From<&'a Value> for PickInput<'a> {
     fn from(input: &'a Value) -> Self {
         match input {
-            Value::String(text) => Self(Cow::Borrowed(text)),
-            other => Self(Cow::Owned(other.to_string())),
+            Value::String(text) => Self::from(text.as_str()),
+            other => Self { text: Cow::Owned(other.to_string()), before: &[] },
         }
     }
 }
@@ -72,7 +92,8 @@ pub struct PickOptions {
     pub budget: Option<usize>,
     /// How tools are scored.
     pub scorer: Method,
-    /// How long scoring may take; after that the tools come in the order of registration.
+    /// How long scoring may take, with all that it needs; after that what is at hand counts: words, the first pass
+    /// of a cascade, or else the order of registration.
     pub timeout: Option<Duration>,
     /// Whether picks come with the details of their scores.
     pub debug: bool,
@@ -124,6 +145,14 @@ pub struct Provenance {
     pub usage: Usage,
 }
 
+impl Provenance {
+    /// Whether nothing was scored: the picks are those that the query names, then the first ones registered.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.scorer == IN_ORDER
+    }
+}
+
 /// Picks, best first, and how they came about. No picks is a legal answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Picked {
@@ -157,6 +186,7 @@ pub struct Note {
 pub struct Picking<'a> {
     snapshot: &'a Snapshot,
     query: &'a str,
+    before: &'a [&'a str],
     options: &'a PickOptions,
     admitted: Vec<bool>,
     /// In order.
@@ -167,8 +197,8 @@ pub struct Picking<'a> {
 impl<'a> Picking<'a> {
     /// Sorts out who may be chosen, and whom the query names.
     #[must_use]
-    pub fn begin(query: &'a PickInput<'_>, snapshot: &'a Snapshot, options: &'a PickOptions) -> Self {
-        let query = query.text();
+    pub fn begin(query: &'a PickInput<'a>, snapshot: &'a Snapshot, options: &'a PickOptions) -> Self {
+        let (query, before) = (query.text(), query.before);
         let caller = match options.roles.clone() {
             Some(roles) => Principal { id: String::new(), roles, owner: false },
             None => Principal::owner(),
@@ -177,6 +207,7 @@ impl<'a> Picking<'a> {
         let mut picking = Self {
             snapshot,
             query,
+            before,
             options,
             admitted: vec![true; tools.len()],
             named: directory.names.named(query, tools),
@@ -203,10 +234,18 @@ impl<'a> Picking<'a> {
         self.snapshot
     }
 
-    /// The text that is searched for.
+    /// The text that is searched for, that of the last turn.
     #[must_use]
     pub fn query(&self) -> &'a str {
         self.query
+    }
+
+    /// The turns of the conversation that say anything, the last one last, which is there even if it is blank:
+    /// 1 to 4.
+    #[must_use]
+    pub fn turns(&self) -> Vec<&'a str> {
+        let before = self.before.iter().map(|turn| cut(turn)).filter(|turn| !turn.trim().is_empty());
+        before.chain([self.query]).collect()
     }
 
     /// The options.
@@ -250,10 +289,26 @@ impl<'a> Picking<'a> {
         ranked
     }
 
+    /// The tools that words or meaning speak for, with fixed weights; the first `limit` among `keep`. `near` are the
+    /// first [`HYBRID_DEPTH`] by meaning. Comes with the ranking by words that went into it.
+    #[must_use]
+    pub fn by_hybrid(
+        &self,
+        hybrid: Hybrid,
+        near: &[Ranked],
+        limit: usize,
+        keep: &dyn Fn(usize) -> bool,
+    ) -> (Vec<Ranked>, Vec<Ranked>) {
+        let words = self.by_bm25(HYBRID_DEPTH, keep);
+        let mut order = combine(&[(hybrid.lexical, &words), (hybrid.semantic, near)], hybrid.fusion);
+        order.truncate(limit);
+        (order, words)
+    }
+
     /// The tools that words or `meaning` speak for; the first `limit` among `keep`.
     #[must_use]
     pub fn by_all(&self, meaning: Option<Meaning<'_>>, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-        auto(self.snapshot.lexical(), &Query::new(self.query), meaning, limit, keep)
+        auto(self.snapshot.lexical(), &Query::conversation(&self.turns()), meaning, limit, keep)
     }
 
     /// The tools of a ranking in the order of picks: those that the query names with the score 1, as they are
@@ -280,7 +335,7 @@ impl<'a> Picking<'a> {
     /// The picks of a ranking, in that [order](Self::order).
     #[must_use]
     pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
-        let words = Words::of(self.query);
+        let words = Words::of(&self.turns());
         let chosen = self.within_budget(self.order(&ranking.order));
         let picks = chosen
             .into_iter()

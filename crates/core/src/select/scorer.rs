@@ -48,16 +48,6 @@ impl Method {
         }
     }
 
-    /// Whether it looks at vectors of tools, if there are any.
-    #[must_use]
-    pub fn uses_meaning(&self) -> bool {
-        match self {
-            Self::Auto | Self::Embedding | Self::Hybrid(_) | Self::Judge => true,
-            Self::Keyword | Self::Bm25 | Self::Custom(_) => false,
-            Self::Cascade(cascade) => cascade.first.uses_meaning() || cascade.then.uses_meaning(),
-        }
-    }
-
     /// What takes its place when it fails; `None` for those that cannot fail or see to it themselves: the first
     /// pass of a cascade stands where the second fails.
     #[must_use]

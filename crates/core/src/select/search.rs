@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Ranked;
 use crate::catalogue::{Entry, Snapshot};
 
 /// Words of a query that are looked at.
@@ -63,6 +64,21 @@ pub fn search(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFil
     hits.sort_by(|a, b| b.score.total_cmp(&a.score));
     hits.truncate(limit);
     hits
+}
+
+/// The tools with words like those of `query`, for a person who has just typed it and whom [`search`] finds nothing:
+/// words may be mistyped, and the last one unfinished. Scores are above 0 and below 10, less than any single rule of
+/// `search` gives.
+#[must_use]
+pub fn similar(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFilter) -> Vec<SearchHit> {
+    let tools = snapshot.list();
+    let ranked = snapshot.lexical().rank_typed(query, limit, &|position| filter.passes(&tools[position]));
+    let hit = |found: Ranked| SearchHit {
+        entry: Arc::clone(&tools[found.index]),
+        score: f64::from(10.0 * found.score / (found.score + 1.0)),
+        reason: "similar words",
+    };
+    ranked.into_iter().map(hit).collect()
 }
 
 fn score(entry: &Entry, query: &str, words: &[&str]) -> Option<(f64, &'static str)> {
@@ -187,5 +203,21 @@ mod tests {
         assert_eq!(search(&snapshot(), "", 1, &filter).len(), 1);
         let filter = SearchFilter { prefix: Some("fs:read_".into()), tag: Some("files".into()), namespace: None };
         assert_eq!(search(&snapshot(), "read", 20, &filter).len(), 1);
+    }
+    #[test]
+    fn what_is_mistyped_is_found_by_similar_words() {
+        let namespace = |name: &str| SearchFilter { namespace: Some(name.into()), ..SearchFilter::default() };
+        for (query, filter, expect) in [
+            ("fecth", SearchFilter::default(), &["web:fetch"][..]),
+            ("thraed posst", SearchFilter::default(), &["web:thread"]),
+            ("raeds", namespace("fs"), &["fs:read", "fs:read_lines"]),
+            ("fecth", namespace("fs"), &[]),
+            ("", SearchFilter::default(), &[]),
+        ] {
+            let hits = similar(&snapshot(), query, 20, &filter);
+            let got: Vec<_> = hits.iter().map(|hit| hit.entry.id().without_version()).collect();
+            assert_eq!(got, expect, "{query}");
+            assert!(hits.iter().all(|hit| hit.score > 0.0 && hit.score < 10.0));
+        }
     }
 }

@@ -11,6 +11,7 @@ use frostem::{Algorithm, Stemmer};
 pub(crate) const MAX_TEXT: usize = 16 * 1024;
 /// Characters of one word that are kept; what follows is left out.
 pub(crate) const MAX_WORD: usize = 64;
+
 /// Calls `found` with every word of `text` in order, in lower case.
 ///
 /// Whatever is neither letter nor digit separates. A run of letters and digits is cut where a capital follows

@@ -1,5 +1,6 @@
 //! What whole models give.
 
+use std::collections::HashSet;
 use std::fs;
 
 use serde::Deserialize;
@@ -96,7 +97,7 @@ async fn weights_inside_a_model_with_a_head_and_a_bare_directory_do_as_well() {
 }
 
 #[test]
-fn models_are_told_apart_by_their_weights_and_settings() {
+fn models_are_told_apart_by_their_weights_settings_and_tokenizers() {
     let dir = tiny::directory(&PLAIN);
     let id = || SentenceTransformer::load(dir.path()).unwrap().id().to_owned();
     let first = id();
@@ -106,6 +107,9 @@ fn models_are_told_apart_by_their_weights_and_settings() {
     fs::write(dir.path().join("model.safetensors"), tiny::safetensors(&tensors)).unwrap();
     let other_weights = id();
     fs::write(dir.path().join("1_Pooling/config.json"), r#"{"pooling_mode": "cls"}"#).unwrap();
-    let ids = [first, other_weights, id()];
-    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+    let other_pooling = id();
+    let tokenizer = fs::read_to_string(dir.path().join("tokenizer.json")).unwrap();
+    fs::write(dir.path().join("tokenizer.json"), tokenizer + "\n").unwrap();
+    let ids = HashSet::from([first, other_weights, other_pooling, id()]);
+    assert_eq!(ids.len(), 4, "{ids:?}");
 }

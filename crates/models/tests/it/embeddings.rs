@@ -154,3 +154,10 @@ async fn a_server_that_is_not_there_is_named_without_secrets() {
         assert!(!text.contains("hidden"), "{text}");
     }
 }
+
+#[test]
+fn models_are_told_apart_by_the_path_of_their_api() {
+    let id = |url: &str| HttpEmbedder::new(EmbeddingsApi::OpenAi, url, None, "m-1").id().to_owned();
+    assert_ne!(id("http://h/small/v1"), id("http://h/large/v1"));
+    assert_eq!(id("http://h/v1"), id("http://h/v1/"));
+}

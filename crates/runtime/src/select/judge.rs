@@ -2,25 +2,72 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
-use toolwright_core::model::{IgnoreModelEvents, ModelClient};
+use toolwright_core::model::{IgnoreModelEvents, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::select::{Score, Scorer, ScorerError, Scores, judge};
-use toolwright_core::{Cancel, Entry};
+use toolwright_core::{Cancel, Entry, Session};
 
-/// A model that judges how well tools fit, all of them in one request; tools beyond [`judge::MAX_JUDGED`] are
-/// not shown to it and score 0.
+use crate::Executor;
+
+/// A model that judges how well tools fit, all of them in one request. It takes [`judge::MAX_JUDGED`] tools at
+/// most; about more it is asked in the second pass of a cascade.
 pub struct ModelJudge {
     client: Arc<dyn ModelClient>,
     model: String,
     name: String,
+    account: Option<(Arc<Executor>, Arc<Session>)>,
 }
 
 impl ModelJudge {
     /// Asks `model`, `provider/model`, through `client`.
     pub fn new(client: Arc<dyn ModelClient>, model: impl Into<String>) -> Self {
         let model = model.into();
-        Self { client, name: format!("judge {model}"), model }
+        Self { client, name: format!("judge {model}"), model, account: None }
+    }
+
+    /// Enters each request in the account of `executor`, as one of `session`, those that nobody waited for too.
+    #[must_use]
+    pub fn accounted(self, executor: Arc<Executor>, session: Arc<Session>) -> Self {
+        Self { account: Some((executor, session)), ..self }
+    }
+
+    async fn ask(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        let Some((executor, session)) = &self.account else {
+            return self.client.complete(&self.model, request, &IgnoreModelEvents, &Cancel::new()).await;
+        };
+        let started = executor.services().clock.now();
+        let mut attempt = Attempt { executor, session, model: &self.model, request, started, is_over: false };
+        // Whoever drops the future ends the request; there is nobody else to cancel it.
+        let answer = self.client.complete(&self.model, request, &IgnoreModelEvents, &Cancel::new()).await;
+        attempt.end(&answer);
+        answer
+    }
+}
+
+/// A request on its way, which is accounted for however it ends.
+struct Attempt<'a> {
+    executor: &'a Executor,
+    session: &'a Session,
+    model: &'a str,
+    request: &'a ModelRequest,
+    started: Instant,
+    is_over: bool,
+}
+
+impl Attempt<'_> {
+    fn end(&mut self, answer: &Result<ModelResponse, ModelError>) {
+        self.is_over = true;
+        self.executor.account_model(self.session, self.model, self.request, None, answer, self.started);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.end(&Err(ModelError::new(ModelErrorKind::Canceled, "nobody waited for the answer")));
+        }
     }
 }
 
@@ -37,12 +84,12 @@ impl Scorer for ModelJudge {
     }
 
     async fn score(&self, query: &str, tools: &[&Entry]) -> Result<Scores, ScorerError> {
-        let request = judge::request(query, tools);
-        // Whoever drops the future ends the request; there is nobody else to cancel it.
-        let answer = self.client.complete(&self.model, &request, &IgnoreModelEvents, &Cancel::new()).await;
-        let answer = answer.map_err(|error| ScorerError(error.message))?;
-        let mut values = judge::read(&answer, tools.len().min(judge::MAX_JUDGED)).map_err(ScorerError)?;
-        values.resize(tools.len(), 0.0);
+        if tools.len() > judge::MAX_JUDGED {
+            let (most, count) = (judge::MAX_JUDGED, tools.len());
+            return Err(ScorerError(format!("a model judges {most} tools at most, not {count}: put it in a cascade")));
+        }
+        let answer = self.ask(&judge::request(query, tools)).await.map_err(|error| ScorerError(error.message))?;
+        let values = judge::read(&answer, tools.len()).map_err(ScorerError)?;
         let score = |value: f32| Score {
             reason: Some(format!("{} finds it fit by {value:.2}", self.model)),
             ..Score::from(value)

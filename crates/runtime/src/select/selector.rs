@@ -2,14 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde_json::json;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{
-    Cascade, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked, Ranking,
-    Score, Scorer, Vectors, combine, judge,
+    Cascade, HYBRID_DEPTH, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked,
+    Ranking, Score, Scorer, Vectors, judge,
 };
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
@@ -17,8 +21,8 @@ use super::ToolVectors;
 use super::scores::KeptScores;
 
 const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
-/// Places of words and of meaning that are put together.
-const DEPTH: usize = 1000;
+/// What the meaning of an earlier turn counts, against that of the next: as much as its words.
+const DECAY: f32 = 0.5;
 
 /// Where the vectors of tools come from.
 #[async_trait]
@@ -43,6 +47,36 @@ pub struct Selector {
     vectors: Option<Arc<dyn VectorSource>>,
     judge: Option<Arc<dyn Scorer>>,
     kept: KeptScores,
+    /// Held by the one build of vectors that goes on by itself.
+    building: Arc<Mutex<()>>,
+}
+
+/// One pick on its way.
+struct Pass<'a> {
+    picking: Picking<'a>,
+    snapshot: &'a Arc<Snapshot>,
+    limit: TimeLimit,
+}
+
+/// When a pick has to be done, and how long that was from its start.
+#[derive(Clone, Copy)]
+struct TimeLimit(Option<(Instant, Duration)>);
+
+impl TimeLimit {
+    fn from_now(limit: Option<Duration>) -> Self {
+        Self(limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit))))
+    }
+
+    fn is_over(self) -> bool {
+        self.0.is_some_and(|(end, _)| Instant::now() >= end)
+    }
+
+    /// The outcome of `work`, or that there was no time for it.
+    async fn hold<T>(self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        let Some((end, limit)) = self.0 else { return work.await };
+        let late = |_| Err(format!("scoring took longer than {}", duration::format(limit)));
+        timeout_at(end, work).await.unwrap_or_else(late)
+    }
 }
 
 /// The tools that a pass looks at.
@@ -79,61 +113,59 @@ impl Selector {
         Self { judge: Some(judge), ..self }
     }
 
-    /// Makes what picks of `snapshot` by `method` will need, so that it does not count as the time of the first one:
-    /// the lexical index and, where it goes by meaning, the vectors of the tools, which take seconds for a
-    /// thousand. What fails will fail again when it is needed, and is told then.
-    pub async fn prepare(&self, snapshot: &Snapshot, method: &Method) {
-        let _ = snapshot.lexical();
-        if method.uses_meaning()
-            && let Ok(Some(vectors)) = self.tool_vectors().await
-            && let Err(error) = vectors.of(snapshot.list()).await
-        {
-            tracing::debug!("vectors of tools: {}", error.message);
-        }
-    }
-
-    /// Picks tools of `snapshot` for `query`. A scorer that fails is replaced by the next in line, and past
-    /// [`PickOptions::timeout`] the tools come in the order of registration; the provenance says so. The future
-    /// may be dropped at any time.
-    pub async fn pick(&self, query: impl Into<PickInput<'_>>, snapshot: &Snapshot, options: &PickOptions) -> Picked {
+    /// Picks tools of `snapshot` for `query`. A scorer that fails is replaced by the next in line, and so is one that
+    /// is not done within [`PickOptions::timeout`], which holds for everything that a pick waits for: what is at
+    /// hand by then counts, be it the words alone or the first pass of a cascade. Where nothing is, since the
+    /// scorer is [`Method::Custom`] or not even the index is made, the tools come in the order of registration. The
+    /// provenance says so. The future may be dropped at any time; index and vectors are made nevertheless.
+    pub async fn pick(
+        &self,
+        query: impl Into<PickInput<'_>>,
+        snapshot: &Arc<Snapshot>,
+        options: &PickOptions,
+    ) -> Picked {
         let query = query.into();
-        let picking = Picking::begin(&query, snapshot, options);
+        let limit = TimeLimit::from_now(options.timeout);
+        let indexed = limit.hold(index(snapshot)).await;
+        let pass = Pass { picking: Picking::begin(&query, snapshot, options), snapshot, limit };
         let mut provenance = Provenance::default();
-        let ranking =
-            self.rank(options.scorer.clone(), &picking, &Among::Candidates, picking.enough(), &mut provenance);
-        let ranking = match options.timeout {
-            Some(limit) => tokio::time::timeout(limit, ranking).await.map_err(|_| limit),
-            None => Ok(ranking.await),
+        let ranking = match indexed {
+            Ok(()) => {
+                let (scorer, enough) = (options.scorer.clone(), pass.picking.enough());
+                self.rank(scorer, &pass, &Among::Candidates, enough, &mut provenance).await
+            }
+            Err(why) => {
+                provenance.fell_back.push((options.scorer.name().to_owned(), why.clone()));
+                Err(why)
+            }
         };
         match ranking {
-            Ok(ranking) => picking.finish(ranking, provenance),
-            Err(limit) => {
-                let why = format!("scoring took longer than {}", duration::format(limit));
-                provenance.fell_back.push((options.scorer.name().to_owned(), why.clone()));
-                picking.in_order(&why, provenance)
-            }
+            Ok(ranking) => pass.picking.finish(ranking, provenance),
+            Err(why) => pass.picking.in_order(&why, provenance),
         }
     }
 
-    /// The order that `method` gives, or what takes its place.
+    /// The order that `method` gives, or what takes its place; an error where there is no time for that.
     fn rank<'a>(
         &'a self,
         mut method: Method,
-        picking: &'a Picking<'_>,
+        pass: &'a Pass<'_>,
         among: &'a Among,
         limit: usize,
         provenance: &'a mut Provenance,
-    ) -> BoxFuture<'a, Ranking> {
+    ) -> BoxFuture<'a, Result<Ranking, String>> {
         Box::pin(async move {
             loop {
-                let why = match self.attempt(&method, picking, among, limit, provenance).await {
-                    Ok(ranking) => return ranking,
+                let why = match self.attempt(&method, pass, among, limit, provenance).await {
+                    Ok(ranking) => return Ok(ranking),
                     Err(why) => why,
                 };
-                provenance.fell_back.push((method.name().to_owned(), why));
-                match method.fallback() {
+                provenance.fell_back.push((method.name().to_owned(), why.clone()));
+                // Somebody else's scorer does not go by words: nothing of it is at hand.
+                let is_late = matches!(method, Method::Custom(_)) && pass.limit.is_over();
+                match method.fallback().filter(|_| !is_late) {
                     Some(next) => method = next,
-                    None => return Ranking::default(),
+                    None => return Err(why),
                 }
             }
         })
@@ -142,53 +174,60 @@ impl Selector {
     async fn attempt(
         &self,
         method: &Method,
-        picking: &Picking<'_>,
+        pass: &Pass<'_>,
         among: &Among,
         limit: usize,
         provenance: &mut Provenance,
     ) -> Result<Ranking, String> {
+        let picking = &pass.picking;
         let keep = |position: usize| among.has(picking, position);
-        let order = match method {
-            Method::Keyword => picking.by_keyword(limit, &keep),
-            Method::Bm25 => picking.by_bm25(limit, &keep),
-            Method::Auto => return self.by_all(picking, among, limit).await,
+        let ranking = |order| Ranking { scorer: method.name().to_owned(), order, ..Ranking::default() };
+        match method {
+            Method::Keyword => Ok(ranking(picking.by_keyword(limit, &keep))),
+            Method::Bm25 => Ok(ranking(picking.by_bm25(limit, &keep))),
+            Method::Auto => {
+                let both = self.meaning(pass).await?;
+                let meaning = both.as_ref().map(|(tools, query)| Meaning { vectors: tools, query });
+                Ok(ranking(picking.by_all(meaning, limit, &keep)))
+            }
             Method::Embedding => {
-                let vectors = self.tool_vectors().await?.ok_or(NO_EMBEDDINGS)?;
-                let order = by_meaning(&vectors, picking, among, limit).await?;
+                let (tools, query) = self.meaning(pass).await?.ok_or(NO_EMBEDDINGS)?;
+                let order = tools.rank(&query, limit, &keep);
                 let note = |ranked: &Ranked| {
                     let reason = Some(format!("like the query in meaning by {:.2}", ranked.score));
                     (ranked.index, Note { reason, details: None })
                 };
                 let notes = order.iter().map(note).collect();
-                return Ok(Ranking { scorer: method.name().to_owned(), order, notes });
+                Ok(Ranking { notes, ..ranking(order) })
             }
             Method::Hybrid(hybrid) => {
-                let vectors = self.tool_vectors().await?.ok_or(NO_EMBEDDINGS)?;
-                return by_both(*hybrid, &vectors, picking, among, limit).await;
+                let (tools, query) = self.meaning(pass).await?.ok_or(NO_EMBEDDINGS)?;
+                Ok(by_both(*hybrid, picking, &tools.rank(&query, HYBRID_DEPTH, &keep), limit, &keep))
             }
             Method::Judge => {
-                let cascade = Cascade { first: Method::Auto, then: Method::Judge, survivors: judge::MAX_JUDGED };
-                return Ok(self.two_passes(&cascade, picking, among, provenance).await);
+                let survivors = picking.enough().max(judge::MAX_JUDGED);
+                let cascade = Cascade { first: Method::Auto, then: Method::Judge, survivors };
+                self.two_passes(&cascade, pass, among, provenance).await
             }
-            Method::Cascade(cascade) => return Ok(self.two_passes(cascade, picking, among, provenance).await),
+            Method::Cascade(cascade) => self.two_passes(cascade, pass, among, provenance).await,
             Method::Custom(scorer) => {
                 let positions: Vec<usize> = picking.candidates().filter(|position| keep(*position)).collect();
-                return self.by_scorer(&**scorer, picking, &positions, provenance).await;
+                self.by_scorer(&**scorer, pass, &positions, provenance).await
             }
-        };
-        Ok(Ranking { scorer: method.name().to_owned(), order, ..Ranking::default() })
+        }
     }
 
     /// The second pass over what the first lets through; where it fails, the first.
     async fn two_passes(
         &self,
         cascade: &Cascade,
-        picking: &Picking<'_>,
+        pass: &Pass<'_>,
         among: &Among,
         provenance: &mut Provenance,
-    ) -> Ranking {
+    ) -> Result<Ranking, String> {
         let Cascade { first, then, survivors } = cascade;
-        let first = self.rank(first.clone(), picking, among, (*survivors).max(picking.enough()), provenance).await;
+        let picking = &pass.picking;
+        let first = self.rank(first.clone(), pass, among, (*survivors).max(picking.enough()), provenance).await?;
         let mut positions: Vec<usize> = first.order.iter().map(|ranked| ranked.index).take(*survivors).collect();
         let ranked: HashSet<usize> = positions.iter().copied().collect();
         let others =
@@ -197,49 +236,63 @@ impl Selector {
         let second = match (then, &self.judge) {
             (Method::Judge, None) => Err("no model is set that could judge: see selection.judge_model".to_owned()),
             (Method::Judge, Some(judge)) => {
-                let ranking = self.by_scorer(&**judge, picking, &positions, provenance).await;
-                ranking.map(|ranking| Ranking { scorer: then.name().to_owned(), ..ranking })
+                let asked = &positions[..positions.len().min(judge::MAX_JUDGED)];
+                let ranking = self.by_scorer(&**judge, pass, asked, provenance).await;
+                ranking.map(|judged| with_unjudged(judged, &first, *survivors))
             }
             _ => {
                 let among = Among::These(positions.into_iter().collect());
-                Box::pin(self.attempt(then, picking, &among, picking.enough(), provenance)).await
+                Box::pin(self.attempt(then, pass, &among, picking.enough(), provenance)).await
             }
         };
-        second.unwrap_or_else(|why| {
+        Ok(second.unwrap_or_else(|why| {
             provenance.fell_back.push((then.name().to_owned(), why));
             first
-        })
+        }))
     }
 
-    /// The vectors of tools, if there is a model that makes them.
-    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, String> {
+    /// The vectors of the tools and of the query, if there is a model that makes them.
+    async fn meaning(&self, pass: &Pass<'_>) -> Result<Option<(Arc<Vectors>, Arc<[f32]>)>, String> {
         let Some(source) = &self.vectors else { return Ok(None) };
-        source.tool_vectors().await.map_err(|error| error.message)
+        let both = async {
+            let Some(vectors) = source.tool_vectors().await? else { return Ok(None) };
+            let tools = self.of_tools(&vectors, pass.snapshot).await?;
+            Ok(Some((tools, query_vector(&vectors, &pass.picking.turns()).await?)))
+        };
+        pass.limit.hold(async { both.await.map_err(|error: EmbeddingError| error.message) }).await
     }
 
-    /// Words, and meaning where there are embeddings.
-    async fn by_all(&self, picking: &Picking<'_>, among: &Among, limit: usize) -> Result<Ranking, String> {
-        let (tools, query);
-        let meaning = match self.tool_vectors().await? {
-            Some(vectors) => {
-                (tools, query) = both_meanings(&vectors, picking).await?;
-                Some(Meaning { vectors: &tools, query: &query })
-            }
-            None => None,
+    /// The vectors of tools. One build goes on when nobody waits for it any more, so that a later pick has more of
+    /// them; more would only wait for that one.
+    async fn of_tools(
+        &self,
+        vectors: &Arc<ToolVectors>,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<Arc<Vectors>, EmbeddingError> {
+        let Ok(building) = Arc::clone(&self.building).try_lock_owned() else {
+            return vectors.of_snapshot(snapshot).await;
         };
-        let order = picking.by_all(meaning, limit, &|position| among.has(picking, position));
-        Ok(Ranking { scorer: Method::Auto.name().to_owned(), order, ..Ranking::default() })
+        let (vectors, snapshot) = (Arc::clone(vectors), Arc::clone(snapshot));
+        let build = tokio::spawn(async move {
+            let _building = building;
+            vectors.of_snapshot(&snapshot).await
+        });
+        build.await.unwrap_or_else(|error| {
+            let message = "the vectors of the tools could not be computed".to_owned();
+            Err(EmbeddingError { message, source: Some(Box::new(error)) })
+        })
     }
 
     /// The order of somebody else's scores, which are asked for where they are not known.
     async fn by_scorer(
         &self,
         scorer: &dyn Scorer,
-        picking: &Picking<'_>,
+        pass: &Pass<'_>,
         positions: &[usize],
         provenance: &mut Provenance,
     ) -> Result<Ranking, String> {
-        let entries = picking.snapshot().list();
+        let picking = &pass.picking;
+        let entries = pass.snapshot.list();
         let asked = ContentHash::of_bytes(format!("{}\0{}", scorer.name(), picking.query()).as_bytes());
         let key = |position: usize| (asked, entries[position].tool.hash());
         let is_kept = !scorer.deterministic();
@@ -250,7 +303,8 @@ impl Selector {
         let missing: Vec<usize> = positions.iter().copied().filter(|position| !scores.contains_key(position)).collect();
         if !missing.is_empty() {
             let tools: Vec<&Entry> = missing.iter().map(|&position| &*entries[position]).collect();
-            let answer = scorer.score(picking.query(), &tools).await.map_err(|error| error.to_string())?;
+            let scoring = async { scorer.score(picking.query(), &tools).await.map_err(|error| error.to_string()) };
+            let answer = pass.limit.hold(scoring).await?;
             provenance.usage.add(answer.usage);
             let given = answer.scores;
             if given.len() != missing.len() {
@@ -268,47 +322,70 @@ impl Selector {
         }
         let mut ranking = Ranking { scorer: scorer.name().to_owned(), ..Ranking::default() };
         for (index, score) in scores {
+            let reason = score.reason.or_else(|| Some(format!("{} gives it {:.2}", scorer.name(), score.value)));
             ranking.order.push(Ranked { index, score: score.value.clamp(0.0, 1.0) });
-            ranking.notes.insert(index, Note { reason: score.reason, details: score.details });
+            ranking.notes.insert(index, Note { reason, details: score.details });
         }
         ranking.order.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
         Ok(ranking)
     }
 }
 
-/// The tools whose meaning is near that of the query, by cosine; the first `limit`.
-async fn by_meaning(
-    vectors: &ToolVectors,
-    picking: &Picking<'_>,
-    among: &Among,
-    limit: usize,
-) -> Result<Vec<Ranked>, String> {
-    let (tools, query) = both_meanings(vectors, picking).await?;
-    Ok(tools.rank(&query, limit, &|position| among.has(picking, position)))
+/// Makes the lexical index, off the async workers.
+async fn index(snapshot: &Arc<Snapshot>) -> Result<(), String> {
+    if snapshot.is_indexed() {
+        return Ok(());
+    }
+    let snapshot = Arc::clone(snapshot);
+    let indexed = spawn_blocking(move || {
+        snapshot.lexical();
+    });
+    indexed.await.map_err(|error| format!("the tools could not be indexed: {error}"))
 }
 
-/// The vectors of the tools and of the query.
-async fn both_meanings(vectors: &ToolVectors, picking: &Picking<'_>) -> Result<(Arc<Vectors>, Arc<[f32]>), String> {
-    let tools = vectors.of(picking.snapshot().list()).await.map_err(|error| error.message)?;
-    let query = vectors.query(picking.query()).await.map_err(|error| error.message)?;
-    Ok((tools, query))
+/// What a judge says, and behind it what it was not asked about, as the first pass has it.
+fn with_unjudged(judged: Ranking, first: &Ranking, survivors: usize) -> Ranking {
+    let mut ranking = Ranking { scorer: Method::Judge.name().to_owned(), ..judged };
+    for (place, ranked) in (1..).zip(first.order.iter().take(survivors)).skip(judge::MAX_JUDGED) {
+        let reason = Some(format!("not judged; in place {place} by {}", first.scorer));
+        ranking.order.push(*ranked);
+        ranking.notes.insert(ranked.index, Note { reason, details: None });
+    }
+    ranking
+}
+
+/// The vector of a conversation: the sum of its turns', of length 1. Each turn is embedded by itself, so that the
+/// next pick finds all but the new one remembered.
+async fn query_vector(vectors: &ToolVectors, turns: &[&str]) -> Result<Arc<[f32]>, EmbeddingError> {
+    let Some((last, before)) = turns.split_last() else { return vectors.query("").await };
+    let last = vectors.query(last).await?;
+    if before.is_empty() {
+        return Ok(last);
+    }
+    let mut sum = last.to_vec();
+    let mut weight = 1.0;
+    for turn in before.iter().rev() {
+        weight *= DECAY;
+        let earlier = vectors.query(turn).await?;
+        sum.iter_mut().zip(&*earlier).for_each(|(sum, number)| *sum += weight * number);
+    }
+    let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+    sum.iter_mut().for_each(|number| *number /= length);
+    Ok(sum.into())
 }
 
 /// Words and meaning, weighted.
-async fn by_both(
+fn by_both(
     hybrid: Hybrid,
-    vectors: &ToolVectors,
     picking: &Picking<'_>,
-    among: &Among,
+    meaning: &[Ranked],
     limit: usize,
-) -> Result<Ranking, String> {
-    let meaning = by_meaning(vectors, picking, among, DEPTH).await?;
-    let words = picking.by_bm25(DEPTH, &|position| among.has(picking, position));
-    let mut order = combine(&[(hybrid.lexical, &words), (hybrid.semantic, &meaning)], hybrid.fusion);
-    order.truncate(limit);
+    keep: &dyn Fn(usize) -> bool,
+) -> Ranking {
+    let (order, words) = picking.by_hybrid(hybrid, meaning, limit, keep);
     let score = |ranking: &[Ranked], index| ranking.iter().find(|ranked| ranked.index == index).map(|it| it.score);
     let note = |ranked: &Ranked| {
-        let (words, meaning) = (score(&words, ranked.index), score(&meaning, ranked.index));
+        let (words, meaning) = (score(&words, ranked.index), score(meaning, ranked.index));
         let reason = match (words, meaning) {
             (None, Some(meaning)) => Some(format!("like the query in meaning by {meaning:.2}")),
             // The words themselves say more.
@@ -317,5 +394,5 @@ async fn by_both(
         (ranked.index, Note { reason, details: Some(json!({"bm25": words, "cosine": meaning})) })
     };
     let notes = order.iter().map(note).collect();
-    Ok(Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes })
+    Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::task::spawn_blocking;
 use toolwright_core::ContentHash;
@@ -13,32 +13,36 @@ use toolwright_core::select::{DocumentKey, Quantized, Searchable, Vectors, sente
 use super::vector_cache::{TextKey, VectorCache};
 
 /// Tools whose vectors are computed before they are kept; a caller that goes away loses no more than these.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 /// Tools that are looked at before others get a turn on the thread.
 const LOOKED_AT: usize = 128;
+/// Builds that are remembered: agents with different lists of tools take turns.
+const BUILDS: usize = 8;
 /// Vectors of queries that are remembered.
 const QUERIES: usize = 64;
 
 /// One model, and what it made of tools and queries. Shared by `Arc`.
 ///
-/// The vector of a tool is computed once for its texts, in any process: it is looked for in what was built
-/// last, then on disk. One build runs at a time; who else asks waits for it and finds its work done.
+/// The vector of a tool is computed once for its texts, in any process: it is looked for in the last 8 builds, then
+/// on disk. One build runs at a time; who else asks for something new waits for it and finds its work done.
 pub struct ToolVectors {
     embedder: Arc<dyn Embedder>,
     cache: Option<Arc<VectorCache>>,
-    built: tokio::sync::Mutex<Built>,
+    /// The latest used last.
+    builds: Mutex<VecDeque<Build>>,
+    /// What builds that did not come to their end have computed. Held by the one that runs.
+    unfinished: tokio::sync::Mutex<HashMap<TextKey, Quantized>>,
     /// Oldest first.
     queries: Mutex<VecDeque<Query>>,
 }
 
-/// The last build, and what another that did not come to its end has computed.
-#[derive(Default)]
-struct Built {
+/// The vectors of some list of tools.
+#[derive(Clone)]
+struct Build {
     /// The snapshot whose tools these are, where it was one.
     snapshot: Weak<Snapshot>,
-    keys: Vec<DocumentKey>,
+    keys: Arc<[DocumentKey]>,
     vectors: Arc<Vectors>,
-    unfinished: HashMap<TextKey, Quantized>,
 }
 
 /// The hash of a query, and its vector.
@@ -49,8 +53,8 @@ type Texts = [String; 3];
 
 /// Where the vector of a tool comes from.
 enum Source {
-    /// This place in the last build.
-    Place(usize),
+    /// This place in a build.
+    Place(Arc<Vectors>, usize),
     /// Its texts.
     Texts(TextKey),
 }
@@ -66,7 +70,13 @@ impl ToolVectors {
     #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, kept: Option<&Path>) -> Self {
         let cache = kept.map(|dir| Arc::new(VectorCache::new(dir, embedder.id())));
-        Self { embedder, cache, built: tokio::sync::Mutex::default(), queries: Mutex::default() }
+        Self {
+            embedder,
+            cache,
+            builds: Mutex::default(),
+            unfinished: tokio::sync::Mutex::default(),
+            queries: Mutex::default(),
+        }
     }
 
     /// The vectors of `tools`, by position. What is new is computed: seconds for a thousand tools on a
@@ -75,34 +85,44 @@ impl ToolVectors {
     /// # Errors
     /// The embedder's.
     pub async fn of<T: Searchable + Sync>(&self, tools: &[T]) -> Result<Arc<Vectors>, EmbeddingError> {
-        let mut built = self.built.lock().await;
-        let keys: Vec<DocumentKey> = tools.iter().map(Searchable::key).collect();
-        if built.keys == keys {
-            return Ok(Arc::clone(&built.vectors));
+        let keys: Arc<[DocumentKey]> = tools.iter().map(Searchable::key).collect();
+        let known = || self.built(|build| build.keys == keys);
+        if let Some(vectors) = known() {
+            return Ok(vectors);
         }
-        let (sources, mut missing) = built.sources(tools, &keys).await;
+        let mut unfinished = self.unfinished.lock().await;
+        if let Some(vectors) = known() {
+            return Ok(vectors);
+        }
+        let builds: Vec<Build> = self.builds().iter().cloned().collect();
+        let (sources, mut missing) = sources(&builds, tools, &keys).await;
         let kept = self.kept(missing.keys().copied().collect()).await;
-        built.unfinished.extend(kept);
-        missing.retain(|key, _| !built.unfinished.contains_key(key));
+        unfinished.extend(kept);
+        missing.retain(|key, _| !unfinished.contains_key(key));
         // Alike in length, they go through a model without much padding.
         let mut missing: Vec<(TextKey, Texts)> = missing.into_iter().collect();
         missing.sort_unstable_by_key(|(key, texts)| (texts.iter().map(String::len).sum::<usize>(), *key));
         let length = |vector: Option<&Quantized>| vector.map(|vector| vector.numbers.len());
-        let mut dimensions = length(built.unfinished.values().next()).unwrap_or(built.vectors.dimensions());
+        let before = builds.iter().map(|build| build.vectors.dimensions()).max().unwrap_or_default();
+        let mut dimensions = length(unfinished.values().next()).unwrap_or(before);
         for batch in missing.chunks(BATCH) {
             let computed = self.compute(batch).await?;
             dimensions = length(computed.first().map(|(_, vector)| vector)).unwrap_or(dimensions);
-            built.unfinished.extend(computed.iter().cloned());
+            unfinished.extend(computed.iter().cloned());
             self.keep(computed).await;
         }
-        let found = std::mem::take(&mut built.unfinished);
+        let found = std::mem::take(&mut *unfinished);
         let vectors = sources.into_iter().map(|source| match source {
-            Source::Place(index) => built.vectors.get(index),
+            Source::Place(vectors, place) => vectors.get(place),
             Source::Texts(key) => found.get(&key).cloned(),
         });
         let vectors = Arc::new(Vectors::build(dimensions, vectors));
-        *built = Built { keys, vectors, ..Built::default() };
-        Ok(Arc::clone(&built.vectors))
+        let mut builds = self.builds();
+        if builds.len() == BUILDS {
+            builds.pop_front();
+        }
+        builds.push_back(Build { snapshot: Weak::new(), keys, vectors: Arc::clone(&vectors) });
+        Ok(vectors)
     }
 
     /// As [`of`](Self::of) for the tools of a snapshot. Asked again about the same snapshot, it looks at none of
@@ -112,18 +132,28 @@ impl ToolVectors {
     /// The embedder's.
     pub async fn of_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<Arc<Vectors>, EmbeddingError> {
         let same = Arc::downgrade(snapshot);
-        {
-            let built = self.built.lock().await;
-            if built.snapshot.ptr_eq(&same) {
-                return Ok(Arc::clone(&built.vectors));
-            }
+        if let Some(vectors) = self.built(|build| build.snapshot.ptr_eq(&same)) {
+            return Ok(vectors);
         }
         let vectors = self.of(snapshot.list()).await?;
-        let mut built = self.built.lock().await;
-        if Arc::ptr_eq(&built.vectors, &vectors) {
-            built.snapshot = same;
+        if let Some(build) = self.builds().iter_mut().find(|build| Arc::ptr_eq(&build.vectors, &vectors)) {
+            build.snapshot = same;
         }
         Ok(vectors)
+    }
+
+    /// The vectors of a build that is remembered.
+    fn built(&self, is_it: impl Fn(&Build) -> bool) -> Option<Arc<Vectors>> {
+        let mut builds = self.builds();
+        let place = builds.iter().position(is_it)?;
+        let build = builds.remove(place)?;
+        let vectors = Arc::clone(&build.vectors);
+        builds.push_back(build);
+        Some(vectors)
+    }
+
+    fn builds(&self) -> MutexGuard<'_, VecDeque<Build>> {
+        self.builds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The vector of a query. The last 64 are remembered.
@@ -157,11 +187,13 @@ impl ToolVectors {
 
     /// Behind the same name there may be another model one day. What the first one made is of no use then.
     async fn forget_others_than(&self, dimensions: usize) -> Result<(), EmbeddingError> {
-        let Ok(mut built) = self.built.try_lock() else { return Ok(()) };
-        if built.vectors.is_empty() || built.vectors.dimensions() == dimensions {
+        let Ok(mut unfinished) = self.unfinished.try_lock() else { return Ok(()) };
+        let is_other = |build: &Build| !build.vectors.is_empty() && build.vectors.dimensions() != dimensions;
+        if !self.builds().iter().any(is_other) {
             return Ok(());
         }
-        *built = Built::default();
+        self.builds().clear();
+        unfinished.clear();
         if let Some(cache) = self.cache.clone() {
             let _ = spawn_blocking(move || cache.clear()).await;
         }
@@ -203,33 +235,36 @@ impl ToolVectors {
     }
 }
 
-impl Built {
-    /// Where each vector comes from, and the texts that the last build did not have.
-    async fn sources<T: Searchable + Sync>(
-        &self,
-        tools: &[T],
-        keys: &[DocumentKey],
-    ) -> (Vec<Source>, HashMap<TextKey, Texts>) {
-        let places: HashMap<DocumentKey, usize> =
-            self.keys.iter().enumerate().map(|(place, key)| (*key, place)).collect();
-        let mut sources = Vec::with_capacity(tools.len());
-        let mut missing = HashMap::new();
-        for (tool, key) in tools.iter().zip(keys) {
-            if sources.len() % LOOKED_AT == 0 {
-                tokio::task::yield_now().await;
-            }
-            sources.push(match places.get(key) {
-                Some(place) => Source::Place(*place),
-                None => {
-                    let texts = sentences::texts(&tool.document());
-                    let key = *sentences::key(&texts).as_bytes();
-                    missing.insert(key, texts);
-                    Source::Texts(key)
-                }
-            });
-        }
-        (sources, missing)
+/// Where each vector comes from, and the texts that no build has.
+async fn sources<T: Searchable + Sync>(
+    builds: &[Build],
+    tools: &[T],
+    keys: &[DocumentKey],
+) -> (Vec<Source>, HashMap<TextKey, Texts>) {
+    let wanted: HashSet<DocumentKey> = keys.iter().copied().collect();
+    let mut places: HashMap<DocumentKey, (&Arc<Vectors>, usize)> = HashMap::new();
+    for build in builds {
+        let known = build.keys.iter().enumerate().filter(|(_, key)| wanted.contains(key));
+        places.extend(known.map(|(place, key)| (*key, (&build.vectors, place))));
+        tokio::task::yield_now().await;
     }
+    let mut sources = Vec::with_capacity(tools.len());
+    let mut missing = HashMap::new();
+    for (tool, key) in tools.iter().zip(keys) {
+        if sources.len() % LOOKED_AT == 0 {
+            tokio::task::yield_now().await;
+        }
+        sources.push(match places.get(key) {
+            Some((vectors, place)) => Source::Place(Arc::clone(vectors), *place),
+            None => {
+                let texts = sentences::texts(&tool.document());
+                let key = *sentences::key(&texts).as_bytes();
+                missing.insert(key, texts);
+                Source::Texts(key)
+            }
+        });
+    }
+    (sources, missing)
 }
 
 #[cfg(test)]
@@ -312,6 +347,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn agents_with_different_tools_do_not_evict_each_other() {
+        let vectors = ToolVectors::new(Letters::new(), None);
+        let first = vectors.of(&tools(0..30)).await.unwrap();
+        for others in 1..BUILDS as u64 {
+            vectors.of(&tools(others..others + 20)).await.unwrap();
+        }
+        assert!(Arc::ptr_eq(&first, &vectors.of(&tools(0..30)).await.unwrap()));
+        for others in 0..3 * BUILDS as u64 {
+            vectors.of(&tools(others..others + 5)).await.unwrap();
+        }
+        assert_eq!(vectors.builds().len(), BUILDS);
+        assert!(!Arc::ptr_eq(&first, &vectors.of(&tools(0..30)).await.unwrap()));
+    }
+
+    #[tokio::test]
+    async fn what_is_there_waits_for_no_build_of_something_else() {
+        let letters = Letters { dimensions: 8, stops_after: Some(3), hangs: true, ..Letters::default() };
+        let vectors = Arc::new(ToolVectors::new(Arc::new(letters), None));
+        let first = vectors.of(&tools(0..3)).await.unwrap();
+        let hung = tokio::spawn({
+            let vectors = Arc::clone(&vectors);
+            async move { vectors.of(&tools(3..9)).await }
+        });
+        while vectors.unfinished.try_lock().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(Arc::ptr_eq(&first, &vectors.of(&tools(0..3)).await.unwrap()));
+        hung.abort();
+    }
+
+    #[tokio::test]
     async fn another_process_computes_nothing_anew() {
         let dir = tempfile::tempdir().unwrap();
         let built = ToolVectors::new(Letters::new(), Some(dir.path())).of(&tools(0..300)).await.unwrap();
@@ -339,7 +405,7 @@ mod tests {
             let ended = tokio::time::timeout(Duration::from_secs(1), vectors.of(&three)).await;
             assert_eq!(ended.is_err(), hangs);
             assert!(!matches!(ended, Ok(Ok(_))));
-            assert_eq!(vectors.built.lock().await.unfinished.len(), 2 * BATCH);
+            assert_eq!(vectors.unfinished.lock().await.len(), 2 * BATCH);
             let letters = Letters::new();
             let again = ToolVectors::new(Arc::clone(&letters) as _, Some(dir.path()));
             assert_eq!(again.of(&three).await.unwrap().len(), 3 * BATCH);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError};
 use toolwright_core::names::Resolution;
 use toolwright_core::output::head_and_tail;
-use toolwright_core::select::{CALL_ID, DESCRIBE_ID, PickOptions, SEARCH_ID, namespaces, summary};
+use toolwright_core::select::{CALL_ID, DESCRIBE_ID, Method, PickInput, PickOptions, SEARCH_ID, namespaces, summary};
 use toolwright_core::{
     Effects, Entry, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderKind, RegisteredTool, Session,
     Snapshot, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -43,11 +43,11 @@ impl ToolFinder {
     }
 
     /// The tools that fit `query` best and are open to `principal`, at most `limit`; with a namespace only those
-    /// that are of it.
+    /// that are of it. None is there merely because it comes first: where there was no time to score, words decide.
     pub async fn find(
         &self,
-        query: &str,
-        tools: &Snapshot,
+        query: impl Into<PickInput<'_>>,
+        tools: &Arc<Snapshot>,
         limit: usize,
         principal: &Principal,
         namespace: Option<&str>,
@@ -58,9 +58,22 @@ impl ToolFinder {
             roles: (!principal.owner).then(|| principal.roles.clone()),
             ..(*self.options).clone()
         };
-        let picked = self.selector.pick(query, tools, &options).await;
+        let query = query.into();
+        let mut picked = self.selector.pick(query.clone(), tools, &options).await;
+        if picked.provenance.is_in_order() {
+            let by_words = PickOptions { scorer: Method::Bm25, timeout: None, ..options };
+            picked = self.selector.pick(query, tools, &by_words).await;
+        }
         let entries = picked.picks.iter().filter_map(|pick| tools.list().get(pick.position));
-        entries.filter(|entry| is_open(entry, principal)).cloned().collect()
+        entries.filter(|entry| self.is_open(entry, principal)).cloned().collect()
+    }
+
+    /// Whether a model that works for `principal` gets to see a tool when it looks for some. What it cannot find
+    /// it may still call by name, as policy has it.
+    fn is_open(&self, entry: &Entry, principal: &Principal) -> bool {
+        let definition = entry.definition();
+        let is_usable = principal.may_use(&definition.allowed_roles) && definition.provider_native.is_none();
+        is_usable && (definition.safe || self.options.allow_unsafe)
     }
 }
 
@@ -177,7 +190,8 @@ impl ToolTools {
         let (query, limit) = (asked.query.trim(), asked.limit.min(MAX_HITS));
         let hits = match namespace {
             Some(namespace) if query.is_empty() => {
-                let of = |entry: &&Arc<Entry>| entry.id().namespace() == namespace && is_open(entry, principal);
+                let of =
+                    |entry: &&Arc<Entry>| entry.id().namespace() == namespace && self.finder.is_open(entry, principal);
                 self.tools.list().iter().filter(of).take(limit).cloned().collect()
             }
             _ => self.finder.find(query, &self.tools, limit, principal, namespace).await,
@@ -190,7 +204,8 @@ impl ToolTools {
 
     /// What is said where nothing is found: what there is to look in.
     fn nothing(&self, query: &str, namespace: Option<&str>, principal: &Principal) -> String {
-        let open = || self.tools.list().iter().filter(|entry| is_open(entry, principal)).map(|entry| &**entry);
+        let open =
+            || self.tools.list().iter().filter(|entry| self.finder.is_open(entry, principal)).map(|entry| &**entry);
         let all = namespaces(open());
         match namespace.filter(|&namespace| !open().any(|entry| entry.id().namespace() == namespace)) {
             Some(namespace) => format!("There is no namespace {:?}. There are: {all}", echo(namespace)),
@@ -206,12 +221,14 @@ impl ToolTools {
     fn described(&self, name: &str, principal: &Principal) -> String {
         let list = self.tools.list();
         let near = match self.tools.resolve(name) {
-            Resolution::Found(index, _) if is_open(&list[index], principal) => return description(&list[index]),
+            Resolution::Found(index, _) if self.finder.is_open(&list[index], principal) => {
+                return description(&list[index]);
+            }
             Resolution::Found(..) => Vec::new(),
             Resolution::Unknown(near) => near,
         };
         let open = |wire: &String| match self.tools.resolve(wire) {
-            Resolution::Found(index, _) => is_open(&list[index], principal),
+            Resolution::Found(index, _) => self.finder.is_open(&list[index], principal),
             Resolution::Unknown(_) => false,
         };
         let near: Vec<String> = near.into_iter().filter(open).collect();
@@ -221,12 +238,6 @@ impl ToolTools {
         };
         format!("{}: there is no such tool; {remedy}", echo(name))
     }
-}
-
-/// Whether a tool can be called here by `principal`.
-fn is_open(entry: &Entry, principal: &Principal) -> bool {
-    let definition = entry.definition();
-    principal.may_use(&definition.allowed_roles) && definition.provider_native.is_none()
 }
 
 fn lines(hits: &[Arc<Entry>]) -> String {

@@ -11,11 +11,14 @@ use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::model::{
     ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Usage,
 };
-use toolwright_core::select::{Cascade, Hybrid, Method, PickOptions, Picked, Score, Scorer, ScorerError, Scores};
+use toolwright_core::select::{
+    Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores,
+};
+use toolwright_core::store::{LedgerEntry, LedgerStore};
 use toolwright_core::{
     Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors};
+use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
 
 struct Named(&'static str, &'static str);
 
@@ -31,7 +34,7 @@ impl Tool for Named {
     }
 }
 
-async fn snapshot() -> Snapshot {
+async fn snapshot() -> Arc<Snapshot> {
     let tools = [
         ("weather", "Tells the weather of a city."),
         ("forecast", "Tells what the weather of a city will be."),
@@ -41,7 +44,7 @@ async fn snapshot() -> Snapshot {
     let tools = tools.map(|(name, about)| Arc::new(Named(name, about)) as Arc<dyn Tool>).to_vec();
     let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
     let tools = provider.list().await.expect("tools");
-    Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }])
+    Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]))
 }
 
 /// Scores by a function of the tool's name, after a while, and notes what it was asked.
@@ -148,7 +151,7 @@ async fn the_dear_pass_sees_only_what_the_cheap_one_lets_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_its_time_the_order_is_that_of_registration() {
+async fn past_the_time_of_somebody_else_s_scorer_the_order_is_that_of_registration() {
     let snapshot = snapshot().await;
     let slow = Arc::new(By { takes: Duration::from_secs(60), ..Arc::into_inner(By::new(|_| Ok(1.0))).expect("alone") });
     let options = PickOptions {
@@ -234,6 +237,66 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
     assert_eq!(check("", &["weather", "forecast"], "auto", "the model is away").await, 2);
 }
 
+/// Keeps what is entered: name, status, tokens of input.
+#[derive(Default)]
+struct Account(Mutex<Vec<(String, String, u64)>>);
+
+impl LedgerStore for Account {
+    fn append(&self, entry: LedgerEntry) {
+        assert_eq!(entry.kind, "model");
+        self.0.lock().expect("not poisoned").push((entry.name, entry.status, entry.usage.input_tokens));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_of_a_judge_is_in_the_account() {
+    let snapshot = snapshot().await;
+    let account = Arc::new(Account::default());
+    let house = crate::house::house(|options| options.ledger = Arc::clone(&account) as _).await;
+    let clients: [(Arc<dyn ModelClient>, &str, u64); 3] = [
+        (Arc::new(Answers(r#"{"scores": []}"#, AtomicUsize::new(0))), "ok", 10),
+        (Arc::new(Answers("", AtomicUsize::new(0))), "unavailable", 0),
+        (Arc::new(Mute), "canceled", 0),
+    ];
+    for (client, _, _) in &clients {
+        let judge = ModelJudge::new(Arc::clone(client), "p/m");
+        let judge = judge.accounted(Arc::clone(&house.executor), Arc::clone(&house.run.session));
+        let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
+        Selector::new().with_judge(Arc::new(judge)).pick("a letter", &snapshot, &options).await;
+    }
+    let expect = clients.map(|(_, status, tokens)| ("p/m".to_owned(), status.to_owned(), tokens));
+    assert_eq!(*account.0.lock().expect("not poisoned"), expect);
+}
+
+#[tokio::test]
+async fn tools_that_a_judge_was_not_asked_about_stay_in_order_behind_the_judged() {
+    let names: Vec<&'static str> = (0..400).map(|number| &*format!("tool{number}").leak()).collect();
+    let tools = names
+        .iter()
+        .enumerate()
+        .map(|(number, &name)| {
+            let about = if number < 40 { "Sends a letter." } else { "Lists what is on." };
+            Arc::new(Named(name, about)) as Arc<dyn Tool>
+        })
+        .collect();
+    let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
+    let tools = provider.list().await.expect("tools");
+    let snapshot = Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    let model = Arc::new(Answers(r#"{"scores": [{"tool": 32, "score": 0.9}]}"#, AtomicUsize::new(0)));
+    let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(model.clone(), "p/m")));
+    let options = PickOptions { max_candidates: 40, ..options(Method::Judge) };
+    for _ in 0..2 {
+        let picked = selector.pick("send a letter", &snapshot, &options).await;
+        let places: Vec<usize> = picked.picks.iter().map(|pick| pick.position).collect();
+        assert_eq!(places, [31, 32, 33, 34, 35, 36, 37, 38, 39]);
+        assert!(
+            picked.picks[1].score > 0.05 && picked.picks[1].reason == "not judged; in place 33 by auto",
+            "{picked:?}"
+        );
+    }
+    assert_eq!(model.1.load(Ordering::SeqCst), 1);
+}
+
 /// Knows three topics; a text is as much about each as it has words of it.
 struct Topics {
     works: bool,
@@ -249,7 +312,8 @@ impl Embedder for Topics {
         if !self.works {
             return Err(EmbeddingError::new("the embeddings are away"));
         }
-        const TOPICS: [&[&str]; 3] = [&["weather", "rain", "forecast"], &["letter", "mail", "epistle"], &["list", "plan"]];
+        const TOPICS: [&[&str]; 3] =
+            [&["weather", "rain", "forecast"], &["letter", "mail", "epistle"], &["list", "plan"]];
         let about = |text: &&str| {
             let text = text.to_lowercase();
             let mut vector =
@@ -268,8 +332,8 @@ async fn meaning_finds_what_words_do_not() {
     let check = async |works: bool, method: Method, expect: &[&str], by: &str| {
         let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
         let selector = Selector::new().with_vectors(Arc::new(vectors));
-        selector.prepare(&snapshot, &method).await;
-        let picked = selector.pick("an epistle", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
+        let picked =
+            selector.pick("an epistle", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
         assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
         assert!(picked.picks.iter().all(|pick| pick.reason.contains("in meaning")), "{:?}", picked.picks);
         assert_eq!(picked.provenance.fell_back.iter().any(|(_, why)| why.contains("are away")), !works);
@@ -279,4 +343,88 @@ async fn meaning_finds_what_words_do_not() {
         check(true, method.clone(), &["mail"], &name).await;
         check(false, method, &[], "bm25").await;
     }
+}
+
+#[tokio::test]
+async fn meaning_is_that_of_the_last_turns() {
+    let snapshot = snapshot().await;
+    let selector =
+        Selector::new().with_vectors(Arc::new(Arc::new(ToolVectors::new(Arc::new(Topics { works: true }), None))));
+    for (turns, expect) in [
+        (["an epistle", "go on"].as_slice(), "mail"),
+        (&["it is about rain", "an epistle", "go on"], "mail"),
+        (&["an epistle", "but will there be rain"], "weather"),
+    ] {
+        let options = options(Method::Embedding);
+        let picked = selector.pick(PickInput::turns(turns), &snapshot, &options).await;
+        assert_eq!(names(&picked, &snapshot).first().map(String::as_str), Some(expect), "{turns:?}");
+    }
+}
+
+/// An embedder that never answers.
+struct Silent;
+
+#[async_trait]
+impl Embedder for Silent {
+    fn id(&self) -> &str {
+        "silent"
+    }
+
+    async fn embed(&self, _texts: &[&str], _role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        std::future::pending().await
+    }
+}
+
+/// An embedding model that never comes to be loaded.
+struct NeverLoaded;
+
+#[async_trait]
+impl VectorSource for NeverLoaded {
+    async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_count_where_the_embeddings_never_answer() {
+    let snapshot = snapshot().await;
+    let silent = || Arc::new(Arc::new(ToolVectors::new(Arc::new(Silent), None))) as Arc<dyn VectorSource>;
+    for source in [silent(), Arc::new(NeverLoaded)] {
+        let selector = Selector::new().with_vectors(source);
+        for method in [Method::Auto, Method::Embedding, Method::Hybrid(Hybrid::default()), Method::Judge] {
+            let (name, limit) = (method.name().to_owned(), Some(Duration::from_secs(1)));
+            let options = PickOptions { timeout: limit, ..options(method) };
+            let picked = selector.pick("send a letter", &snapshot, &options).await;
+            assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), "bm25"));
+            let told = &picked.provenance.fell_back;
+            assert!(told.iter().any(|(_, why)| why.contains("took longer than 1s")), "{told:?}");
+            assert!(told.iter().any(|(scorer, _)| *scorer == name), "{told:?}");
+        }
+    }
+}
+
+/// A model that never answers.
+struct Mute;
+
+#[async_trait]
+impl ModelClient for Mute {
+    async fn complete(
+        &self,
+        _model: &str,
+        _request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_pass_stands_where_the_judge_never_answers() {
+    let snapshot = snapshot().await;
+    let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(Arc::new(Mute), "p/m")));
+    let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
+    let picked = selector.pick("send a letter", &snapshot, &options).await;
+    assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), "auto"));
+    assert_eq!(picked.provenance.fell_back, [("judge".to_owned(), "scoring took longer than 1s".to_owned())]);
 }

@@ -1,12 +1,14 @@
 //! The tools that find, describe and call others, through the executor.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::Listing;
+use toolwright_core::select::{Method, PickOptions, Scorer, ScorerError, Scores};
 use toolwright_core::{
-    CallId, Effects, ErrorKind, Outcome, Policy, Principal, Profile, Provider as _, ProviderKind, RawArguments,
+    CallId, Effects, Entry, ErrorKind, Outcome, Policy, Principal, Profile, Provider as _, ProviderKind, RawArguments,
     Session, Snapshot, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::{RunContext, ToolFinder, searchable};
@@ -22,6 +24,7 @@ impl Tool for Says {
         let schema = json!({"type": "object", "properties": {"limit": {"type": "integer"}, "path": {"type": "string"}}, "required": ["path"]});
         let mut definition = ToolDefinition::new(ToolId::parse(self.0).expect("id"), self.1, Some(schema));
         definition.effects = if self.0.contains("delete") { Effects::UNKNOWN } else { Effects::READ };
+        definition.safe = !self.0.contains("format");
         definition.allowed_roles = self.2.iter().map(|role| (*role).to_owned()).collect();
         definition
     }
@@ -44,6 +47,7 @@ impl Desk {
             Says("fs:delete@1.0.0", "Deletes a file.", &[]),
             Says("gh:issue@1.0.0", "Opens an issue in a repository.", &[]),
             Says("ops:restart@1.0.0", "Restarts the file server.", &["ops"]),
+            Says("raw:format@1.0.0", "Formats a disk with every file.", &[]),
         ];
         let tools = tools.map(|tool| Arc::new(tool) as Arc<dyn Tool>).to_vec();
         let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("tools"));
@@ -97,6 +101,46 @@ async fn where_nothing_is_found_the_namespaces_are_named() {
     assert_eq!((names.len(), text.as_str()), (0, "No tool fits \"zzzz\". Try other words, or look in: fs (2), gh (1)"));
     let (_, text) = desk.finds(json!({"query": "x", "namespace": "ops"})).await;
     assert_eq!(text, "There is no namespace \"ops\". There are: fs (2), gh (1)");
+}
+
+#[tokio::test]
+async fn a_tool_that_is_marked_unsafe_is_not_found_but_runs_where_policy_lets_it() {
+    let desk = Desk::new(Profile::Trusted, Principal::owner()).await;
+    assert!(!desk.finds(json!({"query": "raw__format a disk"})).await.0.contains(&"raw__format".to_owned()));
+    let (_, text) = desk.finds(json!({"query": "", "namespace": "raw"})).await;
+    assert!(text.starts_with("There is no namespace \"raw\"."), "{text}");
+    let described = desk.call("tools__describe", json!({"names": ["raw__format"]})).await.text();
+    assert!(described.contains("there is no such tool"), "{described}");
+    let ran = desk.call("tools__call", json!({"name": "raw__format", "arguments": {"path": "a"}})).await;
+    assert!(ran.ok, "{ran:?}");
+}
+
+/// Never done.
+struct Dawdles;
+
+#[async_trait]
+impl Scorer for Dawdles {
+    fn name(&self) -> &str {
+        "dawdles"
+    }
+    async fn score(&self, _query: &str, _tools: &[&Entry]) -> Result<Scores, ScorerError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_gets_no_tools_that_merely_come_first() {
+    let desk = Desk::new(Profile::Ask, guest()).await;
+    let options = PickOptions {
+        scorer: Method::Custom(Arc::new(Dawdles)),
+        timeout: Some(Duration::from_secs(1)),
+        ..PickOptions::default()
+    };
+    let finder = ToolFinder::new(Arc::default(), options);
+    for (query, expect) in [("a repository", &["gh__issue"][..]), ("zzzz", &[])] {
+        let found = finder.find(query, &desk.snapshot, 5, &guest(), None).await;
+        assert_eq!(found.iter().map(|entry| entry.wire_name.as_str()).collect::<Vec<_>>(), expect);
+    }
 }
 
 #[tokio::test]

@@ -93,6 +93,18 @@ impl CatalogueFile {
         self.tools.iter().map(|tool| (tool.id.as_str(), tool.position)).collect()
     }
 
+    /// The same, and the position by its name of each tool whose name is no other's, and no other's id.
+    pub(crate) fn positions_by_name(&self) -> HashMap<&str, usize> {
+        let mut names: HashMap<&str, Option<usize>> = HashMap::new();
+        for tool in &self.tools {
+            names.entry(&tool.name).and_modify(|position| *position = None).or_insert(Some(tool.position));
+        }
+        let mut positions: HashMap<&str, usize> =
+            names.into_iter().filter_map(|(name, position)| Some((name, position?))).collect();
+        positions.extend(self.positions());
+        positions
+    }
+
     /// One provider a server, in order; listed one after the other they give the tools in the file's order.
     pub(crate) fn providers(&self) -> Vec<Arc<FileProvider>> {
         let (mut namespaces, mut ids) = (HashSet::new(), HashSet::new());
@@ -315,6 +327,11 @@ mod tests {
         assert_eq!(entries.len(), 5);
         assert!(snapshot.issues().is_empty(), "{:?}", snapshot.issues());
         assert_eq!(file.positions()["ÿ\u{2028}"], 2);
+        let by_name = file.positions_by_name();
+        assert_eq!(
+            (by_name.get("Read"), by_name.get("fs:read"), by_name.get("ÿ\u{2028}")),
+            (Some(&0), Some(&1), Some(&2))
+        );
         assert_eq!(snapshot.list()[0].provider.instructions().as_deref(), Some("Files."));
         assert_eq!(file.tools[4].document().name, "read");
     }

@@ -42,8 +42,8 @@ pub(crate) struct PickArgs {
     /// Roles of whoever asks, for tools that are limited to roles. Default: the owner, who has them all.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     roles: Option<Vec<String>>,
-    /// How long scoring may take; after that the tools come in the order of registration. Default:
-    /// `selection.timeout`.
+    /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
+    /// order of registration. Vectors that were computed by then are kept. Default: `selection.timeout`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
     /// Tools that are marked unsafe may be picked too.
@@ -119,7 +119,6 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
         }
     };
     let options = args.options(house.config().written.selection.pick_options());
-    house.selector().prepare(&snapshot, &options.scorer).await;
     let picked = house.selector().pick(query.trim(), &snapshot, &options).await;
     house.shut_down().await;
     for (scorer, why) in &picked.provenance.fell_back {

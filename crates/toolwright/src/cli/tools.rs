@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolwright::core::names::Resolution;
-use toolwright::core::select::{SearchFilter, search};
+use toolwright::core::select::{SearchFilter, search, similar};
 use toolwright::core::{Entry, Snapshot};
 
 use super::args::Global;
@@ -30,7 +30,8 @@ pub(crate) enum Tools {
         /// Wire name, id, alias or bare name.
         tool: String,
     },
-    /// Finds tools by words.
+    /// Finds tools by words, or parts of words, as they stand in names, tags and descriptions; where none does, by
+    /// similar words: the last may be unfinished, any may be mistyped.
     Search {
         /// The words.
         query: String,
@@ -106,7 +107,11 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             }
         }
         Tools::Search { query, limit, filter } => {
-            let hits = search(&snapshot, query, *limit, &filter_of(filter));
+            let filter = filter_of(filter);
+            let mut hits = search(&snapshot, query, *limit, &filter);
+            if hits.is_empty() {
+                hits = similar(&snapshot, query, *limit, &filter);
+            }
             if global.json {
                 let hits = hits.iter().map(|hit| {
                     json!({"id": hit.entry.id(), "wire_name": hit.entry.wire_name, "score": hit.score, "reason": hit.reason})

@@ -75,6 +75,12 @@ fn tools_search_has_its_contract() {
     let keys: Vec<&str> = found[0].as_object().expect("object").keys().map(String::as_str).collect();
     assert_eq!(keys, ["id", "wire_name", "score", "reason"]);
     assert!(found.as_array().is_some_and(|hits| hits.len() <= 2));
+    let similar: Value = serde_json::from_str(&ok(&place, &["tools", "search", "fecth", "--json"])).expect("json");
+    assert_eq!((&similar[0]["wire_name"], &similar[0]["reason"]), (&json!("web__fetch"), &json!("similar words")));
+    assert!(
+        similar[0]["id"].is_string() && similar[0]["score"].as_f64().is_some_and(|score| score < 10.0),
+        "{similar}"
+    );
 }
 
 #[test]

@@ -58,6 +58,23 @@ fn select_gives_the_figures_of_its_contract() {
 }
 
 #[test]
+fn select_reports_halves_where_they_are_asked_for() {
+    // By the SHA-256 of their ids the first two are in the first half and the third is in the second.
+    let cases = r#"{"id": "a", "query": "open the gate, please", "relevant": ["g.1"]}
+{"id": "b", "query": "zzz", "relevant": ["3"]}
+{"id": "1", "query": "close the window", "relevant": ["é"]}
+"#;
+    let arguments = ["eval", "select", "--catalogue", "tools.jsonl", "--cases", "cases.jsonl", "--halves", "--json"];
+    let (lines, code) = answers(&place(TOOLS, cases), &arguments, "");
+    let half = |n: usize, share: f64| {
+        json!({"n": n, "recall@1": share, "recall@3": share, "recall@5": share, "recall@10": share, "ndcg@10": share,
+            "complete@5": share})
+    };
+    assert_eq!((code, &lines[0]["halves"]), (0, &json!([half(2, 0.5), half(1, 1.0)])), "{}", lines[0]);
+    assert_eq!(lines[0]["n"], json!(3));
+}
+
+#[test]
 fn select_says_what_is_wrong_with_its_files() {
     for (tools, cases, complaint) in [
         (TOOLS, "", "cases.jsonl: it has no cases"),
@@ -93,7 +110,7 @@ fn tokens_are_counted_over_a_whole_task() {
         })
         .collect();
     let place = place(&tools, "");
-    let step = |number: u32| json!({"query": format!("valve of boiler {number}"), "tool": number.to_string(), "result": "It is set."});
+    let step = |number: u32| json!({"query": format!("valve of boiler {number}"), "tool": format!("set_valve_{number}"), "result": "It is set."});
     place.write("project/task.json", &json!({"steps": [step(7), step(77), step(101)]}).to_string());
     let arguments = ["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "task.json", "--json"];
     let (lines, code) = answers(&place, &arguments, "");

@@ -180,8 +180,8 @@ async fn a_judge_that_garbles_or_dawdles_is_done_without() {
     let arguments = [&FILE[..], &["letter", "--timeout=300ms", "--max=2"]].concat();
     let output = ended(start(&place, &variables, &arguments)).await;
     let found: Vec<Value> = serde_json::from_slice(&output.stdout).expect("json");
-    assert_eq!((ids(&found), &found[0]["score"]), (vec!["t/1", "t/2"], &json!(0.0)));
-    let reason = found[0]["reason"].as_str().expect("a reason");
-    assert!(reason.contains("order of registration") && reason.contains("300ms"), "{reason}");
+    let provenance = &found[0]["provenance"];
+    assert_eq!((ids(&found), &provenance["scorer"]), (vec!["ö 5"], &json!("auto")));
+    assert_eq!(provenance["fell_back"], json!([{"scorer": "judge", "reason": "scoring took longer than 300ms"}]));
     assert!(stderr(&output).contains("300ms"), "{}", stderr(&output));
 }

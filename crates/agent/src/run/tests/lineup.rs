@@ -104,6 +104,22 @@ fn a_saved_run_keeps_what_it_loaded_and_forgets_what_is_gone() {
 }
 
 #[test]
+fn tools_are_picked_by_the_last_texts() {
+    let check = |messages: &[Message], expect: &[&str]| {
+        let state = RunState::new(begin(Limits::default()).spec().clone(), messages.to_vec());
+        assert_eq!(state.said_last(), expect);
+    };
+    let model = |text: &str| Message::Assistant { text: text.into(), calls: Vec::new(), opaque: Vec::new() };
+    let (ask, notice) = (Message::user("water it"), Message::user("[toolwright notice] two turns are left"));
+    check(&[], &[]);
+    check(std::slice::from_ref(&ask), &["water it"]);
+    check(&[ask.clone(), model("first the can"), notice.clone()], &["water it", "first the can"]);
+    check(&[ask.clone(), model("first the can"), model(" ")], &[]);
+    check(&[ask.clone(), model(""), ask.clone(), notice], &["water it", "water it"]);
+    check(&[ask.clone(), model("a"), model("b"), model("c"), model("d")], &["a", "b", "c", "d"]);
+}
+
+#[test]
 fn the_index_ends_the_system_prompt() {
     let system = |state: &RunState| match state.step() {
         Step::CallModel(request) => request.system,

@@ -41,18 +41,18 @@ impl Field {
     ];
 
     /// What it is called in reports.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::select) fn name(self) -> &'static str {
         match self {
             Self::Name => "name",
             Self::Title => "title",
             Self::Description => "description",
             Self::Tags => "tags",
-            Self::ArgumentNames => "argument names",
-            Self::ArgumentDescriptions => "argument descriptions",
-            Self::ArgumentValues => "argument values",
+            Self::ArgumentNames => "arguments",
+            Self::ArgumentDescriptions => "descriptions of arguments",
+            Self::ArgumentValues => "values of arguments",
             Self::Examples => "examples",
             Self::Server => "server",
-            Self::ServerDescription => "server description",
+            Self::ServerDescription => "description of the server",
         }
     }
 

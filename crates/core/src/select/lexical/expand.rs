@@ -151,7 +151,8 @@ impl LexicalIndex {
             return;
         }
         let end = stem.char_indices().nth(MIN_LETTERS).map_or(stem.len(), |(end, _)| end);
-        for &word in self.dictionary.with_prefix(&stem[..end]).iter().take(MAX_ALIKE) {
+        let words = self.dictionary.with_prefix(&stem[..end]).iter().filter(|&&word| self.is_used(word));
+        for &word in words.take(MAX_ALIKE) {
             let term = self.dictionary.term_of(word);
             let other = self.dictionary.stem(term);
             if !is_word(other) {

@@ -35,8 +35,8 @@ pub(super) struct Intake {
 #[derive(Default)]
 struct Words {
     own: Vec<WordId>,
-    /// Neighbours written as one. They make no field longer.
-    joined: Vec<WordId>,
+    /// Neighbours written as one, and the stop words of a name. They make no field longer.
+    unmeasured: Vec<WordId>,
 }
 
 impl Intake {
@@ -66,20 +66,10 @@ impl Intake {
         self.count()
     }
 
-    /// Reads a document and calls `found` with every occurrence of a stem: where it is, and what it adds.
-    pub(super) fn each_occurrence(&mut self, document: &Document<'_>, mut found: impl FnMut(Field, Term, f32)) {
-        self.take_fields(document);
-        for field in Field::ALL {
-            let Words { own, joined } = &self.fields[field as usize];
-            let each = occurrence(field, own.len());
-            own.iter().chain(joined).for_each(|&word| found(field, self.dictionary.term_of(word), each));
-        }
-    }
-
     fn take_fields(&mut self, document: &Document<'_>) {
-        for Words { own, joined } in &mut self.fields {
+        for Words { own, unmeasured } in &mut self.fields {
             own.clear();
-            joined.clear();
+            unmeasured.clear();
         }
         let mut before = String::new();
         each_text(document, |field, text| {
@@ -89,9 +79,12 @@ impl Intake {
                 let into = &mut self.fields[field as usize];
                 if !stops {
                     into.own.push(number(&mut self.dictionary, word));
+                } else if field == Field::Name {
+                    // For queries that have nothing but stop words.
+                    into.unmeasured.push(number(&mut self.dictionary, word));
                 }
                 if !before.is_empty() && field.joins() && !(stops && field == Field::Description) {
-                    into.joined.push(number(&mut self.dictionary, &joined(&before, word)));
+                    into.unmeasured.push(number(&mut self.dictionary, &joined(&before, word)));
                 }
                 before.clear();
                 if !stops || field != Field::Description {
@@ -108,9 +101,9 @@ impl Intake {
         self.words.clear();
         self.impacts.clear();
         for field in Field::ALL {
-            let Words { own, joined } = &self.fields[field as usize];
+            let Words { own, unmeasured } = &self.fields[field as usize];
             let each = occurrence(field, own.len());
-            for &word in own.iter().chain(joined) {
+            for &word in own.iter().chain(unmeasured) {
                 let term = self.dictionary.term_of(word);
                 if std::mem::replace(&mut self.seen[word as usize], self.documents) != self.documents {
                     self.words.push(word);

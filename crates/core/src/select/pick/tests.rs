@@ -84,6 +84,46 @@ fn a_named_tool_comes_first_whatever_its_score() {
 }
 
 #[test]
+fn named_tools_keep_their_order_in_the_ranking_and_filters_apply_to_them() {
+    let snapshot = snapshot();
+    let order = |query: &str, ranked: &[usize], options: &PickOptions| -> Vec<usize> {
+        let ranked: Vec<_> = ranked.iter().map(|&index| Ranked { index, score: 0.5 }).collect();
+        let query = PickInput::from(query);
+        let picking = Picking::begin(&query, &snapshot, options);
+        assert!(picking.candidates().all(|position| picking.is_candidate(position)));
+        picking.order(&ranked).map(|ranked| ranked.index).collect()
+    };
+    let options = PickOptions::default();
+    let query = "`search`, read_file and write_file";
+    assert_eq!(order(query, &[5, 6, 3, 1], &options), [6, 1, 0, 5, 3]);
+    assert_eq!(order("fs:wipe read_file", &[2, 5], &options), [0, 5]);
+    assert_eq!(order("fs:wipe", &[5], &PickOptions { allow_unsafe: true, ..options.clone() }), [2, 5]);
+    let of_files = PickOptions { namespace: Some("fs".into()), ..options.clone() };
+    assert_eq!(order("web__search read_file", &[6, 1, 5], &of_files), [0, 1]);
+    assert_eq!(order("read_file", &[5], &PickOptions { min_score: 0.6, ..options }), [0]);
+}
+
+#[test]
+fn a_conversation_is_searched_for_by_its_last_turns() {
+    let snapshot = snapshot();
+    let options = PickOptions::default();
+    let found = |turns: &[&str]| -> Vec<String> {
+        let query = PickInput::turns(turns);
+        let picking = Picking::begin(&query, &snapshot, &options);
+        let order = picking.by_all(None, picking.enough(), &|position| picking.is_candidate(position));
+        let picked = picking.finish(Ranking { order, ..Ranking::default() }, Provenance::default());
+        assert!(picked.picks.iter().all(|pick| pick.reason.contains(" in the ")), "{:?}", picked.picks);
+        picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect()
+    };
+    assert_eq!(found(&["any secrets", "search the web"]), ["search", "scan"]);
+    assert_eq!(found(&["the web", "", "scan for secrets"]), ["scan", "search"]);
+    assert_eq!(found(&["the web", "scan for secrets", " "]), ["scan", "search"]);
+    assert_eq!(found(&["the web", "b", "c", "d", "scan for secrets"]), ["scan"], "too long ago");
+    assert_eq!(found(&["web__search", "scan for secrets"])[0], "scan", "names are those of the last turn");
+    assert!(found(&[]).is_empty());
+}
+
+#[test]
 fn those_who_may_not_be_chosen_are_left_out_before_they_are_scored_and_the_reason_is_told() {
     let all = ["read_file", "write_file", "audit", "follow", "scan"];
     let excluded = |change: &dyn Fn(&mut PickOptions), expect: &[(&str, &str)]| {

@@ -28,7 +28,7 @@ const MAX_TERMS: usize = 256;
 
 /// A query, taken apart once for any number of indexes.
 ///
-/// Its words are stemmed, and stop words and repetitions left out. Words in literals (quotations, URLs, e-mail
+/// Its words are stemmed, and stop words and repetitions left out; of nothing but stop words, none is. Words in literals (quotations, URLs, e-mail
 /// addresses) count half, since they are values. Neighbours are joined, to find `database` by `data base`. And
 /// it is cut into clauses, of one task each, at the ends of sentences and lines and at conjunctions such as
 /// `and then`, without a model: a tool for one task of several is found by that task's clause, where the whole
@@ -62,29 +62,34 @@ impl Query {
     /// Takes a text apart.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Reader::default().read(&text[..text.floor_char_boundary(MAX_TEXT)])
+        Self::conversation(&[text])
     }
 
     /// Takes a conversation apart, its last turn last. What was asked before counts half as much with each
     /// turn since, up to the third before the last. Clauses are those of the last turn.
     ///
-    /// On the sets named in the lexical engine's documentation, queries cut in halves as two turns are answered
-    /// with an NDCG@10 of 77.1, 82.0 and 58.9, where the second half alone has 58.2, 68.0 and 47.0. A turn about
-    /// something else before a whole query costs 2.7, 1.8 and 3.4 points.
+    /// In a prototype, on the sets that `lexical/` is measured on, queries cut in halves as two turns are answered with
+    /// an NDCG@10 of 77.1, 82.0 and 58.9, where the second half alone has 58.2, 68.0 and 47.0. A turn about something
+    /// else before a whole query costs 2.7, 1.8 and 3.4 points.
     #[must_use]
     pub fn conversation(turns: &[&str]) -> Self {
         let mut turns = turns.iter().rev().take(MAX_TURNS);
-        let mut query = turns.next().map_or_else(Self::default, |last| Self::new(last));
+        let Some(last) = turns.next() else { return Self::default() };
+        let mut query = Self::read(last, false);
         let mut decay = 1.0;
         for turn in turns {
             decay *= DECAY;
-            for term in Self::new(turn).terms {
+            for term in Self::read(turn, false).terms {
                 if query.terms.len() < MAX_TERMS && query.terms.iter().all(|own| own.stem != term.stem) {
                     query.terms.push(Term { weight: term.weight * decay, ..term });
                 }
             }
         }
-        query
+        if query.terms.is_empty() { Self::read(last, true) } else { query }
+    }
+
+    fn read(text: &str, keeps_stop_words: bool) -> Self {
+        Reader { keeps_stop_words, ..Reader::default() }.read(&text[..text.floor_char_boundary(MAX_TEXT)])
     }
 
     /// How many clauses it has: 0 if it is blank, 1 for a single task.
@@ -104,7 +109,7 @@ impl Query {
 
 /// A word of a text.
 struct Token {
-    /// Its stem; nothing for a stop word.
+    /// Its stem; nothing for a stop word that is left out.
     term: Option<usize>,
     /// The stem of the word before and this one, joined.
     joined: Option<usize>,
@@ -116,6 +121,7 @@ struct Token {
 
 #[derive(Default)]
 struct Reader {
+    keeps_stop_words: bool,
     terms: Vec<Term>,
     /// At most [`MAX_TERMS`].
     numbers: HashMap<Box<str>, usize, WordHasher>,
@@ -154,7 +160,7 @@ impl Reader {
     /// Takes the next word; `before` is the one before, if the two can be joined.
     fn token(&mut self, word: &str, before: &mut String, is_literal: bool) {
         let weight = if is_literal { LITERAL } else { 1.0 };
-        if is_stop_word(word) {
+        if is_stop_word(word) && !self.keeps_stop_words {
             before.clear();
             return self.tokens.push(Token { term: None, joined: None, weight, is_content: false });
         }

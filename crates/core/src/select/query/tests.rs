@@ -28,7 +28,7 @@ fn tasks_are_told_apart() {
     let two: &[&str] = &["find cheap flight pari", "book quiet hotel room"];
     for (text, expect) in [
         ("", &[][..]),
-        ("the of and", &[]),
+        ("the of and", &["the of and"]),
         ("Find cheap flights to Paris", &["find cheap flight pari"]),
         ("Find cheap flights to Paris. Book a quiet hotel room", two),
         (
@@ -97,6 +97,23 @@ fn earlier_turns_count_less() {
     assert_eq!(weights, [("weather", 1.0), ("pari", 1.0), ("file", 0.5), ("map", 0.25)]);
     assert_eq!(query.clauses(), 1);
     assert_eq!(Query::conversation(&[]).clauses(), 0);
+}
+
+#[test]
+fn stop_words_are_looked_for_where_there_is_nothing_else() {
+    for (turns, expect) in [
+        (&["get"][..], "get"),
+        (&["Show me."], "show me"),
+        (&["show the map"], "map"),
+        (&["the weather", "show me more"], "weather"),
+        (&["what is this", "show me"], "show me"),
+        (&["the weather", ""], "weather"),
+        (&["?"], ""),
+    ] {
+        let query = Query::conversation(turns);
+        let stems: Vec<_> = query.terms.iter().filter(|term| !term.is_joined).map(|term| &*term.stem).collect();
+        assert_eq!(stems.join(" "), expect, "{turns:?}");
+    }
 }
 
 #[test]

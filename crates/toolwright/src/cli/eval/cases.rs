@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
+use toolwright::core::ContentHash;
 
 use crate::cli::catalogue_file::MAX_BYTES;
 use crate::cli::exit::Failure;
@@ -19,12 +20,14 @@ const MAX_NAMED: usize = 5;
 /// not have stands behind all that it has, where no ranking finds it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Case {
+    /// Which half of the cases it is in, 0 or 1: a matter of its id alone, or of its query if it has none.
+    pub(super) half: usize,
     pub(super) query: String,
     pub(super) relevant: Vec<usize>,
 }
 
 /// Reads JSON, a list of cases or an object with one under `cases`, or one case a line. A case is
-/// `{query, relevant: [tool id]}`; other members are ignored. A case that needs no tool is left out. That one is, and
+/// `{id?, query, relevant: [tool id]}`; other members are ignored. A case that needs no tool is left out. That one is, and
 /// that an id is not in the catalogue, is told on standard error.
 pub(super) fn read(file: &Path, positions: &HashMap<&str, usize>) -> Result<Vec<Case>, Failure> {
     let failure = |error: String| Failure::usage(format!("{}: {error}", file.display()));
@@ -57,6 +60,11 @@ impl Cases {
     fn add(&mut self, place: &Place, record: Value, positions: &HashMap<&str, usize>) -> Result<(), String> {
         let mut record = Members::of(record)?;
         let query = record.text("query")?.ok_or("it has no `query`")?;
+        let half = match record.value(&["id"]) {
+            Some(Value::String(id)) => half(&id),
+            Some(id) => half(&id.to_string()),
+            None => half(&query),
+        };
         let mut ids = record.texts("relevant")?;
         if ids.is_empty() {
             self.without.add(|| place.to_string());
@@ -73,9 +81,14 @@ impl Cases {
         };
         let mut relevant: Vec<usize> = ids.into_iter().filter_map(position).collect();
         relevant.sort_unstable();
-        self.cases.push(Case { query, relevant });
+        self.cases.push(Case { half, query, relevant });
         Ok(())
     }
+}
+
+/// The last bit of the first byte of the text's SHA-256.
+fn half(text: &str) -> usize {
+    usize::from(ContentHash::of_bytes(text.as_bytes()).as_bytes()[0] & 1)
 }
 
 /// The positions of tools, each once.
@@ -129,5 +142,19 @@ mod tests {
         let odd = parse(text, &HashMap::from([("a", 0)])).expect("cases");
         assert!(format!("{:?}", odd.unknown).contains("`c` in case 3"), "{odd:?}");
         assert!(format!("{:?}", odd.without).contains("\"case 1\", \"case 2\""), "{odd:?}");
+    }
+
+    #[test]
+    fn a_case_is_in_the_half_that_its_id_says() {
+        let positions = HashMap::from([("a", 0)]);
+        // SHA-256 of `a` begins with ca, that of `1` with 6b.
+        for (case, expect) in [
+            (r#"{"id": "a", "query": "1", "relevant": ["a"]}"#, 0),
+            (r#"{"id": "1", "query": "a", "relevant": ["a"]}"#, 1),
+            (r#"{"id": 1, "query": "a", "relevant": ["a"]}"#, 1),
+            (r#"{"query": "1", "relevant": ["a"]}"#, 1),
+        ] {
+            assert_eq!(parse(case, &positions).expect(case).cases[0].half, expect, "{case}");
+        }
     }
 }

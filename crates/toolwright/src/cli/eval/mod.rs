@@ -42,6 +42,7 @@ pub(crate) struct TokensArgs {
     #[arg(long, value_name = "FILE")]
     catalogue: PathBuf,
     /// File with the task, {steps: [step]} or a step a line: {query, tool | relevant: [tool id], arguments?, result?}.
+    /// A name that only one tool has will do for its id.
     #[arg(long, value_name = "FILE")]
     task: PathBuf,
 }
@@ -56,6 +57,10 @@ pub(crate) struct SelectArgs {
     /// File with the queries, JSON or JSON lines: {query, relevant: [tool id]}.
     #[arg(long, value_name = "FILE")]
     cases: PathBuf,
+    /// Reports both halves of the cases too, under `halves`, to choose on one and check on the other. A case is in
+    /// the second half if the first byte of the SHA-256 of its id (of its query, if it has none) is odd.
+    #[arg(long)]
+    halves: bool,
     /// How tools are scored.
     #[arg(long, value_name = "SCORER", default_value = "auto")]
     scorer: ScorerName,

@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use toolwright::config::EmbeddingSource;
 use toolwright::core::Snapshot;
-use toolwright::core::select::{self, Hybrid, PickInput, PickOptions, Picking, Vectors, combine};
+use toolwright::core::select::{self, HYBRID_DEPTH, Hybrid, PickInput, PickOptions, Picking, Vectors};
 use toolwright::house::embedder;
 use toolwright::runtime::ToolVectors;
 
 use crate::cli::exit::Failure;
-
-/// Places of words and of meaning that are put together.
-const DEPTH: usize = 1000;
 
 /// A scorer by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -106,9 +103,8 @@ impl Ranker {
             (ScorerName::Keyword, _) => picking.by_keyword(enough, &any),
             (ScorerName::Embedding, Some((meaning, vector))) => meaning.vectors.rank(vector, enough, &any),
             (ScorerName::Hybrid, Some((meaning, vector))) => {
-                let Hybrid { lexical, semantic, fusion } = Hybrid::default();
-                let (words, near) = (picking.by_bm25(DEPTH, &any), meaning.vectors.rank(vector, DEPTH, &any));
-                combine(&[(lexical, &words), (semantic, &near)], fusion)
+                let near = meaning.vectors.rank(vector, HYBRID_DEPTH, &any);
+                picking.by_hybrid(Hybrid::default(), &near, enough, &any).0
             }
             (ScorerName::Auto, meaning) => {
                 let meaning = meaning.map(|(meaning, query)| select::Meaning { vectors: &meaning.vectors, query });

@@ -29,13 +29,16 @@ pub(super) async fn command(global: &Global, args: &SelectArgs) -> Done {
     for Case { query, .. } in cases.iter().take(WARM_UP) {
         ranker.rank(query, ranker.embed(query).await?.as_deref(), DEPTH);
     }
-    let mut tally = Tally::default();
-    for Case { query, relevant } in &cases {
+    let (mut tally, mut halves) = (Tally::default(), [Tally::default(), Tally::default()]);
+    for Case { half, query, relevant } in &cases {
         let start = Instant::now();
         let vector = ranker.embed(query).await?;
         let embedded = Instant::now();
         let ranked = ranker.rank(query, vector.as_deref(), DEPTH);
-        tally.add(&ranked, relevant, embedded - start, embedded.elapsed());
+        let (embedding, ranking) = (embedded - start, embedded.elapsed());
+        for tally in [&mut tally, &mut halves[*half]] {
+            tally.add(&ranked, relevant, embedding, ranking);
+        }
     }
     let figures = Figures {
         tools: ranker.tools(),
@@ -44,10 +47,16 @@ pub(super) async fn command(global: &Global, args: &SelectArgs) -> Done {
         vectors_time: ranker.meaning().map(|meaning| meaning.time),
         ..tally.figures()
     };
+    let halves = args.halves.then(|| halves.map(Tally::figures));
     if global.json {
-        print_json(&figures.json())?;
+        let mut answer = figures.json();
+        if let Some(halves) = &halves {
+            answer["halves"] = halves.iter().map(Figures::quality).collect();
+        }
+        print_json(&answer)?;
     } else {
         figures.print()?;
+        halves.iter().flatten().try_for_each(Figures::print_half)?;
     }
     Ok(Exit::Ok)
 }
@@ -110,27 +119,38 @@ impl Tally {
 }
 
 impl Figures {
-    fn json(&self) -> Value {
+    /// What depends on nothing but the rankings.
+    fn quality(&self) -> Value {
         let [r1, r3, r5, r10] = self.recall;
-        let mut figures = json!({
+        json!({
             "n": self.queries,
-            "tools": self.tools,
             "recall@1": r1,
             "recall@3": r3,
             "recall@5": r5,
             "recall@10": r10,
             "ndcg@10": self.ndcg,
             "complete@5": self.complete,
-            "p50_us": tenths(self.p50),
-            "p99_us": tenths(self.p99),
-            "index_ms": tenths(milliseconds(self.index_time)),
-            "index_bytes": self.index_bytes,
-        });
+        })
+    }
+
+    fn json(&self) -> Value {
+        let mut figures = self.quality();
+        figures["tools"] = self.tools.into();
+        figures["p50_us"] = tenths(self.p50).into();
+        figures["p99_us"] = tenths(self.p99).into();
+        figures["index_ms"] = tenths(milliseconds(self.index_time)).into();
+        figures["index_bytes"] = self.index_bytes.into();
         if let Some(time) = self.vectors_time {
             figures["vectors_ms"] = tenths(milliseconds(time)).into();
             figures["embed_p50_us"] = tenths(self.embed_p50).into();
         }
         figures
+    }
+
+    fn print_half(&self) -> std::io::Result<()> {
+        let [_, _, r5, _] = self.recall.map(|share| 100.0 * share);
+        let ndcg = 100.0 * self.ndcg;
+        writeln!(stdout(), "a half of {} queries: recall@5 {r5:.1} %, ndcg@10 {ndcg:.1} %", self.queries)
     }
 
     fn print(&self) -> std::io::Result<()> {

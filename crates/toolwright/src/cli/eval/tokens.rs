@@ -31,7 +31,7 @@ const TURNS_PER_CALL: usize = 6;
 
 pub(super) async fn command(global: &Global, args: &TokensArgs) -> Done {
     let file = CatalogueFile::read(&args.catalogue)?;
-    let task = task::read(&args.task, &file.positions())?;
+    let task = task::read(&args.task, &file.positions_by_name())?;
     let stage = Arc::new(Mutex::new(String::new()));
     let play = Play { snapshot: Arc::new(staged(&file, &stage)), file, task, stage };
     let mut spent = Vec::with_capacity(EXPOSURES.len());

@@ -20,7 +20,8 @@ pub struct SelectionSection {
     /// The least score, from 0 to 1, of a tool that is picked.
     #[schemars(range(min = 0, max = 1))]
     pub min_score: f64,
-    /// How long scoring may take; after that the tools come in the order of registration.
+    /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
+    /// order of registration.
     pub timeout: TimeSpan,
     /// Tools that the exposure `pick` takes for a task at most, besides those that are pinned, found or called; fewer
     /// where their definitions are large.
@@ -73,7 +74,8 @@ pub enum ExposureSetting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScorerSetting {
-    /// `hybrid` where embeddings are configured, else by words, in both cases with what is known about queries.
+    /// By words, task by task where a query has several; where embeddings are configured, put together with meaning,
+    /// which weighs the less the more it looks like chance.
     #[default]
     Auto,
     /// The share of the query's words that a tool has.
