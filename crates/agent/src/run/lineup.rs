@@ -14,10 +14,10 @@ use super::turn::TurnCall;
 
 /// Tools that come before the model on the way. What is called after that is run, and not shown.
 const MAX_LOADED: usize = 200;
-/// Texts of a conversation that tools are picked by.
-const TURNS: usize = 4;
 /// Hits of a search that come before the model whole; it knows the others by their lines, and may call them too.
 const MAX_FOUND: usize = 2;
+/// Texts of a conversation that tools are picked by.
+const TURNS: usize = 4;
 /// How notices to the model begin, which nobody asked for.
 const NOTICE: &str = "[toolwright notice]";
 

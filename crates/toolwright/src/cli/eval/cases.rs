@@ -27,8 +27,8 @@ pub(super) struct Case {
 }
 
 /// Reads JSON, a list of cases or an object with one under `cases`, or one case a line. A case is
-/// `{id?, query, relevant: [tool id]}`; other members are ignored. A case that needs no tool is left out. That one is,
-/// and that an id is not in the catalogue, is told on standard error.
+/// `{id?, query, relevant: [tool id]}`; other members are ignored. A case that needs no tool is left out. That one is, and
+/// that an id is not in the catalogue, is told on standard error.
 pub(super) fn read(file: &Path, positions: &HashMap<&str, usize>) -> Result<Vec<Case>, Failure> {
     let failure = |error: String| Failure::usage(format!("{}: {error}", file.display()));
     let text = input::read_up_to(file, MAX_BYTES)?;
@@ -46,11 +46,6 @@ struct Cases {
     unknown: Odd,
     /// Cases without relevant tools.
     without: Odd,
-}
-
-/// The last bit of the first byte of the text's SHA-256.
-fn half(text: &str) -> usize {
-    usize::from(ContentHash::of_bytes(text.as_bytes()).as_bytes()[0] & 1)
 }
 
 fn parse(text: &str, positions: &HashMap<&str, usize>) -> Result<Cases, String> {
@@ -89,6 +84,11 @@ impl Cases {
         self.cases.push(Case { half, query, relevant });
         Ok(())
     }
+}
+
+/// The last bit of the first byte of the text's SHA-256.
+fn half(text: &str) -> usize {
+    usize::from(ContentHash::of_bytes(text.as_bytes()).as_bytes()[0] & 1)
 }
 
 /// The positions of tools, each once.
@@ -131,6 +131,19 @@ mod tests {
         check(r#"[{"query": "q", "relevant": [{}]}]"#, Err("case 1: its `relevant` holds what is not a text"));
         check(r#"[{"relevant": ["a"]}]"#, Err("case 1: it has no `query`"));
     }
+
+    #[test]
+    fn an_odd_case_does_not_end_the_measurement() {
+        check(r#"{"query": "q", "relevant": ["gone", "a", "lost", "gone"]}"#, Ok(&[("q", &[0, 2, 3])]));
+        check(r#"{"query": "q", "relevant": "a"}"#, Ok(&[("q", &[0])]));
+        check(r#"{"query": 7, "relevant": [7]}"#, Ok(&[("7", &[2])]));
+        let text = r#"[{"query": "q", "relevant": []}, {"query": "r"}, {"query": "s", "relevant": ["a", "c"]}]"#;
+        check(text, Ok(&[("s", &[0, 2])]));
+        let odd = parse(text, &HashMap::from([("a", 0)])).expect("cases");
+        assert!(format!("{:?}", odd.unknown).contains("`c` in case 3"), "{odd:?}");
+        assert!(format!("{:?}", odd.without).contains("\"case 1\", \"case 2\""), "{odd:?}");
+    }
+
     #[test]
     fn a_case_is_in_the_half_that_its_id_says() {
         let positions = HashMap::from([("a", 0)]);
@@ -143,17 +156,5 @@ mod tests {
         ] {
             assert_eq!(parse(case, &positions).expect(case).cases[0].half, expect, "{case}");
         }
-    }
-
-    #[test]
-    fn an_odd_case_does_not_end_the_measurement() {
-        check(r#"{"query": "q", "relevant": ["gone", "a", "lost", "gone"]}"#, Ok(&[("q", &[0, 2, 3])]));
-        check(r#"{"query": "q", "relevant": "a"}"#, Ok(&[("q", &[0])]));
-        check(r#"{"query": 7, "relevant": [7]}"#, Ok(&[("7", &[2])]));
-        let text = r#"[{"query": "q", "relevant": []}, {"query": "r"}, {"query": "s", "relevant": ["a", "c"]}]"#;
-        check(text, Ok(&[("s", &[0, 2])]));
-        let odd = parse(text, &HashMap::from([("a", 0)])).expect("cases");
-        assert!(format!("{:?}", odd.unknown).contains("`c` in case 3"), "{odd:?}");
-        assert!(format!("{:?}", odd.without).contains("\"case 1\", \"case 2\""), "{odd:?}");
     }
 }
