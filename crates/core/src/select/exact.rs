@@ -1,6 +1,6 @@
 //! Tools that a query names.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -38,13 +38,13 @@ impl NameIndex {
     pub(super) fn named(&self, query: &str, tools: &[Arc<Entry>]) -> Vec<usize> {
         let mut named = Vec::new();
         let mut lower = String::new();
-        for (word, is_meant) in Mentions::of(query).0 {
+        for word in Mentions::of(query).0 {
             let hash = hash(&word);
             let from = self.hashes.partition_point(|(other, _)| *other < hash);
             for (_, position) in self.hashes[from..].iter().take_while(|(other, _)| *other == hash) {
                 let is_named = names(&tools[*position]).any(|name| {
                     lower_into(name, &mut lower);
-                    lower == word && (is_meant || is_no_word(name))
+                    lower == word
                 });
                 if is_named {
                     named.push(*position);
@@ -71,16 +71,16 @@ fn hash(lower: &str) -> u64 {
     hasher.finish()
 }
 
-/// What in a query may be the name of a tool, in lower case; and whether it is meant as a name.
+/// What in a query may be the name of a tool, in lower case.
 ///
 /// A name is a name where it is all of the query, where it stands in quotes, or where it stands as a word
-/// of its own and could not be a word of a language: `read_file`, `fs:read`, `getWeather`, `base64`. A tool
-/// called `search` is not named by "search the web".
-struct Mentions(HashMap<String, bool>);
+/// of its own and as it is written could be no word of a language: `read_file`, `fs:read`, `getWeather`, `base64`.
+/// A tool called `search` is not named by "search the web", nor `endGame` by "Endgame".
+struct Mentions(HashSet<String>);
 
 impl Mentions {
     fn of(query: &str) -> Self {
-        let mut mentions = Self(HashMap::new());
+        let mut mentions = Self(HashSet::new());
         mentions.add(query, true);
         mentions.add(query.trim().trim_matches(is_quote), true);
         for quote in ['`', '"'] {
@@ -99,12 +99,12 @@ impl Mentions {
 
     fn add(&mut self, word: &str, is_meant: bool) {
         let word = word.trim().trim_end_matches(['.', ':', '?', '!']);
-        if word.is_empty() || word.len() > MAX_NAME {
+        if word.is_empty() || word.len() > MAX_NAME || !(is_meant || is_no_word(word)) {
             return;
         }
         let mut lower = String::with_capacity(word.len());
         lower_into(word, &mut lower);
-        *self.0.entry(lower).or_default() |= is_meant;
+        self.0.insert(lower);
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
         {
             check(query, &["Repo.Search"]);
         }
-        check("getweather in Paris", &["getWeather"]);
+        check("getWeather in Paris", &["getWeather"]);
         check("{\"tool\":\"search\"}", &["search"]);
         check("fs:read/web3", &["read", "web3"]);
         check("ask a/b", &["a/b"]);
@@ -188,6 +188,7 @@ mod tests {
         check("Search.", &["search"]);
         check("use 'search' now", &["search"]);
         check("search the web and read it", &[]);
+        check("Getweather, the film", &[]);
         check("my tool is broken", &[]);
         check("send a follow-up mail to Ann", &[]);
         check("use `follow-up`", &["follow-up"]);
