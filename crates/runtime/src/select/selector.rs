@@ -186,7 +186,11 @@ impl Selector {
             Method::Keyword => Ok(ranking(picking.by_keyword(limit, &keep))),
             Method::Bm25 => Ok(ranking(picking.by_bm25(limit, &keep))),
             Method::Auto => {
-                let both = self.meaning(pass).await?;
+                // Without meaning it goes by words, as it does where no embeddings are set.
+                let both = self.meaning(pass).await.unwrap_or_else(|why| {
+                    provenance.fell_back.push((method.name().to_owned(), why));
+                    None
+                });
                 let meaning = both.as_ref().map(|(tools, query)| Meaning { vectors: tools, query });
                 Ok(ranking(picking.by_all(meaning, limit, &keep)))
             }

@@ -482,6 +482,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_new_file_can_be_opened_by_many_at_once() {
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().expect("dir");
+            let stores: Vec<_> = (0..8).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+            for flushed in futures_util::future::join_all(stores.iter().map(|store| store.flush())).await {
+                flushed.expect("opened");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn a_broken_file_fails_with_its_path() {
         let dir = tempfile::tempdir().expect("dir");
         std::fs::write(dir.path().join(FILE), b"this is not a database, it only looks like one").expect("write");

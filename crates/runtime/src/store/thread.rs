@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 use toolwright_core::store::{LedgerEntry, StoreError};
 
@@ -105,11 +105,24 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     make_private(path);
     let mut db = Connection::open(path)?;
     db.busy_timeout(BUSY)?;
-    db.pragma_update(None, "journal_mode", "WAL")?;
+    use_wal(&db)?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     migrations::migrate(&mut db)?;
     migrations::expire(&mut db, tables::now_ms())?;
     Ok(db)
+}
+
+/// Of processes that do this to a new file at once, SQLite refuses all but one, without waiting.
+fn use_wal(db: &Connection) -> rusqlite::Result<()> {
+    let start = Instant::now();
+    loop {
+        match db.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && start.elapsed() < BUSY => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
 }
 
 /// SQLite makes files by the umask; this one holds arguments and results. Its WAL takes its mode from it.
