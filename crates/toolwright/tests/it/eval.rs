@@ -38,17 +38,17 @@ fn select_gives_the_figures_of_its_contract() {
         let (figures, code) = select(&place, "tools.jsonl", "cases.jsonl", scorer);
         assert_eq!(code, 0, "{figures}");
         let number = |key: &str| figures[key].as_f64().unwrap_or_else(|| panic!("no {key} in {figures}"));
-        // One is found first, of two one is found first, and one is not found.
-        let second = 1.0 / (1.0 + 3_f64.log2().recip());
+        // One is first, two are first and third, and one that nothing speaks for is third.
+        let pair = 1.5 / (1.0 + 3_f64.log2().recip());
         for (key, expect) in [
             ("n", 3.0),
             ("tools", 3.0),
             ("recall@1", 0.5),
-            ("recall@3", 0.5),
-            ("recall@5", 0.5),
-            ("recall@10", 0.5),
-            ("ndcg@10", (1.0 + second) / 3.0),
-            ("complete@5", 1.0 / 3.0),
+            ("recall@3", 1.0),
+            ("recall@5", 1.0),
+            ("recall@10", 1.0),
+            ("ndcg@10", (1.0 + pair + 0.5) / 3.0),
+            ("complete@5", 1.0),
         ] {
             assert!((number(key) - expect).abs() < 1e-9, "{key} in {figures}");
         }
@@ -66,12 +66,24 @@ fn select_reports_halves_where_they_are_asked_for() {
 "#;
     let arguments = ["eval", "select", "--catalogue", "tools.jsonl", "--cases", "cases.jsonl", "--halves", "--json"];
     let (lines, code) = answers(&place(TOOLS, cases), &arguments, "");
-    let half = |n: usize, share: f64| {
-        json!({"n": n, "recall@1": share, "recall@3": share, "recall@5": share, "recall@10": share, "ndcg@10": share,
-            "complete@5": share})
+    // What nothing speaks for is third of the three tools.
+    let half = |n: usize, first: f64, ndcg: f64| {
+        json!({"n": n, "recall@1": first, "recall@3": 1.0, "recall@5": 1.0, "recall@10": 1.0, "ndcg@10": ndcg,
+            "complete@5": 1.0})
     };
-    assert_eq!((code, &lines[0]["halves"]), (0, &json!([half(2, 0.5), half(1, 1.0)])), "{}", lines[0]);
+    assert_eq!((code, &lines[0]["halves"]), (0, &json!([half(2, 0.5, 0.75), half(1, 1.0, 1.0)])), "{}", lines[0]);
     assert_eq!(lines[0]["n"], json!(3));
+}
+
+#[test]
+fn tools_that_no_word_speaks_for_are_ranked_too() {
+    let tools = [("alpha", "Adds."), ("beta", "Subtracts."), ("gamma", "Divides.")];
+    let tools = tools.map(|(name, about)| json!({"name": name, "description": about}).to_string()).join("\n");
+    let place = place(&tools, r#"{"query": "nothing of the kind", "relevant": ["beta"]}"#);
+    for scorer in ["keyword", "bm25", "auto"] {
+        let (figures, _) = select(&place, "tools.jsonl", "cases.jsonl", scorer);
+        assert_eq!((&figures["recall@1"], &figures["recall@3"]), (&json!(0.0), &json!(1.0)), "{scorer}");
+    }
 }
 
 #[test]

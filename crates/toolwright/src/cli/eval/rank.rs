@@ -91,7 +91,8 @@ impl Ranker {
         }
     }
 
-    /// Positions of the first `limit` tools for `query`, best first.
+    /// Positions of the first `limit` tools for `query`, best first. There is no cut: what nothing speaks for comes
+    /// last, in the order of registration.
     pub(super) fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
         let options =
             PickOptions { max_candidates: limit, min_score: 0.0, allow_unsafe: true, ..PickOptions::default() };
@@ -112,7 +113,12 @@ impl Ranker {
             }
             _ => picking.by_bm25(enough, &any),
         };
-        picking.order(&ranked).take(limit).map(|ranked| ranked.index).collect()
+        let mut first: Vec<usize> = picking.order(&ranked).take(limit).map(|ranked| ranked.index).collect();
+        if first.len() < limit {
+            let others: Vec<usize> = (0..self.tools()).filter(|position| !first.contains(position)).collect();
+            first.extend(others.into_iter().take(limit - first.len()));
+        }
+        first
     }
 }
 
