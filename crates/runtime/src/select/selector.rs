@@ -188,7 +188,7 @@ impl Selector {
             Method::Auto => {
                 // Without meaning it goes by words, as it does where no embeddings are set.
                 let both = self.meaning(pass).await.unwrap_or_else(|why| {
-                    provenance.fell_back.push((method.name().to_owned(), why));
+                    provenance.fell_back.push((Method::Embedding.name().to_owned(), why));
                     None
                 });
                 let meaning = both.as_ref().map(|(tools, query)| Meaning { vectors: tools, query });
