@@ -70,7 +70,8 @@ impl Exposition {
             TextFormat::OpenMetrics => ("target", "info"),
         };
         self.head(name, kind, "", "What this is about.");
-        self.sample("target_info", "", target.iter().map(|(key, value)| (key.as_str(), value.as_str())), "1");
+        let labels: Vec<_> = target.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        self.sample("target_info", "", &labels, "1");
     }
 
     fn family(&mut self, family: &Family) {
@@ -90,9 +91,9 @@ impl Exposition {
         for (labels, point) in family.series() {
             match (point, instrument.kind) {
                 (Point::Histogram(histogram), Kind::Histogram(bounds)) => {
-                    self.histogram(&name, &labels.collect::<Vec<_>>(), histogram, bounds);
+                    self.histogram(&name, &labels, histogram, bounds);
                 }
-                (Point::Number(number), _) => self.sample(&name, total, labels, &number.to_string()),
+                (Point::Number(number), _) => self.sample(&name, total, &labels, &number.to_string()),
                 (Point::Histogram(_), _) => {}
             }
         }
@@ -103,11 +104,11 @@ impl Exposition {
         let bounds = bounds.iter().map(|bound| format!("{bound:?}")).chain(["+Inf".to_owned()]);
         for (bound, values) in bounds.zip(&histogram.buckets) {
             below += values;
-            let labels = labels.iter().copied().chain([("le", bound.as_str())]);
-            self.sample(name, "_bucket", labels, &below.to_string());
+            let labels = [labels, &[("le", &bound)]].concat();
+            self.sample(name, "_bucket", &labels, &below.to_string());
         }
-        self.sample(name, "_sum", labels.iter().copied(), &format!("{:?}", histogram.sum));
-        self.sample(name, "_count", labels.iter().copied(), &histogram.count.to_string());
+        self.sample(name, "_sum", labels, &format!("{:?}", histogram.sum));
+        self.sample(name, "_count", labels, &histogram.count.to_string());
     }
 
     fn head(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
@@ -119,7 +120,7 @@ impl Exposition {
         }
     }
 
-    fn sample<'l>(&mut self, name: &str, suffix: &str, labels: impl Iterator<Item = (&'l str, &'l str)>, value: &str) {
+    fn sample(&mut self, name: &str, suffix: &str, labels: &[(&str, &str)], value: &str) {
         self.out.push_str(name);
         self.out.push_str(suffix);
         let mut before = '{';

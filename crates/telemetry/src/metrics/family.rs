@@ -69,10 +69,10 @@ impl Family {
     }
 
     /// Its series: what is known of each, empty values left out, and what it has counted.
-    pub fn series(&self) -> impl Iterator<Item = (impl Iterator<Item = (&'static str, &str)>, &Point)> {
+    pub fn series(&self) -> impl Iterator<Item = (Vec<(&'static str, &str)>, &Point)> {
         self.series.iter().map(|(values, point)| {
             let labels = self.instrument.labels.iter().copied().zip(values.iter().map(|value| &**value));
-            (labels.filter(|(_, value)| !value.is_empty()), point)
+            (labels.filter(|(_, value)| !value.is_empty()).collect(), point)
         })
     }
 

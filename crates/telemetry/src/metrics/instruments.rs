@@ -4,11 +4,22 @@ use super::family::{Family, Instrument, Kind};
 use crate::semconv::{ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE};
 
 /// Of requests to models.
-const MODEL_SECONDS: Kind = Kind::Histogram(&[
-    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
-]);
+const MODEL_SECONDS: Kind =
+    Kind::Histogram(&[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]);
 const TOKENS: Kind = Kind::Histogram(&[
-    1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0,
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
     67_108_864.0,
 ]);
 /// Of MCP requests.

@@ -95,14 +95,12 @@ fn span(span: Span) -> trace::Span {
 fn metric(family: &Family, since: u64, now: u64) -> metrics::Metric {
     let instrument = family.instrument();
     let temporality = AggregationTemporality::Cumulative.into();
-    let labels = |labels: &mut dyn Iterator<Item = (&'static str, &str)>| {
-        labels.map(|(key, value)| text(key, value)).collect::<Vec<_>>()
-    };
+    let labels = |labels: Vec<(&str, &str)>| labels.into_iter().map(|(key, value)| text(key, value)).collect();
     let data = match instrument.kind {
         Kind::Counter | Kind::Gauge => {
-            let points = family.series().filter_map(|(mut of, point)| match point {
+            let points = family.series().filter_map(|(of, point)| match point {
                 Point::Number(number) => Some(metrics::NumberDataPoint {
-                    attributes: labels(&mut of),
+                    attributes: labels(of),
                     start_time_unix_nano: since,
                     time_unix_nano: now,
                     value: Some(Number::AsInt(*number)),
@@ -117,9 +115,9 @@ fn metric(family: &Family, since: u64, now: u64) -> metrics::Metric {
             })
         }
         Kind::Histogram(bounds) => {
-            let points = family.series().filter_map(|(mut of, point)| match point {
+            let points = family.series().filter_map(|(of, point)| match point {
                 Point::Histogram(histogram) => Some(metrics::HistogramDataPoint {
-                    attributes: labels(&mut of),
+                    attributes: labels(of),
                     start_time_unix_nano: since,
                     time_unix_nano: now,
                     count: histogram.count,

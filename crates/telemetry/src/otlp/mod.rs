@@ -79,7 +79,9 @@ impl fmt::Debug for Receiver {
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
     /// A header that HTTP does not have.
-    #[error("`{0}` is no header that can be sent; use letters, digits and `-` in its name and no line break in its value")]
+    #[error(
+        "`{0}` is no header that can be sent; use letters, digits and `-` in its name and no line break in its value"
+    )]
     Header(String),
     /// The client cannot be built.
     #[error("the HTTP client for telemetry cannot be built: {0}")]
@@ -131,7 +133,8 @@ impl Exporter {
         while spans.recv_many(&mut batch, MAX_BATCH).await > 0 {
             let until = Instant::now() + self.span_interval;
             while batch.len() < MAX_BATCH {
-                match timeout_at(until, spans.recv_many(&mut batch, MAX_BATCH - batch.len())).await {
+                let room = MAX_BATCH - batch.len();
+                match timeout_at(until, spans.recv_many(&mut batch, room)).await {
                     Ok(1..) => {}
                     Ok(0) | Err(_) => break,
                 }

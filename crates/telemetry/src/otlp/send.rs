@@ -84,10 +84,10 @@ impl Sender {
 
     async fn post(&self, body: bytes::Bytes) -> Result<(), Failed> {
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
-        let response = request.send().await.map_err(|error| Failed {
-            message: causes(&error.without_url()),
-            again_after: Some(Duration::ZERO),
-        })?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| Failed { message: causes(&error.without_url()), again_after: Some(Duration::ZERO) })?;
         // Nothing in the body is worth reading it: what was rejected in part is not sent again either.
         let status = response.status();
         if status.is_success() {
