@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::{
-    CallId, Cancel, Effects, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
-    Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+    CallId, Effects, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, Tool,
+    ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
 
@@ -65,23 +65,18 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     services.events = events;
     let executor =
         Executor::new(ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _));
-    let run = RunContext {
-        session: Arc::new(Session {
-            id: SessionId::new("bench"),
-            principal: Principal::owner(),
-            root: dir.path().to_owned(),
-            agent: None,
-        }),
-        cancel: Cancel::new(),
-        policy: Arc::new(Policy::of(Profile::Ask)),
-        approver: Arc::new(NoApprover { remedy: String::new() }),
-        partials: None,
-        timeout: None,
-        traceparent: None,
-        variables: None,
-        started_before: 0,
-        journal: None,
+    let session = Session {
+        id: SessionId::new("bench"),
+        principal: Principal::owner(),
+        root: dir.path().to_owned(),
+        agent: None,
     };
+    let run = RunContext::new(
+        Arc::new(session),
+        snapshot,
+        Arc::new(Policy::of(Profile::Ask)),
+        Arc::new(NoApprover { remedy: String::new() }),
+    );
     let one = async |n: usize| -> Duration {
         let started = Instant::now();
         let call = ToolCall {
@@ -89,7 +84,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
             name: "bench__noop".into(),
             arguments: RawArguments::Value(json!({"path": "src/lib.rs", "limit": 3})),
         };
-        let outcomes = executor.run_calls(vec![call], &snapshot, &run).await;
+        let outcomes = executor.run_calls(vec![call], &run).await;
         assert!(outcomes.iter().all(|outcome| outcome.ok), "the call failed");
         started.elapsed()
     };
@@ -104,7 +99,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     let started = Instant::now();
     let mut lanes = tokio::task::JoinSet::new();
     for lane in 0..4 {
-        let (executor, snapshot, run) = (Arc::clone(&executor), Arc::clone(&snapshot), run.clone());
+        let (executor, run) = (Arc::clone(&executor), run.clone());
         lanes.spawn(async move {
             let mut times = Vec::with_capacity(calls / 4);
             for n in 0..calls / 4 {
@@ -114,7 +109,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
                     name: "bench__noop".into(),
                     arguments: RawArguments::Value(json!({"path": "src/lib.rs", "limit": 3})),
                 };
-                executor.run_calls(vec![call], &snapshot, &run).await;
+                executor.run_calls(vec![call], &run).await;
                 times.push(started.elapsed());
             }
             times

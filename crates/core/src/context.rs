@@ -11,11 +11,14 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 use serde_json::Value;
 
+use crate::call::ToolCall;
 use crate::cancel::Cancel;
 use crate::canonical::ContentHash;
+use crate::catalogue::Snapshot;
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::model::{ModelClient, NoModel, Usage};
+use crate::outcome::Outcome;
 use crate::session::{CallId, Session, SessionId};
 use crate::store::{JobStore, NoStore, OutputStore};
 
@@ -36,6 +39,10 @@ pub struct ToolContext {
     pub partials: Arc<dyn PartialSink>,
     /// W3C trace context (`traceparent`) to pass on.
     pub traceparent: Option<Arc<str>>,
+    /// Cap on the text of the result, in bytes: what is over it is stored.
+    pub max_output: usize,
+    /// Makes further calls, for a tool that [awaits others](crate::Tool::awaits_others).
+    pub calls: Arc<dyn InnerCalls>,
     /// The services of the house.
     pub services: Arc<Services>,
 }
@@ -50,6 +57,23 @@ impl fmt::Debug for ToolContext {
 }
 
 impl ToolContext {
+    /// The context of a call that nobody else knows of: no deadline, no further calls, progress ignored.
+    #[must_use]
+    pub fn detached(call_id: CallId, session: Arc<Session>, services: Arc<Services>) -> Self {
+        Self {
+            call_id,
+            session,
+            cancel: Cancel::new(),
+            deadline: None,
+            limit: None,
+            partials: Arc::new(NoPartials),
+            traceparent: None,
+            max_output: crate::output::DEFAULT_MAX_BYTES,
+            calls: Arc::new(NoCalls),
+            services,
+        }
+    }
+
     /// A relative path from the session's root, an absolute one as it is. Not a permission check.
     #[must_use]
     pub fn resolve_path(&self, path: impl AsRef<Path>) -> PathBuf {
@@ -113,6 +137,34 @@ impl Services {
 impl fmt::Debug for Services {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Services").field("model_id", &self.model_id).finish_non_exhaustive()
+    }
+}
+
+/// Calls that a running call makes: they pass the same executor under the same terms, as operations inside
+/// the call's own.
+#[async_trait]
+pub trait InnerCalls: Send + Sync {
+    /// What names in such calls mean: the catalogue of the call's own turn. `None` where it cannot make any.
+    fn snapshot(&self) -> Option<&Snapshot>;
+    /// Runs calls beside each other. One outcome a call, in call order.
+    ///
+    /// # Errors
+    /// [`Unsupported`] where the call cannot make others: its tool did not say that it awaits them.
+    async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported>;
+}
+
+/// Makes no calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoCalls;
+
+#[async_trait]
+impl InnerCalls for NoCalls {
+    fn snapshot(&self) -> Option<&Snapshot> {
+        None
+    }
+
+    async fn run(&self, _calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
+        Err(Unsupported("making further calls"))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::arguments::Provenance;
 use crate::error::ErrorKind;
 use crate::model::Usage;
 use crate::name::ToolId;
+use crate::operation::Op;
 use crate::repair::RepairRecord;
 use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
@@ -17,6 +18,8 @@ use crate::session::{CallId, SessionId};
 pub enum Event {
     /// A call passed its checks and begins.
     ToolStarted {
+        /// The operation.
+        op: Op,
         /// Session.
         session: SessionId,
         /// Call.
@@ -60,6 +63,8 @@ pub enum Event {
     },
     /// A call ended.
     ToolFinished {
+        /// The operation.
+        op: Op,
         /// Session.
         session: SessionId,
         /// Call.
@@ -103,6 +108,8 @@ pub enum Event {
     },
     /// A model request begins.
     ModelStarted {
+        /// The operation.
+        op: Op,
         /// Session.
         session: SessionId,
         /// `provider/model`.
@@ -125,6 +132,8 @@ pub enum Event {
     },
     /// A model request ended.
     ModelFinished {
+        /// The operation.
+        op: Op,
         /// Session.
         session: SessionId,
         /// `provider/model`.

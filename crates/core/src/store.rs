@@ -13,6 +13,7 @@ use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::model::Usage;
 use crate::name::ToolId;
+use crate::operation::Op;
 use crate::outcome::Outcome;
 use crate::select::Showing;
 use crate::session::{CallId, SessionId};
@@ -134,12 +135,31 @@ pub struct OutputSlice {
     pub total_bytes: u64,
 }
 
+/// An output on its way to the store. Dropped before [`OutputWriter::finish`], nothing is kept.
+#[async_trait]
+pub trait OutputWriter: Send {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Quota`] when the store has no more room; what was written is given up.
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Ends it and gives it its handle.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be kept.
+    async fn finish(self: Box<Self>) -> Result<StoredOutput, StoreError>;
+}
+
 /// Outputs too large for a conversation, as files of their session. Handles of other sessions are
 /// not found.
 #[async_trait]
 pub trait OutputStore: Send + Sync {
     /// Stores a whole output.
     async fn put(&self, _session: &SessionId, _bytes: &[u8]) -> Result<StoredOutput, StoreError> {
+        Err(Unsupported("the output store").into())
+    }
+    /// Stores an output as it comes, whose size is not known yet.
+    async fn writer(&self, _session: &SessionId) -> Result<Box<dyn OutputWriter>, StoreError> {
         Err(Unsupported("the output store").into())
     }
     /// Reads at most `limit` bytes from byte `offset`.
@@ -158,16 +178,19 @@ pub trait OutputStore: Send + Sync {
     }
 }
 
-/// One line of the account: a tool call or a model attempt, failures too.
+/// One line of the account: an operation (a tool call, a model attempt, a job), failures too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LedgerEntry {
+    /// The operation.
+    #[serde(flatten)]
+    pub op: Op,
     /// Milliseconds since the epoch at its end.
     pub at_ms: u64,
     /// Session.
     pub session: SessionId,
     /// Principal.
     pub principal: String,
-    /// `tool` or `model`.
+    /// `tool`, `model` or `job`.
     pub kind: String,
     /// Call id, for a tool.
     pub call: Option<CallId>,
@@ -183,6 +206,9 @@ pub struct LedgerEntry {
     pub characters_out: u64,
     /// Tokens, for a model.
     pub usage: Usage,
+    /// What it cost, in US dollars, where the price is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
     /// Whether the arguments were validated, for a tool.
     pub validated: bool,
     /// What decided that it may run.

@@ -33,6 +33,12 @@ pub trait Tool: Send + Sync {
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
+
+    /// Whether it makes or awaits other calls: it then holds no queue slot and no lock while it runs, which
+    /// those calls may need, and its context lets it make them.
+    fn awaits_others(&self) -> bool {
+        false
+    }
 }
 
 /// A provider of Rust tools, fixed at construction.
@@ -92,6 +98,10 @@ impl Provider for StaticProvider {
         self.by_id.get(tool).map_or(CallScope::Anywhere, |tool| tool.scope(arguments, session))
     }
 
+    fn awaits_others(&self, tool: &ToolId) -> bool {
+        self.by_id.get(tool).is_some_and(|tool| tool.awaits_others())
+    }
+
     fn health(&self) -> Health {
         Health::Ready
     }
@@ -100,7 +110,6 @@ impl Provider for StaticProvider {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cancel::Cancel;
     use crate::context::{Clock, Services};
     use crate::session::{CallId, Principal, SessionId};
     use futures_util::FutureExt as _;
@@ -139,16 +148,8 @@ mod tests {
         let provider = StaticProvider::new("p", ProviderKind::Native, tools).expect("registers");
         let session =
             Arc::new(Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/".into(), agent: None });
-        let context = ToolContext {
-            call_id: CallId::new("c"),
-            session: Arc::clone(&session),
-            cancel: Cancel::new(),
-            deadline: None,
-            limit: None,
-            partials: Arc::new(crate::context::NoPartials),
-            traceparent: None,
-            services: Arc::new(Services::none(Arc::new(Still))),
-        };
+        let services = Arc::new(Services::none(Arc::new(Still)));
+        let context = ToolContext::detached(CallId::new("c"), Arc::clone(&session), services);
         for id in ids {
             let tool = ToolId::parse(id).expect("id");
             let call = ProviderCall { tool: &tool, raw_name: "read", arguments: json!({}), idempotency_key: "k" };

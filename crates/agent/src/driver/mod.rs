@@ -18,6 +18,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::event::Event;
 use toolwright_core::model::ModelClient;
+use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
 use toolwright_core::select::Exposure;
@@ -75,6 +76,13 @@ impl fmt::Debug for RunOptions {
             .field("run_id", &self.run_id)
             .field("session", &self.session.id)
             .finish_non_exhaustive()
+    }
+}
+
+impl RunOptions {
+    /// Where the operations of a turn belong: the run is one trace, resumed or not.
+    fn lineage(&self, turn: u32) -> Lineage {
+        Lineage { run: Some(Arc::clone(&self.run_id)), turn, ..Lineage::named(&self.run_id) }
     }
 }
 
@@ -237,18 +245,18 @@ impl Driver {
         &self,
         state: &mut RunState,
         batch: ToolBatch,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         options: &RunOptions,
         flights: &mut Flights,
         cancel: &Cancel,
     ) -> Result<Vec<Outcome>, DriverError> {
-        let mut run = self.run_context(options, cancel);
+        let mut run = self.run_context(state, snapshot, options, cancel);
         run.started_before = flights.len();
         if !batch.grants.is_empty() {
             run.approver = Arc::new(Granted::new(batch.grants, run.approver));
         }
         let running = async {
-            let checked = self.executor.check_calls(batch.calls, &batch.mended, snapshot, &run).await;
+            let checked = self.executor.check_calls(batch.calls, &batch.mended, &run).await;
             if state.on_checked(checked.usage, checked.mended()) {
                 self.save(state, options).await?;
             }
@@ -263,18 +271,24 @@ impl Driver {
         Ok(outcomes)
     }
 
-    fn run_context(&self, options: &RunOptions, cancel: &Cancel) -> RunContext {
+    fn run_context(
+        &self,
+        state: &RunState,
+        snapshot: &Arc<Snapshot>,
+        options: &RunOptions,
+        cancel: &Cancel,
+    ) -> RunContext {
         RunContext {
-            session: Arc::clone(&options.session),
+            lineage: options.lineage(state.turns()),
             cancel: cancel.clone(),
-            policy: Arc::clone(&options.policy),
-            approver: Arc::clone(&options.approver),
-            partials: None,
-            timeout: None,
-            traceparent: None,
             variables: options.variables.clone(),
-            started_before: 0,
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
+            ..RunContext::new(
+                Arc::clone(&options.session),
+                Arc::clone(snapshot),
+                Arc::clone(&options.policy),
+                Arc::clone(&options.approver),
+            )
         }
     }
 

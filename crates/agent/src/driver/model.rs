@@ -1,5 +1,6 @@
 //! One request to the model, seen and accounted for, and the calls that start before it is over.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
@@ -9,7 +10,10 @@ use toolwright_core::event::Event;
 use toolwright_core::model::{
     Exposed, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, WrittenCall,
 };
+use toolwright_core::operation::Op;
 use toolwright_core::select::Showing;
+
+use toolwright_runtime::executor::ModelAttempt;
 
 use super::streaming::{Flights, StreamEvents};
 use super::text::TextEvents;
@@ -32,7 +36,8 @@ impl Driver {
         let mut flights = Flights::under(cancel.clone());
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone());
-        let started = self.asked(state, &request, sees.showing, options);
+        let op = self.executor.begin(&options.lineage(turn));
+        let started = self.asked(&op, state, &request, sees.showing, options);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
             let mut answering = std::pin::pin!(self.complete(&model, &request, &events, cancel));
@@ -48,7 +53,7 @@ impl Driver {
             self.complete(&model, &request, &text, cancel).await
         };
         text.finish();
-        self.answered(&model, turn, &Asked { request: &request, showing: sees.showing, started }, &answer, options);
+        self.answered(&model, turn, &Asked { op, request: &request, showing: sees.showing, started }, &answer, options);
         match answer {
             Ok(response) => state.on_model(response, &|call| resolve(sees.snapshot, call))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
@@ -87,24 +92,32 @@ impl Driver {
         &self,
         state: &mut RunState,
         written: WrittenCall,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         options: &RunOptions,
         flights: &mut Flights,
     ) -> Result<(), DriverError> {
         let Some(call) = state.on_call(written, &|call| resolve(snapshot, call))? else { return Ok(()) };
-        let run = self.run_context(options, &flights.cancel);
-        let Some(valid) = self.executor.startable(call, snapshot, &run) else { return Ok(()) };
+        let run = self.run_context(state, snapshot, options, &flights.cancel);
+        let Some(valid) = self.executor.startable(call, &run) else { return Ok(()) };
         state.start(&valid.id)?;
         self.save(state, options).await?;
         flights.start(&self.executor, valid, &run);
         Ok(())
     }
 
-    fn asked(&self, state: &RunState, request: &ModelRequest, showing: Showing, options: &RunOptions) -> Instant {
+    fn asked(
+        &self,
+        op: &Op,
+        state: &RunState,
+        request: &ModelRequest,
+        showing: Showing,
+        options: &RunOptions,
+    ) -> Instant {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
         services.events.emit(Event::ModelStarted {
+            op: op.clone(),
             session: options.session.id.clone(),
             model: model.clone(),
             turn,
@@ -135,6 +148,7 @@ impl Driver {
         });
         let latency = services.clock.now().saturating_duration_since(asked.started);
         services.events.emit(Event::ModelFinished {
+            op: asked.op.clone(),
             session: options.session.id.clone(),
             model: model.to_owned(),
             ok: answer.is_ok(),
@@ -142,7 +156,9 @@ impl Driver {
             latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
             usage: answer.as_ref().map(|answer| answer.usage).unwrap_or_default(),
         });
-        self.executor.account_model(&options.session, model, asked.request, Some(asked.showing), answer, asked.started);
+        let Asked { op, request, showing, started } = asked;
+        let (op, session, tools) = (op.clone(), &*options.session, Some(*showing));
+        self.executor.account_model(ModelAttempt { op, session, model, request, tools, started: *started }, answer);
     }
 }
 
@@ -150,11 +166,12 @@ impl Driver {
 #[derive(Clone, Copy)]
 pub(super) struct Sees<'a> {
     /// What the names that it writes mean.
-    pub(super) snapshot: &'a Snapshot,
+    pub(super) snapshot: &'a Arc<Snapshot>,
     pub(super) showing: Showing,
 }
 
 struct Asked<'a> {
+    op: Op,
     request: &'a ModelRequest,
     showing: Showing,
     started: Instant,

@@ -115,6 +115,10 @@ pub trait Provider: Send + Sync {
     fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
+    /// Whether the tool makes or awaits other calls; see [`crate::Tool::awaits_others`].
+    fn awaits_others(&self, _tool: &ToolId) -> bool {
+        false
+    }
     /// Tells the source that a call is not wanted any more. The default relies on the call's token.
     async fn cancel(&self, _call: &CallId) {}
     /// Connects ahead of the first call.

@@ -12,7 +12,7 @@ use toolwright_core::context::{Clock, FileSeen, FileState, PartialSink, Services
 use toolwright_core::error::Unsupported;
 use toolwright_core::event::Partial;
 use toolwright_core::schema::fill_defaults;
-use toolwright_core::{CallId, Cancel, ErrorKind, Principal, Session, SessionId, Tool, ToolError, ToolOutput};
+use toolwright_core::{CallId, ErrorKind, Principal, Session, SessionId, Tool, ToolError, ToolOutput};
 use toolwright_providers::builtin::{BuiltinOptions, PathGuard, tools};
 
 struct RealTime;
@@ -74,16 +74,8 @@ impl Workspace {
         services.files = Arc::new(Seen::default());
         let reports = Arc::new(Reports::default());
         let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root, agent: None };
-        let context = ToolContext {
-            call_id: CallId::new("c"),
-            session: Arc::new(session),
-            cancel: Cancel::new(),
-            deadline: None,
-            limit: None,
-            partials: reports.clone(),
-            traceparent: None,
-            services: Arc::new(services),
-        };
+        let detached = ToolContext::detached(CallId::new("c"), Arc::new(session), Arc::new(services));
+        let context = ToolContext { partials: reports.clone(), ..detached };
         let tools = tools(&options(&context.session.root));
         Self { outer, context, reports, tools }
     }

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use serde_json::Value;
 use toolwright_core::arguments::Provenance;
-use toolwright_core::call::Rejection;
+use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::catalogue::Entry;
 use toolwright_core::content::joined_text;
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, Usage, WrittenCall};
+use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::select::Showing;
 use toolwright_core::session::Session;
@@ -16,9 +17,30 @@ use toolwright_core::store::LedgerEntry;
 
 use super::{Executor, RunContext};
 
+/// A request to a model that has ended.
+#[derive(Debug)]
+pub struct ModelAttempt<'a> {
+    /// The operation; see [`Executor::begin`].
+    pub op: Op,
+    /// On whose behalf.
+    pub session: &'a Session,
+    /// `provider/model`.
+    pub model: &'a str,
+    /// What was asked.
+    pub request: &'a ModelRequest,
+    /// What it showed of the catalogue, where tools were shown.
+    pub tools: Option<Showing>,
+    /// When it began.
+    pub started: Instant,
+}
+
 /// What the account says of a call besides its outcome.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Account {
+    /// The operation.
+    pub(super) op: Op,
+    /// When it began.
+    started: Instant,
     /// Characters of arguments.
     pub(super) characters_in: usize,
     /// What decided that it may, or may not, run.
@@ -32,20 +54,34 @@ pub(super) struct Account {
 }
 
 impl Executor {
+    /// Begins the account of a call.
+    pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
+        Account {
+            op: self.begin(&run.lineage),
+            started: self.options.services.clock.now(),
+            characters_in: argument_length(call),
+            decided_by: String::new(),
+            refused: None,
+            provenance: call.provenance.redacted(&*self.options.services.redactor),
+            ran_with: None,
+        }
+    }
+
     /// The end of a call that never came to run.
     pub(super) async fn reject_one(&self, rejection: Rejection, run: &RunContext) -> Outcome {
-        let started = self.options.services.clock.now();
         let outcome = Outcome::failed(rejection.call_id, rejection.error);
         let redactor = &*self.options.services.redactor;
         let refused = Refused { name: rejection.name, arguments: redactor.redact_value(&rejection.arguments) };
         let account = Account {
+            op: self.begin(&run.lineage),
+            started: self.options.services.clock.now(),
             characters_in: 0,
             decided_by: "check".into(),
             refused: Some(refused),
             provenance: rejection.provenance.redacted(redactor),
             ran_with: None,
         };
-        self.finish(outcome, rejection.entry.as_deref(), account, started, run).await
+        self.finish(outcome, rejection.entry.as_deref(), account, run).await
     }
 
     /// Completes an outcome with what is known of the tool, tells observers, and enters it in ledger
@@ -55,11 +91,10 @@ impl Executor {
         mut outcome: Outcome,
         entry: Option<&Entry>,
         account: Account,
-        started: Instant,
         run: &RunContext,
     ) -> Outcome {
         let services = &self.options.services;
-        outcome.latency = services.clock.now().saturating_duration_since(started);
+        outcome.latency = services.clock.now().saturating_duration_since(account.started);
         if let Some(entry) = entry {
             outcome.tool = Some(entry.id().clone());
             outcome.kind = Some(entry.provider.kind());
@@ -80,6 +115,7 @@ impl Executor {
         let latency_ms = u64::try_from(outcome.latency.as_millis()).unwrap_or(u64::MAX);
         let kind = outcome.error.as_ref().map(toolwright_core::ToolError::kind);
         services.events.emit(Event::ToolFinished {
+            op: account.op.clone(),
             session: run.session.id.clone(),
             call: outcome.call_id.clone(),
             tool: outcome.tool.clone(),
@@ -93,6 +129,7 @@ impl Executor {
             characters_out,
         });
         self.options.ledger.append(LedgerEntry {
+            op: account.op,
             at_ms: services.clock.wall_ms(),
             session: run.session.id.clone(),
             principal: run.session.principal.id.clone(),
@@ -104,6 +141,7 @@ impl Executor {
             characters_in: account.characters_in as u64,
             characters_out: characters_out as u64,
             usage: Usage::default(),
+            cost_usd: None,
             validated: outcome.validated == Validated(true),
             decided_by: account.decided_by,
             provenance: outcome.provenance.clone(),
@@ -113,15 +151,8 @@ impl Executor {
     }
 
     /// Enters a request to a model in the account, failures too, with what it showed of the catalogue.
-    pub fn account_model(
-        &self,
-        session: &Session,
-        model: &str,
-        request: &ModelRequest,
-        tools: Option<Showing>,
-        answer: &Result<ModelResponse, ModelError>,
-        started: Instant,
-    ) {
+    pub fn account_model(&self, attempt: ModelAttempt<'_>, answer: &Result<ModelResponse, ModelError>) {
+        let ModelAttempt { op, session, model, request, tools, started } = attempt;
         let clock = &self.options.services.clock;
         let latency = clock.now().saturating_duration_since(started);
         let status = match answer {
@@ -134,6 +165,7 @@ impl Executor {
         let (usage, characters_out) =
             answer.as_ref().map(|answer| (answer.usage, answer_characters(answer))).unwrap_or_default();
         self.options.ledger.append(LedgerEntry {
+            op,
             at_ms: clock.wall_ms(),
             session: session.id.clone(),
             principal: session.principal.id.clone(),
@@ -145,6 +177,7 @@ impl Executor {
             characters_in: request_characters(request),
             characters_out,
             usage,
+            cost_usd: None,
             validated: false,
             decided_by: String::new(),
             provenance: Provenance::default(),
@@ -172,4 +205,23 @@ fn answer_characters(answer: &ModelResponse) -> u64 {
 
 fn call_characters(calls: &[WrittenCall]) -> u64 {
     calls.iter().map(|call| characters(&call.name) + characters(&call.arguments)).sum()
+}
+
+/// Characters of a call's arguments as JSON.
+fn argument_length(call: &ValidCall) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            // Continuation bytes are not characters.
+            self.0 += bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Writing a value to a counter cannot fail.
+    let _ = serde_json::to_writer(&mut count, &call.arguments);
+    count.0
 }

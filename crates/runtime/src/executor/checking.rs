@@ -15,7 +15,8 @@ use toolwright_core::repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::session::CallId;
 use toolwright_core::variables::Outlook;
 
-use super::pipeline::policy;
+use super::account::ModelAttempt;
+use super::admission::policy;
 use super::{Executor, RunContext};
 
 /// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.
@@ -60,8 +61,8 @@ impl Executor {
     /// references, and policy lets it run without a question. Pure: no guard is heard, no event is emitted;
     /// what is not returned is to be run with the rest of its turn.
     #[must_use]
-    pub fn startable(&self, call: ToolCall, snapshot: &Snapshot, run: &RunContext) -> Option<ValidCall> {
-        let call = check(call, snapshot, caller(run)).ok()?;
+    pub fn startable(&self, call: ToolCall, run: &RunContext) -> Option<ValidCall> {
+        let call = check(call, &run.snapshot, caller(run)).ok()?;
         let refers = !call.pending.is_empty() || !call.provenance.resolved.is_empty();
         if refers || call.unvalidated.is_some() {
             return None;
@@ -77,9 +78,9 @@ impl Executor {
         &self,
         calls: Vec<ToolCall>,
         mended: &[(CallId, RepairRecord)],
-        snapshot: &Snapshot,
         run: &RunContext,
     ) -> CheckedCalls {
+        let snapshot = &*run.snapshot;
         let mut left = self.options.calls_per_turn;
         let checked = calls.into_iter().map(|call| {
             let record = mended.iter().find(|(id, _)| *id == call.id).map(|(_, record)| record);
@@ -163,12 +164,14 @@ impl Executor {
     ) -> Result<ModelResponse, ModelError> {
         let services = &self.options.services;
         let (started, cancel) = (services.clock.now(), run.cancel.child());
+        let op = self.begin(&run.lineage);
         let asking = services.model.complete(&options.model, request, &IgnoreModelEvents, &cancel);
         let answer = tokio::time::timeout(options.timeout, asking).await.unwrap_or_else(|_| {
             let limit = toolwright_core::duration::format(options.timeout);
             Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}")))
         });
-        self.account_model(&run.session, &options.model, request, None, &answer, started);
+        let (session, model) = (&*run.session, options.model.as_str());
+        self.account_model(ModelAttempt { op, session, model, request, tools: None, started }, &answer);
         answer
     }
 

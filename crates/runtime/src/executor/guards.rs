@@ -5,7 +5,7 @@ use toolwright_core::arguments::{Fitted, RawArguments};
 use toolwright_core::call::ValidCall;
 use toolwright_core::error::{ErrorKind, ToolError};
 
-use super::pipeline::denied;
+use super::admission::denied;
 use super::seams::Verdict;
 use super::{Executor, RunContext};
 

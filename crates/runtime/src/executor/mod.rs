@@ -2,14 +2,22 @@
 //! configuration passes through.
 
 mod account;
+mod admission;
+mod budget;
+mod cache;
+mod cap;
 mod checking;
 mod guards;
 mod in_flight;
+mod inner;
 mod partials;
 mod pipeline;
+mod run;
 mod seams;
+mod turn;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -18,6 +26,7 @@ use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
+use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
 use toolwright_core::policy::Policy;
@@ -27,8 +36,11 @@ use toolwright_core::variables::Variables;
 
 use crate::queue::Queues;
 
+pub use self::account::ModelAttempt;
+pub use self::budget::ContextBudget;
+pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
-pub use self::seams::{ContextBudget, InputGuard, ResponseCache, Verdict};
+pub use self::seams::{InputGuard, Verdict};
 
 /// Settings and stores of the executor.
 pub struct ExecutorOptions {
@@ -88,6 +100,10 @@ pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync
 pub struct RunContext {
     /// The session.
     pub session: Arc<Session>,
+    /// What names in the calls mean: the catalogue that their author saw.
+    pub snapshot: Arc<Snapshot>,
+    /// Where the calls belong as operations.
+    pub lineage: Lineage,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
     /// Decides for every call.
@@ -98,8 +114,6 @@ pub struct RunContext {
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
     pub timeout: Option<Duration>,
-    /// W3C trace context of the caller.
-    pub traceparent: Option<Arc<str>>,
     /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
     /// what it is.
     pub variables: Option<Arc<dyn Variables>>,
@@ -109,11 +123,39 @@ pub struct RunContext {
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
 }
 
+impl RunContext {
+    /// Calls of nobody's turn, in a trace of the session: no limit of time but the tools' own, no references,
+    /// no journal.
+    #[must_use]
+    pub fn new(
+        session: Arc<Session>,
+        snapshot: Arc<Snapshot>,
+        policy: Arc<Policy>,
+        approver: Arc<dyn Approver>,
+    ) -> Self {
+        Self {
+            lineage: Lineage::named(session.id.as_str()),
+            session,
+            snapshot,
+            cancel: Cancel::new(),
+            policy,
+            approver,
+            partials: None,
+            timeout: None,
+            variables: None,
+            started_before: 0,
+            journal: None,
+        }
+    }
+}
+
 /// The one executor. Shared by `Arc`.
 pub struct Executor {
     options: ExecutorOptions,
-    locks: pipeline::RootLocks,
+    locks: turn::RootLocks,
     in_flight: in_flight::InFlight,
+    /// The next operation's id; ids of two processes hardly ever meet.
+    next_op: AtomicU64,
 }
 
 impl std::fmt::Debug for Executor {
@@ -126,7 +168,18 @@ impl Executor {
     /// An executor.
     #[must_use]
     pub fn new(options: ExecutorOptions) -> Arc<Self> {
-        Arc::new(Self { options, locks: pipeline::RootLocks::default(), in_flight: in_flight::InFlight::default() })
+        Arc::new(Self {
+            options,
+            locks: turn::RootLocks::default(),
+            in_flight: in_flight::InFlight::default(),
+            next_op: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().0),
+        })
+    }
+
+    /// Begins an operation.
+    #[must_use]
+    pub fn begin(&self, lineage: &Lineage) -> Op {
+        lineage.begin(OpId::new(self.next_op.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// What running tools get.
@@ -159,15 +212,10 @@ impl Executor {
         self.options.calls_per_turn
     }
 
-    /// Checks, plans and executes the calls of one turn against the snapshot that their author saw:
+    /// Checks, plans and executes the calls of one turn:
     /// one outcome a call, in call order, whatever happens.
-    pub async fn run_calls(
-        self: &Arc<Self>,
-        calls: Vec<ToolCall>,
-        snapshot: &Snapshot,
-        run: &RunContext,
-    ) -> Vec<Outcome> {
-        let checked = self.check_calls(calls, &[], snapshot, run).await;
+    pub async fn run_calls(self: &Arc<Self>, calls: Vec<ToolCall>, run: &RunContext) -> Vec<Outcome> {
+        let checked = self.check_calls(calls, &[], run).await;
         self.run_checked(checked.calls, run).await
     }
 

@@ -1,12 +1,8 @@
 //! Stages that pass through until something is configured for them.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::Value;
 use toolwright_core::call::ValidCall;
-use toolwright_core::canonical::ContentHash;
-use toolwright_core::outcome::{Outcome, ToolOutput};
 
 use super::RunContext;
 
@@ -30,38 +26,4 @@ pub enum Verdict {
 pub trait InputGuard: Send + Sync {
     /// Judges one call.
     async fn judge(&self, call: &ValidCall, run: &RunContext) -> Verdict;
-}
-
-/// Keeps successful outputs of tools that have a `cache_ttl`.
-#[async_trait]
-pub trait ResponseCache: Send + Sync {
-    /// A live entry.
-    async fn get(&self, key: &ContentHash) -> Option<ToolOutput>;
-    /// Keeps an entry.
-    async fn put(&self, key: &ContentHash, ttl: Duration, output: &ToolOutput);
-}
-
-/// The room left in the conversation that the outcomes go to.
-#[async_trait]
-pub trait ContextBudget: Send + Sync {
-    /// Reserves room for an outcome, or replaces its content by what fits.
-    async fn admit(&self, outcome: Outcome) -> Outcome;
-}
-
-/// The key and lifetime under which a call's output may be kept; `None` for a call that never may:
-/// no lifetime, unsafe, unvalidated, or approved by hand.
-pub(super) fn cache_key(call: &ValidCall, run: &RunContext, was_asked: bool) -> Option<(ContentHash, Duration)> {
-    let definition = call.entry.definition();
-    let ttl = definition.cache_ttl?;
-    if was_asked || !definition.safe || call.unvalidated.is_some() {
-        return None;
-    }
-    let key = ContentHash::of_value(&json!({
-        "tool": definition.id,
-        "definition": call.entry.tool.hash(),
-        "arguments": call.arguments,
-        "principal": run.session.principal.id,
-        "root": run.session.root,
-    }));
-    Some((key, ttl))
 }

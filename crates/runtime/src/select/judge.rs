@@ -7,9 +7,10 @@ use std::time::Instant;
 use async_trait::async_trait;
 use toolwright_core::model::{IgnoreModelEvents, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::select::{Score, Scorer, ScorerError, Scores, judge};
-use toolwright_core::{Cancel, Entry, Session};
+use toolwright_core::{Cancel, Entry, Lineage, Session};
 
 use crate::Executor;
+use crate::executor::ModelAttempt;
 
 /// A model that judges how well tools fit, all of them in one request. It takes [`judge::MAX_JUDGED`] tools at
 /// most; about more it is asked in the second pass of a cascade.
@@ -59,7 +60,9 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn end(&mut self, answer: &Result<ModelResponse, ModelError>) {
         self.is_over = true;
-        self.executor.account_model(self.session, self.model, self.request, None, answer, self.started);
+        let op = self.executor.begin(&Lineage::named(self.session.id.as_str()));
+        let Self { session, model, request, started, .. } = *self;
+        self.executor.account_model(ModelAttempt { op, session, model, request, tools: None, started }, answer);
     }
 }
 

@@ -1,28 +1,22 @@
 //! The embedded store: one SQLite file (WAL) in the state directory, shared by all of a user's
 //! Toolwright processes. SQL is named only in this folder.
 
+mod approvals;
+mod jobs;
+mod ledger;
+mod manifests;
 mod migrations;
 mod owner;
+mod pins;
+mod runs;
 mod tables;
 mod thread;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
-use serde_json::Value;
-use toolwright_core::canonical::ContentHash;
-use toolwright_core::name::ToolId;
-use toolwright_core::outcome::Outcome;
-use toolwright_core::session::CallId;
-use toolwright_core::store::{
-    ApprovalStore, Claim, JobRecord, JobState, JobStore, LedgerEntry, LedgerStore, LedgerTotals, ManifestCache,
-    PinStore, RunStore, SavedRun, StoreError,
-};
+use toolwright_core::store::StoreError;
 
-use self::owner::Owner;
-use self::tables::{from_json, job_from_row, now_ms, to_json};
 use self::thread::StoreThread;
 
 /// The file's name in the state directory.
@@ -54,295 +48,27 @@ impl SqliteStore {
     pub fn path(&self) -> &Path {
         &self.path
     }
-
-    async fn save(&self, run: &str, state: &Value, new_step: bool) -> Result<(), StoreError> {
-        let (run, state) = (run.to_owned(), to_json(state)?);
-        self.thread
-            .run("save a run", move |db| {
-                let transaction = db.transaction()?;
-                transaction.execute(
-                    "INSERT OR REPLACE INTO runs (id, state, saved_ms) VALUES (?1, ?2, ?3)",
-                    params![run, state, now_ms()],
-                )?;
-                if new_step {
-                    transaction.execute("DELETE FROM run_calls WHERE run = ?1", params![run])?;
-                }
-                transaction.commit()
-            })
-            .await
-    }
-}
-
-#[async_trait]
-impl JobStore for SqliteStore {
-    async fn create_job(&self, job: &JobRecord) -> Result<(), StoreError> {
-        let job = job.clone();
-        let arguments = to_json(&job.arguments)?;
-        let state = to_json(&job.state)?;
-        self.thread
-            .run("create a job", move |db| {
-                db.execute(
-                    "INSERT INTO jobs (id, tool, arguments, state, created_ms, session) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    params![job.id, job.tool.as_str(), arguments, state, job.created_ms.cast_signed(), job.session.as_str()],
-                )
-                .map(drop)
-            })
-            .await
-    }
-
-    async fn set_job_state(&self, id: &str, state: JobState, outcome: Option<&Outcome>) -> Result<(), StoreError> {
-        let (name, key) = (id.to_owned(), id.to_owned());
-        let (state, outcome) = (to_json(&state)?, outcome.map(to_json).transpose()?);
-        let changed = self
-            .thread
-            .run("change a job", move |db| {
-                db.execute(
-                    "UPDATE jobs SET state = ?2, outcome = COALESCE(?3, outcome) WHERE id = ?1",
-                    params![key, state, outcome],
-                )
-            })
-            .await?;
-        if changed == 0 { Err(StoreError::NotFound(format!("job {name}"))) } else { Ok(()) }
-    }
-
-    async fn job(&self, id: &str) -> Result<JobRecord, StoreError> {
-        let (name, key) = (id.to_owned(), id.to_owned());
-        self.thread
-            .run("read a job", move |db| {
-                db.query_row(&format!("{} WHERE id = ?1", tables::SELECT_JOB), params![key], job_from_row).optional()
-            })
-            .await?
-            .ok_or_else(|| StoreError::NotFound(format!("job {name}")))
-    }
-
-    async fn jobs(&self, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
-        self.thread
-            .run("list jobs", move |db| {
-                let sql = format!("{} ORDER BY created_ms DESC, rowid DESC LIMIT ?1", tables::SELECT_JOB);
-                db.prepare_cached(&sql)?
-                    .query_map(params![u32::try_from(limit.min(10_000)).unwrap_or(10_000)], job_from_row)?
-                    .collect()
-            })
-            .await
-    }
-}
-
-#[async_trait]
-impl LedgerStore for SqliteStore {
-    fn append(&self, entry: LedgerEntry) {
-        self.thread.append(entry);
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        // Whatever runs on the thread first writes the entries that were appended before it.
-        self.thread.run("flush the ledger", |_| Ok(())).await
-    }
-
-    async fn totals(&self) -> Result<LedgerTotals, StoreError> {
-        self.thread
-            .run("total the ledger", |db| {
-                db.query_row(
-                    "SELECT COALESCE(SUM(kind = 'tool'), 0), COALESCE(SUM(kind = 'tool' AND status <> 'ok'), 0), \
-                     COALESCE(SUM(kind = 'model'), 0) FROM ledger",
-                    [],
-                    |row| {
-                        let count = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
-                        Ok(LedgerTotals { tool_calls: count(0)?, tool_failures: count(1)?, model_calls: count(2)? })
-                    },
-                )
-            })
-            .await
-    }
-}
-
-#[async_trait]
-impl PinStore for SqliteStore {
-    async fn pin(&self, provider: &str, tool: &ToolId) -> Result<Option<ContentHash>, StoreError> {
-        let (provider, tool) = (provider.to_owned(), tool.to_string());
-        let text: Option<String> = self
-            .thread
-            .run("read a pin", move |db| {
-                db.query_row(
-                    "SELECT hash FROM pins WHERE provider = ?1 AND tool = ?2",
-                    params![provider, tool],
-                    |row| row.get(0),
-                )
-                .optional()
-            })
-            .await?;
-        text.map(|text| from_json(&format!("\"{text}\""))).transpose()
-    }
-
-    async fn set_pin(&self, provider: &str, tool: &ToolId, hash: ContentHash) -> Result<(), StoreError> {
-        let (provider, tool, hash) = (provider.to_owned(), tool.to_string(), hash.to_hex());
-        self.thread
-            .run("set a pin", move |db| {
-                db.execute(
-                    "INSERT OR REPLACE INTO pins (provider, tool, hash) VALUES (?1, ?2, ?3)",
-                    params![provider, tool, hash],
-                )
-                .map(drop)
-            })
-            .await
-    }
-}
-
-#[async_trait]
-impl ManifestCache for SqliteStore {
-    async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
-        let key = key.to_owned();
-        let text: Option<String> = self
-            .thread
-            .run("read a manifest", move |db| {
-                db.query_row("SELECT manifest FROM manifests WHERE key = ?1", params![key], |row| row.get(0)).optional()
-            })
-            .await?;
-        text.map(|text| from_json(&text)).transpose()
-    }
-
-    async fn set_manifest(&self, key: &str, manifest: &Value) -> Result<(), StoreError> {
-        let (key, manifest) = (key.to_owned(), to_json(manifest)?);
-        self.thread
-            .run("store a manifest", move |db| {
-                db.execute(
-                    "INSERT OR REPLACE INTO manifests (key, manifest, saved_ms) VALUES (?1, ?2, ?3)",
-                    params![key, manifest, now_ms()],
-                )
-                .map(drop)
-            })
-            .await
-    }
-}
-
-#[async_trait]
-impl ApprovalStore for SqliteStore {
-    async fn is_approved(&self, scope: &str, tool: &ToolId, definition: ContentHash) -> Result<bool, StoreError> {
-        let (scope, tool, hash) = (scope.to_owned(), tool.to_string(), definition.to_hex());
-        self.thread
-            .run("look up an approval", move |db| {
-                db.query_row(
-                    "SELECT 1 FROM approvals WHERE scope = ?1 AND tool = ?2 AND hash = ?3",
-                    params![scope, tool, hash],
-                    |_| Ok(()),
-                )
-                .optional()
-            })
-            .await
-            .map(|row| row.is_some())
-    }
-
-    async fn approve_always(&self, scope: &str, tool: &ToolId, definition: ContentHash) -> Result<(), StoreError> {
-        let (scope, tool, hash) = (scope.to_owned(), tool.to_string(), definition.to_hex());
-        self.thread
-            .run("store an approval", move |db| {
-                db.execute(
-                    "INSERT OR REPLACE INTO approvals (scope, tool, hash, saved_ms) VALUES (?1, ?2, ?3, ?4)",
-                    params![scope, tool, hash, now_ms()],
-                )
-                .map(drop)
-            })
-            .await
-    }
-}
-
-#[async_trait]
-impl RunStore for SqliteStore {
-    async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
-        let run = run.to_owned();
-        self.thread
-            .run("claim a run", move |db| {
-                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let holder = transaction
-                    .query_row("SELECT pid, boot, started FROM run_claims WHERE run = ?1", params![run], |row| {
-                        Ok(Owner { pid: row.get(0)?, boot: row.get(1)?, started: row.get(2)? })
-                    })
-                    .optional()?;
-                let this = Owner::this();
-                if let Some(holder) = holder.filter(|holder| holder != this && holder.is_alive()) {
-                    return Ok(Claim::TakenBy(format!("process {}", holder.pid)));
-                }
-                transaction.execute(
-                    "INSERT OR REPLACE INTO run_claims (run, pid, boot, started) VALUES (?1, ?2, ?3, ?4)",
-                    params![run, this.pid, this.boot, this.started],
-                )?;
-                transaction.commit()?;
-                Ok(Claim::Held)
-            })
-            .await
-    }
-
-    async fn release(&self, run: &str) -> Result<(), StoreError> {
-        let run = run.to_owned();
-        self.thread
-            .run("release a run", move |db| {
-                let pid = Owner::this().pid;
-                db.execute("DELETE FROM run_claims WHERE run = ?1 AND pid = ?2", params![run, pid]).map(drop)
-            })
-            .await
-    }
-
-    async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        self.save(run, state, true).await
-    }
-
-    async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        self.save(run, state, false).await
-    }
-
-    async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
-        let run = run.to_owned();
-        let found: Option<(String, Vec<(String, Option<String>)>)> = self
-            .thread
-            .run("read a run", move |db| {
-                let state: Option<String> =
-                    db.query_row("SELECT state FROM runs WHERE id = ?1", params![run], |row| row.get(0)).optional()?;
-                let calls = db
-                    .prepare_cached("SELECT call, outcome FROM run_calls WHERE run = ?1 ORDER BY rowid")?
-                    .query_map(params![run], |row| Ok((row.get(0)?, row.get(1)?)))?
-                    .collect::<Result<Vec<_>, _>>()?;
-                Ok(state.map(|state| (state, calls)))
-            })
-            .await?;
-        let Some((state, calls)) = found else { return Ok(None) };
-        let calls = calls
-            .into_iter()
-            .map(|(call, outcome)| Ok((CallId::new(call), outcome.map(|text| from_json(&text)).transpose()?)))
-            .collect::<Result<_, StoreError>>()?;
-        Ok(Some(SavedRun { state: from_json(&state)?, calls }))
-    }
-
-    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
-        let (run, call) = (run.to_owned(), call.as_str().to_owned());
-        self.thread
-            .run("note a dispatch", move |db| {
-                db.execute("INSERT OR REPLACE INTO run_calls (run, call) VALUES (?1, ?2)", params![run, call]).map(drop)
-            })
-            .await
-    }
-
-    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
-        let (run, call, text) = (run.to_owned(), outcome.call_id.as_str().to_owned(), to_json(outcome)?);
-        self.thread
-            .run("note an outcome", move |db| {
-                db.execute(
-                    "INSERT OR REPLACE INTO run_calls (run, call, outcome) VALUES (?1, ?2, ?3)",
-                    params![run, call, text],
-                )
-                .map(drop)
-            })
-            .await
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::tables::now_ms;
     use super::*;
+    use rusqlite::params;
     use serde_json::json;
     use toolwright_core::arguments::Provenance;
+    use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
     use toolwright_core::model::Usage;
+    use toolwright_core::name::ToolId;
+    use toolwright_core::operation::{Lineage, OpId};
+    use toolwright_core::outcome::Outcome;
     use toolwright_core::select::Showing;
-    use toolwright_core::session::SessionId;
+    use toolwright_core::session::{CallId, SessionId};
+    use toolwright_core::store::{
+        ApprovalStore as _, Claim, JobRecord, JobState, JobStore as _, LedgerEntry, LedgerStore as _, LedgerTotals,
+        ManifestCache as _, PinStore as _, RunStore as _,
+    };
 
     fn tool() -> ToolId {
         ToolId::parse("x:t@1.0.0").expect("id")
@@ -350,6 +76,7 @@ mod tests {
 
     fn entry(status: &str) -> LedgerEntry {
         LedgerEntry {
+            op: Lineage::named("run").begin(OpId::new(7)),
             at_ms: now_ms().cast_unsigned(),
             session: SessionId::new("s"),
             principal: "owner".into(),
@@ -360,6 +87,7 @@ mod tests {
             latency_ms: 2,
             characters_in: 3,
             characters_out: 4,
+            cost_usd: None,
             usage: Usage::default(),
             validated: true,
             decided_by: "profile ask".into(),

@@ -35,7 +35,8 @@ pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rus
     let transaction = db.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO ledger VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+            "INSERT INTO ledger VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
+             ?18, ?19, ?20, ?21, ?22, ?23)",
         )?;
         for entry in entries {
             insert.execute(params![
@@ -56,6 +57,12 @@ pub(super) fn insert_ledger(db: &mut Connection, entries: &[LedgerEntry]) -> rus
                 entry.decided_by,
                 provenance(entry),
                 entry.tools.and_then(|tools| serde_json::to_string(&tools).ok()),
+                entry.op.id.to_string(),
+                entry.op.lineage.trace.to_string(),
+                entry.op.lineage.parent.map(|parent| parent.to_string()),
+                entry.op.lineage.run,
+                entry.op.lineage.turn,
+                entry.cost_usd,
             ])?;
         }
     }

@@ -165,7 +165,7 @@ async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
         ("write", json!({"n": 1}), false),
         ("nope", json!({}), false),
     ] {
-        let startable = house.executor.startable(call("c", name, arguments.clone()), &house.snapshot, &house.run);
+        let startable = house.executor.startable(call("c", name, arguments.clone()), &house.run);
         assert_eq!(startable.is_some(), expect, "{name} {arguments}");
     }
 }
@@ -195,7 +195,7 @@ async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_s
         let snapshot = snapshot_of(vec![Unschemed("full", NoSchemaMode::Full, Effects::READ, schema.cloned())]).await;
         let mut call = call("c", "full", json!({"n": 1}));
         call.name = "u__full".into();
-        let outcome = house.executor.run_calls(vec![call], &snapshot, &house.run).await.remove(0);
+        let outcome = house.executor.run_calls(vec![call], &house.on(snapshot)).await.remove(0);
         match expect {
             Ok(ran) => {
                 assert_eq!(serde_json::from_str::<Value>(&outcome.text()).expect("json"), ran, "{written}");
@@ -210,16 +210,16 @@ async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_s
 async fn what_was_mended_before_is_checked_and_not_mended_again() {
     let (house, mender) = mending(Ok("{\"n\": 3}")).await;
     let written = || vec![call("a", "echo", json!({"n": "three"})), call("b", "echo", json!({"n": 1}))];
-    let first = house.executor.check_calls(written(), &[], &house.snapshot, &house.run).await;
+    let first = house.executor.check_calls(written(), &[], &house.run).await;
     let mended = first.mended();
     assert_eq!((mended.len(), mended[0].0.as_str()), (1, "a"));
-    let again = house.executor.check_calls(written(), &mended, &house.snapshot, &house.run).await;
+    let again = house.executor.check_calls(written(), &mended, &house.run).await;
     assert_eq!((again.mended(), again.usage.input_tokens), (mended.clone(), 0));
     assert_eq!(again.calls[0].as_ref().expect("valid").arguments, json!({"n": 3}));
     assert_eq!(mender.asked.lock().expect("asked").len(), 1);
     let mut stale = mended;
     stale[0].1.candidate = Some(json!({"n": "four"}));
-    let refused = house.executor.check_calls(written(), &stale, &house.snapshot, &house.run).await;
+    let refused = house.executor.check_calls(written(), &stale, &house.run).await;
     assert!(refused.calls[0].is_err());
     assert_eq!(mender.asked.lock().expect("asked").len(), 1, "not even where it does not fit any more");
 }
@@ -256,7 +256,7 @@ async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
         Unschemed("person", NoSchemaMode::HumanApproval, Effects::READ, None),
         Unschemed("full", NoSchemaMode::Full, Effects::UNKNOWN, None),
     ];
-    let snapshot = snapshot_of(tools.into()).await;
+    let run = house.on(snapshot_of(tools.into()).await);
     for (name, mode, runs) in [
         ("reads", "read-only", true),
         ("writes", "read-only", false),
@@ -265,8 +265,8 @@ async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
     ] {
         let mut written = call("c", name, json!({"any": [1]}));
         written.name = format!("u__{name}");
-        assert!(house.executor.startable(written.clone(), &snapshot, &house.run).is_none(), "none starts by itself");
-        let outcome = house.executor.run_calls(vec![written], &snapshot, &house.run).await.remove(0);
+        assert!(house.executor.startable(written.clone(), &run).is_none(), "none starts by itself");
+        let outcome = house.executor.run_calls(vec![written], &run).await.remove(0);
         assert_eq!((outcome.ok, outcome.validated.0), (runs, false), "{name}: {}", outcome.text());
         assert_eq!(outcome.to_json()["provenance"]["unvalidated"], mode, "{name}");
     }
@@ -281,9 +281,10 @@ async fn a_foreign_schema_that_cannot_be_used_leaves_the_tool_and_a_warning() {
     let tools = vec![RegisteredTool::foreign(definition, "echo")];
     let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
     let mut events = house.events.subscribe();
+    let run = house.on(snapshot);
     let mut written = call("c", "echo", json!({}));
     written.name = "x__echo".into();
-    let outcome = house.executor.run_calls(vec![written], &snapshot, &house.run).await.remove(0);
+    let outcome = house.executor.run_calls(vec![written], &run).await.remove(0);
     assert_eq!(outcome.to_json()["provenance"]["unvalidated"], "full");
     let warned = std::iter::from_fn(|| events.try_recv().ok())
         .any(|event| matches!(event, Event::Warning { code, message } if code == "schema_unusable" && message.contains("x:echo")));

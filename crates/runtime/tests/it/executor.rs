@@ -270,7 +270,7 @@ async fn a_call_that_never_started_says_what_was_asked_for() {
 #[tokio::test]
 async fn a_provider_knows_its_calls_under_way() {
     let house = house(|_| ()).await;
-    let provider = Arc::clone(&house.snapshot.list()[0].provider);
+    let provider = Arc::clone(&house.run.snapshot.list()[0].provider);
     assert_eq!(house.executor.calls_on(&provider), 0);
     let call = house.one("slow", json!({"n": 50}));
     let look = async {

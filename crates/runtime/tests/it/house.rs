@@ -12,8 +12,8 @@ use toolwright_core::catalogue::{CallScope, Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
 use toolwright_core::{
-    CallId, Cancel, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
-    StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+    CallId, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
+    Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, OutputFiles, RunContext, SqliteStore, SystemClock};
 
@@ -92,7 +92,6 @@ const NAMES: [&str; 12] =
 /// Everything a test needs.
 pub(crate) struct House {
     pub(crate) executor: Arc<Executor>,
-    pub(crate) snapshot: Snapshot,
     pub(crate) events: Arc<EventHub>,
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) counts: Arc<Counts>,
@@ -120,19 +119,13 @@ pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
     options.grace = Duration::from_millis(200);
     configure(&mut options);
-    let run = RunContext {
-        session: session(dir.path()),
-        cancel: Cancel::new(),
-        policy: Arc::new(Policy::of(Profile::Trusted)),
-        approver: Arc::new(NoApprover { remedy: "use --policy trusted".into() }),
-        partials: None,
-        timeout: None,
-        traceparent: None,
-        variables: None,
-        started_before: 0,
-        journal: None,
-    };
-    House { executor: Executor::new(options), snapshot, events, store, counts, run, dir }
+    let run = RunContext::new(
+        session(dir.path()),
+        Arc::new(snapshot),
+        Arc::new(Policy::of(Profile::Trusted)),
+        Arc::new(NoApprover { remedy: "use --policy trusted".into() }),
+    );
+    House { executor: Executor::new(options), events, store, counts, run, dir }
 }
 
 fn session(root: &Path) -> Arc<Session> {
@@ -149,8 +142,13 @@ impl House {
         outcomes.into_iter().next().expect("one outcome")
     }
 
+    /// The terms of the house's run, on another catalogue.
+    pub(crate) fn on(&self, snapshot: Snapshot) -> RunContext {
+        RunContext { snapshot: Arc::new(snapshot), ..self.run.clone() }
+    }
+
     pub(crate) async fn all(&self, calls: Vec<ToolCall>) -> Vec<Outcome> {
-        self.executor.run_calls(calls, &self.snapshot, &self.run).await
+        self.executor.run_calls(calls, &self.run).await
     }
 }
 

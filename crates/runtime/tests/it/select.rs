@@ -36,7 +36,6 @@ impl Tool for Says {
 
 struct Desk {
     house: House,
-    snapshot: Arc<Snapshot>,
     run: RunContext,
 }
 
@@ -57,13 +56,13 @@ impl Desk {
         let mut run = house.run.clone();
         run.policy = Arc::new(Policy::of(profile));
         run.session = Arc::new(Session { principal, ..(*run.session).clone() });
-        let snapshot = searchable(&Arc::new(Snapshot::build(&[listing])), ToolFinder::default());
-        Self { house, snapshot, run }
+        run.snapshot = searchable(&Arc::new(Snapshot::build(&[listing])), ToolFinder::default());
+        Self { house, run }
     }
 
     async fn call(&self, name: &str, arguments: Value) -> Outcome {
         let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(arguments) };
-        let mut outcomes = self.house.executor.run_calls(vec![call], &self.snapshot, &self.run).await;
+        let mut outcomes = self.house.executor.run_calls(vec![call], &self.run).await;
         outcomes.pop().expect("one outcome a call")
     }
 
@@ -138,7 +137,7 @@ async fn a_model_gets_no_tools_that_merely_come_first() {
     };
     let finder = ToolFinder::new(Arc::default(), options);
     for (query, expect) in [("a repository", &["gh__issue"][..]), ("zzzz", &[])] {
-        let found = finder.find(query, &desk.snapshot, 5, &guest(), None).await;
+        let found = finder.find(query, &desk.run.snapshot, 5, &guest(), None).await;
         assert_eq!(found.iter().map(|entry| entry.wire_name.as_str()).collect::<Vec<_>>(), expect);
     }
 }

@@ -11,6 +11,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::ErrorKind;
+use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
@@ -145,22 +146,22 @@ impl Gateway {
         let cancel = self.stop.child();
         let entered = caller.running.enter(id, &cancel)?;
         let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
+        let traced = params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent);
         let run = RunContext {
-            session: Arc::clone(&caller.session),
+            lineage: traced.unwrap_or_else(|| Lineage::named(call.id.as_str())),
             cancel: cancel.clone(),
-            policy: self.policy(),
-            approver: Arc::clone(&self.options.approver),
             partials: progress.map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) }),
-            timeout: None,
-            traceparent: params.meta.traceparent.map(Into::into),
-            variables: None,
-            started_before: 0,
-            journal: None,
+            ..RunContext::new(
+                Arc::clone(&caller.session),
+                Arc::clone(&list.snapshot),
+                self.policy(),
+                Arc::clone(&self.options.approver),
+            )
         };
         let gateway = Arc::clone(self);
         let task = self.running.spawn(async move {
             let _held = (slot, entered);
-            let outcomes = gateway.options.executor.run_calls(vec![call], &list.snapshot, &run).await;
+            let outcomes = gateway.options.executor.run_calls(vec![call], &run).await;
             gateway.answer(outcomes, era)
         });
         Ok(RunningCall { cancel, era, task })

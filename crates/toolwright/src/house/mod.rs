@@ -17,7 +17,7 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{RunStore, StoreError};
-use toolwright_core::{Cancel, ErrorKind, Outcome, Profile, ToolCall, ToolError};
+use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
@@ -232,19 +232,17 @@ impl House {
         // Idempotency keys are made of session and call: in a shared session each call is named apart.
         let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
         let run = RunContext {
-            session: self.session(format!("call-{}", short_hash(&root.to_string_lossy(), 32))),
+            lineage: Lineage::named(call.id.as_str()),
             cancel,
-            policy: Arc::new(self.config().policy(Some(profile), profile)),
-            approver: Arc::new(NoApprover { remedy: "nobody is there to ask".into() }),
-            partials: None,
             timeout,
-            traceparent: None,
-            variables: None,
-            started_before: 0,
-            journal: None,
+            ..RunContext::new(
+                self.session(format!("call-{}", short_hash(&root.to_string_lossy(), 32))),
+                self.catalogue.snapshot(),
+                Arc::new(self.config().policy(Some(profile), profile)),
+                Arc::new(NoApprover { remedy: "nobody is there to ask".into() }),
+            )
         };
-        let snapshot = self.catalogue.snapshot();
-        match self.executor.run_calls(vec![call], &snapshot, &run).await.pop() {
+        match self.executor.run_calls(vec![call], &run).await.pop() {
             Some(outcome) => Outcome { call_id: id, ..outcome },
             None => Outcome::failed(id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome")),
         }

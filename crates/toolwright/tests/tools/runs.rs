@@ -3,8 +3,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use toolwright::core::catalogue::{Provider as _, ProviderKind, Snapshot};
 use toolwright::core::{
-    CallId, Cancel, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
-    Tool, ToolCall, ToolContext, ToolError, approval::NoApprover, catalogue::Listing, error::ErrorKind,
+    CallId, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, Tool,
+    ToolCall, ToolContext, ToolError, approval::NoApprover, catalogue::Listing, error::ErrorKind,
 };
 use toolwright::runtime::{Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
 use toolwright::schemars::JsonSchema;
@@ -102,20 +102,14 @@ async fn run(name: &str, arguments: Value) -> Outcome {
     let options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, store as _);
     let session =
         Session { id: SessionId::new("s"), principal: Principal::owner(), root: dir.path().into(), agent: None };
-    let context = RunContext {
-        session: Arc::new(session),
-        cancel: Cancel::new(),
-        policy: Arc::new(Policy::of(Profile::Trusted)),
-        approver: Arc::new(NoApprover { remedy: String::new() }),
-        partials: None,
-        timeout: None,
-        traceparent: None,
-        variables: None,
-        started_before: 0,
-        journal: None,
-    };
+    let context = RunContext::new(
+        Arc::new(session),
+        Arc::new(snapshot),
+        Arc::new(Policy::of(Profile::Trusted)),
+        Arc::new(NoApprover { remedy: String::new() }),
+    );
     let call = ToolCall { id: CallId::new("c"), name: format!("t__{name}"), arguments: RawArguments::Value(arguments) };
-    Executor::new(options).run_calls(vec![call], &snapshot, &context).await.pop().expect("one outcome")
+    Executor::new(options).run_calls(vec![call], &context).await.pop().expect("one outcome")
 }
 
 /// The text of a success, or the kind of a failure.

@@ -86,20 +86,14 @@ impl Rig {
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+        let session =
+            Session { id: SessionId::new("s"), principal: Principal::owner(), root: PathBuf::from("/"), agent: None };
+        let services = Arc::new(Services::none(Arc::new(RealClock)));
         let context = ToolContext {
-            call_id: CallId::new("c1"),
-            session: Arc::new(Session {
-                id: SessionId::new("s"),
-                principal: Principal::owner(),
-                root: PathBuf::from("/"),
-                agent: None,
-            }),
             cancel: self.cancel.clone(),
-            deadline: None,
-            limit: None,
             partials: Arc::clone(&self.world) as _,
             traceparent: Some("00-aa-bb-01".into()),
-            services: Arc::new(Services::none(Arc::new(RealClock))),
+            ..ToolContext::detached(CallId::new("c1"), Arc::new(session), services)
         };
         let id = ToolId::foreign("srv", tool).expect("id");
         let call = ProviderCall { tool: &id, raw_name: tool, arguments, idempotency_key: "key-1" };

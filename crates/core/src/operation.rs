@@ -1,0 +1,215 @@
+//! Operations: every tool call, model attempt and job is one, with an id, a parent and a place in its run.
+//! The account, events and exported spans speak of the same ids (W3C Trace Context, `traceparent`).
+
+use std::fmt;
+use std::num::{NonZeroU64, NonZeroU128};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::canonical::ContentHash;
+
+/// Id of one operation: also the id of its span. Written as 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpId(NonZeroU64);
+
+impl OpId {
+    /// The id of this number; zero stands for one, as no span id may be zero.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// Id of one trace: a run, or a call that came from outside. Written as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TraceId(NonZeroU128);
+
+impl TraceId {
+    /// The id of this number; zero stands for one, as no trace id may be zero.
+    #[must_use]
+    pub fn new(number: u128) -> Self {
+        Self(NonZeroU128::new(number).unwrap_or(NonZeroU128::MIN))
+    }
+
+    /// The id that belongs to a name, always the same: a resumed run goes on in its trace.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let hash = ContentHash::of_bytes(name.as_bytes()).to_hex();
+        Self::new(u128::from_str_radix(&hash[..32], 16).unwrap_or_default())
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u128 {
+        self.0.get()
+    }
+}
+
+macro_rules! hex_id {
+    ($name:ident, $number:ty, $digits:literal) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!("{:0", $digits, "x}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = NoId;
+
+            fn from_str(text: &str) -> Result<Self, NoId> {
+                let legal = text.len() == $digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let number = legal.then(|| <$number>::from_str_radix(text, 16).ok()).flatten();
+                number.filter(|&number| number != 0).map(Self::new).ok_or(NoId)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+hex_id!(OpId, u64, 16);
+hex_id!(TraceId, u128, 32);
+
+/// A text that is no id of an operation or a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an id of 16 (operation) or 32 (trace) hexadecimal digits other than zero")]
+pub struct NoId;
+
+/// Where operations belong that are about to begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lineage {
+    /// Their trace.
+    pub trace: TraceId,
+    /// The operation that they are part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<OpId>,
+    /// The run, where an agent makes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Arc<str>>,
+    /// The run's turn, from 1; 0 outside of runs.
+    #[serde(default)]
+    pub turn: u32,
+}
+
+impl Lineage {
+    /// Operations of nobody's run, in the trace that belongs to `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { trace: TraceId::of(name), parent: None, run: None, turn: 0 }
+    }
+
+    /// Where a caller's `traceparent` puts them; `None` for one that is not valid and is to be ignored
+    /// (W3C Trace Context, section 3.2).
+    #[must_use]
+    pub fn of_traceparent(traceparent: &str) -> Option<Self> {
+        let mut parts = traceparent.split('-');
+        let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let two_digits = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        // Version ff is invalid; versions after 00 may have more fields.
+        let legal = two_digits(version) && two_digits(flags) && version != "ff";
+        if !legal || (version == "00" && parts.next().is_some()) {
+            return None;
+        }
+        Some(Self { trace: trace.parse().ok()?, parent: Some(parent.parse().ok()?), run: None, turn: 0 })
+    }
+
+    /// The operation `id` begins.
+    #[must_use]
+    pub fn begin(&self, id: OpId) -> Op {
+        Op { id, lineage: self.clone() }
+    }
+}
+
+/// One operation and where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Op {
+    /// Its id.
+    pub id: OpId,
+    /// Where it belongs.
+    #[serde(flatten)]
+    pub lineage: Lineage,
+}
+
+impl Op {
+    /// Where operations belong that are part of this one.
+    #[must_use]
+    pub fn inside(&self) -> Lineage {
+        Lineage { parent: Some(self.id), ..self.lineage.clone() }
+    }
+
+    /// The `traceparent` that tells a peer of it.
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        format!("00-{}-{}-01", self.lineage.trace, self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_written_as_hexadecimal_digits_and_read_back() {
+        let op = OpId::new(0xab);
+        assert_eq!((op.to_string().as_str(), "00000000000000ab".parse()), ("00000000000000ab", Ok(op)));
+        assert_eq!(OpId::new(0).get(), 1);
+        for bad in ["", "ab", "0000000000000000", "+0000000000000ab", "00000000000000abc"] {
+            assert_eq!(bad.parse::<OpId>(), Err(NoId), "{bad}");
+        }
+        let json = serde_json::to_string(&TraceId::of("run-1")).expect("json");
+        assert_eq!(serde_json::from_str::<TraceId>(&json).expect("back"), TraceId::of("run-1"));
+    }
+
+    #[test]
+    fn a_traceparent_is_joined_or_ignored() {
+        let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let lineage = Lineage::of_traceparent(given).expect("valid");
+        assert_eq!(lineage.parent.map(|parent| parent.to_string()).as_deref(), Some("00f067aa0ba902b7"));
+        assert_eq!(
+            lineage.begin(OpId::new(2)).traceparent(),
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000002-01"
+        );
+        for bad in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+        ] {
+            assert_eq!(Lineage::of_traceparent(bad), None, "{bad}");
+        }
+        assert!(Lineage::of_traceparent("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more").is_some());
+    }
+
+    #[test]
+    fn what_is_part_of_an_operation_names_it_as_its_parent() {
+        let op = Lineage { run: Some("r".into()), turn: 3, ..Lineage::named("r") }.begin(OpId::new(7));
+        let inside = op.inside();
+        assert_eq!((inside.parent, inside.trace, inside.turn), (Some(OpId::new(7)), TraceId::of("r"), 3));
+    }
+}

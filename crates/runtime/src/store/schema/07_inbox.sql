@@ -1,0 +1,5 @@
+-- Questions to a person, and what became of them.
+CREATE TABLE inbox (
+    id TEXT PRIMARY KEY, session TEXT NOT NULL, principal TEXT NOT NULL, request TEXT NOT NULL, created_ms INTEGER NOT NULL,
+    expires_ms INTEGER NOT NULL, state TEXT NOT NULL, decision TEXT, decided_by TEXT, decided_ms INTEGER);
+CREATE INDEX inbox_by_time ON inbox (created_ms);
