@@ -275,9 +275,9 @@ fn in_kernel(profile: SandboxProfile, wall: Wall, means: &Means) -> Result<&'sta
         Wall::Metadata => {
             Err("Landlock does not cover permissions, owners and times of files outside the workspace; bubblewrap does")
         }
-        Wall::Protected => {
-            Err("Landlock cannot except files of a folder that may be written, such as .git and toolwright.yaml; bubblewrap can")
-        }
+        Wall::Protected => Err(
+            "Landlock cannot except files of a folder that may be written, such as .git and toolwright.yaml; bubblewrap can",
+        ),
         Wall::Network | Wall::Services | Wall::Kernel if !means.seccomp => Err(NO_SECCOMP),
         Wall::Network if means.landlock >= 4 => Ok("seccomp, landlock"),
         Wall::Network | Wall::Services | Wall::Kernel => Ok("seccomp"),

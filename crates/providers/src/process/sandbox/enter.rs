@@ -8,6 +8,12 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use super::Limits;
 use super::seccomp::Instruction;
 
+/// Capabilities that root keeps: those over files, users and its own processes, and ports below 1024.
+/// Others are ways around walls; reading any process's memory (CAP_PERFMON) is one.
+const KEPT: [libc::c_ulong; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 10];
+/// More than any kernel knows.
+const CAPABILITIES: libc::c_ulong = 64;
+
 /// The walls of one start, ready to be put on.
 #[derive(Debug)]
 pub(in crate::process) struct Entry {
@@ -67,6 +73,10 @@ impl Entry {
             }
             if self.ruleset.is_none() && self.filter.is_empty() {
                 return Ok(());
+            }
+            for capability in (0..CAPABILITIES).filter(|capability| !KEPT.contains(capability)) {
+                // Refused to whoever has none anyway.
+                libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
             }
             // Programs that run as another user would leave the sandbox; both calls below ask for this.
             check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;

@@ -29,7 +29,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toolwright_core::sandbox::{Enforcement, Means, Mechanism, SandboxProfile, enforcement};
+use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, enforcement};
 
 #[cfg(target_os = "linux")]
 pub(super) use enter::Entry;
@@ -45,7 +45,8 @@ pub(super) struct Entry;
 /// Nothing that this crate knows how to use.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
-pub fn means() -> &'static Means {
+pub fn means() -> &'static toolwright_core::sandbox::Means {
+    use toolwright_core::sandbox::Means;
     const NONE: Means = Means { landlock: 0, seccomp: false, bubblewrap: false };
     &NONE
 }

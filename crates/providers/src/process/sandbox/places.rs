@@ -44,16 +44,8 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Devices without a memory. `/dev/shm` is none of them: others read it.
-const DEVICES: &[&str] = &[
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-];
+const DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
 
 /// The paths of an area; those that do not exist stand for nothing.
 pub(super) fn paths(area: Area, sandbox: &Sandbox, scratch: &Path) -> Vec<PathBuf> {

@@ -1,6 +1,8 @@
 //! The temporary folder of one start.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +16,8 @@ pub(in crate::process) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn new() -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("toolwright-").tempdir()?;
+        let private = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("toolwright-").permissions(private).tempdir()?;
         // Canonical: rules are about where it is, not about links on the way.
         folder.keep().canonicalize().map(Self)
     }

@@ -98,14 +98,8 @@ mod older {
     use libc::c_long;
 
     pub(super) const ALWAYS: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_kexec_file_load];
-    pub(super) const METADATA: &[c_long] = &[
-        libc::SYS_chmod,
-        libc::SYS_chown,
-        libc::SYS_lchown,
-        libc::SYS_utime,
-        libc::SYS_utimes,
-        libc::SYS_futimesat,
-    ];
+    pub(super) const METADATA: &[c_long] =
+        &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat];
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -190,7 +184,12 @@ fn rules(profile: SandboxProfile) -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-fn rule(argument: u8, length: SeccompCmpArgLen, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+fn rule(
+    argument: u8,
+    length: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompRule, BackendError> {
     SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
 }
 
@@ -207,12 +206,7 @@ fn preamble() -> Vec<Instruction> {
     const JUMP_IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
     const X32: u32 = 0x4000_0000;
-    let absent = Instruction {
-        code: RETURN,
-        jt: 0,
-        jf: 0,
-        k: libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs(),
-    };
+    let absent = Instruction { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs() };
     // At offset 0 of what a filter reads is the call's number.
     let load = Instruction { code: LOAD_WORD, jt: 0, jf: 0, k: 0 };
     let clone3 = Instruction { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: libc::SYS_clone3 as u32 };
