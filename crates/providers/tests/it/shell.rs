@@ -14,7 +14,7 @@ use toolwright_core::store::{OutputSlice, OutputStore, OutputWriter, StoreError,
 use toolwright_core::{ErrorKind, Provider as _, SessionId};
 use toolwright_providers::builtin::{BuiltinOptions, ShellOptions, provider, tools};
 
-use crate::process::{pids_with, unique_sleep, wait_for_count};
+use crate::process::{peak_memory, pids_with, unique_sleep, wait_for_count};
 use crate::workspace::Workspace;
 
 #[tokio::test]
@@ -207,25 +207,15 @@ async fn a_store_that_fails_costs_the_middle_and_says_so() {
     }
 }
 
-/// Highest resident memory of this process so far, in MiB.
-fn peak_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("peak");
-    line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("kB") / 1024
-}
-
 #[tokio::test]
 async fn a_flood_stays_out_of_memory() {
     // In a process of its own, whose memory is its own.
     let mut child = tokio::process::Command::new(std::env::current_exe().expect("test binary"));
-    child.args(["--exact", "shell::store_a_flood", "--nocapture"]);
-    if std::env::var_os(FLOOD).is_none() {
-        child.env(FLOOD, "200000000");
-    }
+    child.args(["--exact", "shell::store_a_flood", "--nocapture"]).env(FLOOD, "200000000");
     assert!(child.status().await.expect("runs").success());
 }
 
-/// Bytes of the flood. By hand: `TOOLWRIGHT_TEST_FLOOD=5000000000 cargo test … a_flood -- --nocapture`
+/// Bytes of the flood. By hand: `TOOLWRIGHT_TEST_FLOOD=5000000000 cargo test … store_a_flood -- --nocapture`
 const FLOOD: &str = "TOOLWRIGHT_TEST_FLOOD";
 
 #[tokio::test]
