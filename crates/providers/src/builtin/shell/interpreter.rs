@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt as _;
 use toolwright_core::error::ToolError;
 
 use crate::builtin::failed;
-use crate::process::{SupervisedCommand, find_program};
+use crate::process::{SupervisedCommand, candidates};
 
 /// How long an interpreter may take to say where it is; version managers put a script in between.
 const PROBE_TIME: Duration = Duration::from_secs(10);
@@ -30,16 +30,14 @@ pub(super) struct Interpreter {
 }
 
 impl Interpreter {
-    /// The first of `python3` and `python` on `PATH` that is a Python 3. Scripts of version managers are asked
-    /// in `root`, whose version they choose.
+    /// The first `python3`, else `python`, on `PATH` that runs and is a Python 3. Scripts of version managers are
+    /// asked in `root`, whose version they choose.
     ///
     /// # Errors
     /// With what to install where there is none.
     pub(super) async fn find(withheld_env: &[String], root: &Path) -> Result<Self, ToolError> {
-        for name in ["python3", "python"] {
-            if let Some(found) = find_program(name, None)
-                && let Some(interpreter) = probe(&found, withheld_env, root).await
-            {
+        for program in ["python3", "python"].into_iter().flat_map(candidates) {
+            if let Some(interpreter) = probe(&program, withheld_env, root).await {
                 return Ok(interpreter);
             }
         }
