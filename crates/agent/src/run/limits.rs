@@ -51,7 +51,7 @@ impl Limits {
         self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
     }
 
-    pub(super) fn notice(&self, turns: u32, calls: u32) -> Option<Notice> {
+    pub(super) fn notice(&self, turns: u32, calls: u32, window_full: bool) -> Option<Notice> {
         let last = |why: &str| Notice {
             text: format!(
                 "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
@@ -60,6 +60,7 @@ impl Limits {
         };
         match self.turns.max(1).saturating_sub(turns) {
             1 => Some(last("This is your last turn")),
+            _ if window_full => Some(last("Your context window is full")),
             _ if self.calls.is_some_and(|limit| calls >= limit) => Some(last("All calls of this run are used up")),
             2 => Some(Notice {
                 text: "[toolwright notice] Two turns are left, and calls run in the first of them only. Finish what matters most."
@@ -71,8 +72,9 @@ impl Limits {
     }
 
     /// Why a turn was the last, for a model that called tools in it nevertheless.
-    pub(super) fn why_last(&self, turns: u32) -> String {
+    pub(super) fn why_last(&self, turns: u32, window_full: bool) -> String {
         match self.calls {
+            _ if window_full => "the context window is full".into(),
             Some(limit) if turns < self.turns.max(1) => format!("the limit of {limit} calls was reached"),
             _ => self.why_turns(),
         }

@@ -28,6 +28,7 @@ use toolwright_core::model::{Message, ModelError, ModelRequest, ToolChoice, Usag
 use toolwright_core::outcome::Outcome;
 use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
+use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use crate::report::{CallRecord, RunResult, Status};
 pub use limits::Limits;
@@ -66,6 +67,9 @@ struct Task {
     said: String,
     /// The model was told that there was nothing in its answer.
     corrected: bool,
+    /// A result did not fit the model's window, even by its handle: the next turn is the last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    window_full: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -239,6 +243,7 @@ impl RunState {
             let Some(call) = calls.iter_mut().find(|call| call.id == outcome.call_id && call.is_open()) else {
                 return Err(TransitionError::NoSuchCall { transition: "on_tools", call: outcome.call_id });
             };
+            self.task.window_full |= outcome.extras.contains_key(BUDGET_EXCEEDED);
             call.ended(outcome);
         }
         self.phase = Phase::Calls { calls };
@@ -343,6 +348,19 @@ impl RunState {
         context::tokens(&self.system(), &self.messages)
     }
 
+    /// Tokens that system prompt, conversation and definitions of tools may have together: the model's window, if it
+    /// is known, less its answer and a buffer, since tokens are estimated.
+    #[must_use]
+    pub fn context_limit(&self) -> Option<usize> {
+        self.spec.window.map(|window| context::limit(window, self.spec.max_tokens))
+    }
+
+    /// Estimated tokens of the results that could give way to others.
+    #[must_use]
+    pub fn removable_tokens(&self) -> usize {
+        context::removable(&self.messages)
+    }
+
     /// Makes room where the next request is over `budget` tokens: the oldest results give way to a note
     /// that says so. The results that the model has not seen yet stay. Returns how many were removed.
     pub fn fit_context(&mut self, budget: usize) -> usize {
@@ -438,7 +456,7 @@ impl RunState {
             return;
         }
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
-        let notice = limits.notice(self.task.turns, calls);
+        let notice = limits.notice(self.task.turns, calls, self.task.window_full);
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.messages.push(Message::user(notice.text));

@@ -49,7 +49,7 @@ impl Default for BuiltinOptions {
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options.path_guard, &options.protected);
     tools.push(Arc::new(shell::Bash::new(options.withheld_env.clone())));
-    tools.push(Arc::new(output::Read));
+    tools.extend(output::tools());
     tools
 }
 

@@ -8,6 +8,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::{InnerCalls, NoCalls};
 use toolwright_core::error::Unsupported;
+use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
 
@@ -29,6 +30,14 @@ impl InnerCalls for Inner {
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
         Ok(self.executor.run_calls(calls, &self.run).await)
     }
+
+    fn model(&self) -> Option<&str> {
+        self.run.model.as_deref()
+    }
+
+    async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        self.executor.ask_inside(model, request, &self.run).await
+    }
 }
 
 impl Executor {
@@ -48,6 +57,8 @@ impl Executor {
             started_before: 0,
             journal: None,
             timeout: None,
+            // What they come to goes to the call, not into the conversation.
+            budget: None,
             ..run.clone()
         };
         Arc::new(Inner { executor: Arc::clone(self), run })

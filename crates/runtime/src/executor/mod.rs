@@ -3,10 +3,12 @@
 
 mod account;
 mod admission;
+mod asking;
 mod budget;
 mod cache;
 mod cap;
 mod checking;
+mod conform;
 mod guards;
 mod in_flight;
 mod inner;
@@ -24,7 +26,7 @@ use futures_util::future::join_all;
 use toolwright_core::approval::Approver;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Provider, Snapshot};
+use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
@@ -37,7 +39,7 @@ use toolwright_core::variables::Variables;
 use crate::queue::Queues;
 
 pub use self::account::ModelAttempt;
-pub use self::budget::ContextBudget;
+pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::seams::{InputGuard, Verdict};
@@ -50,6 +52,8 @@ pub struct ExecutorOptions {
     pub grace: Duration,
     /// Cap on the text of a result, in bytes.
     pub max_output: usize,
+    /// Cap on the structured result of a tool with an output schema, in bytes of JSON.
+    pub max_structured: usize,
     /// Calls that run in one turn.
     pub calls_per_turn: usize,
     /// The queues.
@@ -67,8 +71,6 @@ pub struct ExecutorOptions {
     pub guards: Vec<Arc<dyn InputGuard>>,
     /// The response cache.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// The conversation's budget.
-    pub budget: Option<Arc<dyn ContextBudget>>,
 }
 
 impl ExecutorOptions {
@@ -79,6 +81,7 @@ impl ExecutorOptions {
             timeout: Duration::from_secs(300),
             grace: Duration::from_secs(2),
             max_output: toolwright_core::output::DEFAULT_MAX_BYTES,
+            max_structured: toolwright_core::output::DEFAULT_MAX_STRUCTURED,
             calls_per_turn: DEFAULT_CALLS_PER_TURN,
             queues: Queues::default(),
             services,
@@ -87,13 +90,15 @@ impl ExecutorOptions {
             repair: None,
             guards: Vec::new(),
             cache: None,
-            budget: None,
         }
     }
 }
 
 /// Makes the sink that takes one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
+
+/// Says of a tool whether it is offered.
+pub type Offered = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
 
 /// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
 #[derive(Clone)]
@@ -121,6 +126,12 @@ pub struct RunContext {
     pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
+    /// The model of the run, `provider/model`.
+    pub model: Option<Arc<str>>,
+    /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
+    pub budget: Option<Arc<ContextBudget>>,
+    /// Which tools of the snapshot the caller can call; `None`: all that are open to it.
+    pub offered: Option<Offered>,
 }
 
 impl RunContext {
@@ -145,6 +156,9 @@ impl RunContext {
             variables: None,
             started_before: 0,
             journal: None,
+            model: None,
+            budget: None,
+            offered: None,
         }
     }
 }

@@ -47,9 +47,7 @@ impl Executor {
             },
         };
         outcome.validated = validated;
-        if let Some(budget) = &self.options.budget {
-            outcome = budget.admit(outcome).await;
-        }
+        outcome = self.fit(outcome, run).await;
         self.finish(outcome, Some(&entry), account, run).await
     }
 
