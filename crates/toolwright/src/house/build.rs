@@ -13,7 +13,7 @@ use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::mcp::{McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::AddressPolicy;
 use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
@@ -164,7 +164,9 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
-        request_timeout: Some(settings.request_timeout.unwrap_or(config.written.defaults.tool_timeout.0)),
+        request_timeout: settings.request_timeout,
+        idle_timeout: settings.idle_timeout,
+        retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
         sandbox: match &settings.link {
@@ -224,6 +226,7 @@ pub(super) fn executor(
     let defaults = &config.written.defaults;
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(store) as _, Arc::clone(store) as _);
     options.timeout = defaults.tool_timeout.0;
+    options.idle_timeout = defaults.idle_timeout.map(|span| span.0);
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
