@@ -13,6 +13,7 @@ use toolwright_core::session::Principal;
 use super::Driver;
 use super::view::{View, entry, shown_tool};
 use crate::run::{RunSpec, RunState};
+use crate::tools::FINAL_REPORT_ID;
 
 /// Lists of tools that a view keeps, so that requests with the same tools share one.
 const MAX_LISTS: usize = 8;
@@ -50,7 +51,11 @@ impl Driver {
             other => other,
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
-        let wanted = wanted(exposure, state, view, snapshot);
+        let wanted = match last_report(state, snapshot) {
+            // What was loaded on the way must stay where the API loads tools.
+            Some(report) if exposure != Exposure::Deferred => vec![report],
+            _ => wanted(exposure, state, view, snapshot),
+        };
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
         let order = state.line_up(&wanted);
         let mut shown = view.lists.get(exposure, order, view, snapshot);
@@ -106,11 +111,18 @@ fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
     taken
 }
 
-/// The tools that are to be shown whole, each once: the ones that find others, those that are pinned, those that
-/// came before the model on the way.
+/// The final report, if it is all that the model may call now.
+fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
+    let asked = state.is_last_turn() && state.spec().agent_tools.report.is_some();
+    snapshot.get(FINAL_REPORT_ID).filter(|_| asked)
+}
+
+/// The tools that are to be shown whole, each once: the ones that find others, those of the agent itself, those
+/// that are pinned, those that came before the model on the way.
 fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot: &'a Snapshot) -> Vec<&'a Arc<Entry>> {
+    let own: Vec<_> = view.own(&state.spec().agent_tools).collect();
     let finders: &[&str] = match exposure {
-        Exposure::Direct => return view.open.iter().collect(),
+        Exposure::Direct => return view.open.iter().chain(own).collect(),
         Exposure::Search => &[SEARCH_ID, DESCRIBE_ID, CALL_ID],
         Exposure::Pick | Exposure::Deferred => &[SEARCH_ID],
     };
@@ -120,7 +132,7 @@ fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot
     let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
     let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
     let mut there = HashSet::new();
-    finders.chain(pinned).chain(loaded).filter(|entry| there.insert(&*entry.wire_name)).collect()
+    finders.chain(own).chain(pinned).chain(loaded).filter(|entry| there.insert(&*entry.wire_name)).collect()
 }
 
 /// What the system prompt says of the tools that are not shown: one line, the same for equal catalogues.

@@ -10,11 +10,12 @@ use toolwright_core::context::{InnerCalls, NoCalls};
 use toolwright_core::error::Unsupported;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
+use toolwright_core::plan::plan;
 
 use super::{Executor, RunContext};
 
 /// The calls of one call: under its token, as operations inside its own. They are not the turn's, so the
-/// turn's limit does not count them, and no journal notes them: who made them answers for them.
+/// turn's limit does not count them, and no journal notes them: who made them bounds them and answers for them.
 struct Inner {
     executor: Arc<Executor>,
     run: RunContext,
@@ -27,7 +28,9 @@ impl InnerCalls for Inner {
     }
 
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
-        Ok(self.executor.run_calls(calls, &self.run).await)
+        let limit = calls.len();
+        let checked = self.executor.check_calls(calls, &[], &self.run).await;
+        Ok(self.executor.execute(plan(checked.calls, limit, 0), &self.run).await)
     }
 }
 

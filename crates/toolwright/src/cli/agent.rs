@@ -150,6 +150,7 @@ pub(crate) fn spec(
         exposure: exposure.unwrap_or_else(|| config.exposure(&model)),
         pinned: selection.pinned.clone(),
         pick_size: selection.pick_size,
+        agent_tools: toolwright::agent::AgentTools::default(),
         model,
     };
     spec.system = driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
