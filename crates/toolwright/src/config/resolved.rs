@@ -94,6 +94,10 @@ pub struct ServerSettings {
     pub queue: Option<String>,
     /// Limit of one call.
     pub request_timeout: Option<Duration>,
+    /// How long results of its read-only tools may be served again.
+    pub cache: Option<Duration>,
+    /// The same for single tools.
+    pub tools_cache: BTreeMap<String, Option<Duration>>,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
 }

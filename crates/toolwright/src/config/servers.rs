@@ -72,6 +72,8 @@ pub(crate) fn resolve(
             tools_denied: written.tools_denied.clone(),
             queue,
             request_timeout,
+            cache: written.cache.and_then(|ttl| ttl.0),
+            tools_cache: written.tools_cache.iter().map(|(tool, ttl)| (tool.clone(), ttl.0)).collect(),
             trusted: written.trusted.unwrap_or(false),
         },
     })

@@ -16,7 +16,7 @@ use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
+    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
 };
 
 use super::{BUILTIN, REST};
@@ -153,6 +153,8 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         request_timeout: Some(settings.request_timeout.unwrap_or(config.written.defaults.tool_timeout.0)),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
+        cache_ttl: settings.cache,
+        tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
@@ -199,5 +201,7 @@ pub(super) fn executor(
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
     options.queues = Queues::new(config.queues.clone());
+    // Only tools with a time to live use it.
+    options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));
     Executor::new(options)
 }
