@@ -165,6 +165,9 @@ pub struct ToolDefinition {
     /// Absolute limit of one call; beats the provider's and the global one.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
+    /// How long a call keeps its caller waiting before it goes on as a job; beats the provider's and the global one.
+    #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub auto_background_after: Option<Duration>,
     /// Cap on the text of a result, in bytes; beats the global one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<usize>,
@@ -260,6 +263,7 @@ impl ToolDefinition {
             mode: Mode::Direct,
             concurrency: Concurrency::Safe,
             timeout: None,
+            auto_background_after: None,
             max_output: None,
             queue: None,
             cache_ttl: None,
@@ -368,6 +372,7 @@ mod tests {
             ("mode", json!("background"), false),
             ("concurrency", json!("exclusive"), false),
             ("timeout", json!("3s"), false),
+            ("auto_background_after", json!("4s"), false),
             ("max_output", json!(1), false),
             ("queue", json!("q"), false),
             ("cache_ttl", json!("1s"), false),

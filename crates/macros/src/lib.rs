@@ -59,7 +59,7 @@ mod text;
 /// | `mode` | `direct`, `background` or `stateful` |
 /// | `concurrency` | `safe` or `exclusive` |
 /// | `on_output_mismatch` | `warn` or `error` |
-/// | `timeout`, `cache_ttl` | `timeout = "30s"`; units `ms s m h d w` |
+/// | `timeout`, `auto_background_after`, `cache_ttl` | `timeout = "30s"`; units `ms s m h d w` |
 /// | `max_output` | `max_output = 4096`, in bytes |
 /// | `recommended_threshold` | `recommended_threshold = 95`, up to 100 |
 /// | `model_preference` | `model_preference(preferred_model = "openai/gpt-5", fallback_models = [], max_tokens = 500, temperature = 0.2)` |

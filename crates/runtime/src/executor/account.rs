@@ -37,6 +37,8 @@ pub struct ModelAttempt<'a> {
 /// What the account says of a call besides its outcome.
 #[derive(Debug)]
 pub(super) struct Account {
+    /// `tool`, or `job` for what goes on of a call that was answered.
+    pub(super) kind: &'static str,
     /// The operation.
     pub(super) op: Op,
     /// When it began.
@@ -57,6 +59,7 @@ impl Executor {
     /// Begins the account of a call.
     pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
         Account {
+            kind: "tool",
             op: self.begin(&run.lineage),
             started: self.options.services.clock.now(),
             characters_in: argument_length(call),
@@ -73,6 +76,7 @@ impl Executor {
         let redactor = &*self.options.services.redactor;
         let refused = Refused { name: rejection.name, arguments: redactor.redact_value(&rejection.arguments) };
         let account = Account {
+            kind: "tool",
             op: self.begin(&run.lineage),
             started: self.options.services.clock.now(),
             characters_in: 0,
@@ -133,7 +137,7 @@ impl Executor {
             at_ms: services.clock.wall_ms(),
             session: run.session.id.clone(),
             principal: run.session.principal.id.clone(),
-            kind: "tool".into(),
+            kind: account.kind.into(),
             call: Some(outcome.call_id.clone()),
             name: outcome.tool.as_ref().map(ToString::to_string).unwrap_or_default(),
             status: kind.map_or("ok", toolwright_core::ErrorKind::as_str).to_owned(),

@@ -47,6 +47,7 @@ impl Executor {
             lineage: op.inside(),
             started_before: 0,
             journal: None,
+            turns: None,
             timeout: None,
             ..run.clone()
         };

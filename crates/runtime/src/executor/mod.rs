@@ -3,6 +3,7 @@
 
 mod account;
 mod admission;
+mod background;
 mod budget;
 mod cache;
 mod cap;
@@ -12,6 +13,7 @@ mod in_flight;
 mod inner;
 mod partials;
 mod pipeline;
+mod recovery;
 mod run;
 mod seams;
 mod turn;
@@ -26,6 +28,7 @@ use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
+use toolwright_core::job::Turns;
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
@@ -34,12 +37,14 @@ use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
 use toolwright_core::variables::Variables;
 
+use crate::jobs::JobManager;
 use crate::queue::Queues;
 
 pub use self::account::ModelAttempt;
 pub use self::budget::ContextBudget;
 pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
+pub use self::recovery::RecoveryTerms;
 pub use self::seams::{InputGuard, Verdict};
 
 /// Settings and stores of the executor.
@@ -69,6 +74,11 @@ pub struct ExecutorOptions {
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The conversation's budget.
     pub budget: Option<Arc<dyn ContextBudget>>,
+    /// The jobs; without them every call is awaited, whatever its tool's mode.
+    pub jobs: Option<Arc<JobManager>>,
+    /// How long a call keeps its caller waiting, where nothing nearer says so, before it goes on as a job;
+    /// `None`: as long as it takes.
+    pub auto_background_after: Option<Duration>,
 }
 
 impl ExecutorOptions {
@@ -88,6 +98,8 @@ impl ExecutorOptions {
             guards: Vec::new(),
             cache: None,
             budget: None,
+            jobs: None,
+            auto_background_after: None,
         }
     }
 }
@@ -121,6 +133,8 @@ pub struct RunContext {
     pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
+    /// Who continues the call step by step, where it is a stateful job.
+    pub turns: Option<Arc<dyn Turns>>,
 }
 
 impl RunContext {
@@ -145,6 +159,7 @@ impl RunContext {
             variables: None,
             started_before: 0,
             journal: None,
+            turns: None,
         }
     }
 }
@@ -198,6 +213,12 @@ impl Executor {
     #[must_use]
     pub fn calls_on(&self, provider: &Arc<dyn Provider>) -> usize {
         self.in_flight.count(provider)
+    }
+
+    /// The jobs, where there are any.
+    #[must_use]
+    pub fn jobs(&self) -> Option<&Arc<JobManager>> {
+        self.options.jobs.as_ref()
     }
 
     /// The account.

@@ -1,12 +1,14 @@
 //! The stages of one call, in the order of SPEC section 8:
-//! guards, policy, approval, cache, slot, lock, timeout, run, cap, budget, ledger, result.
+//! guards, policy, approval, job (for tools that run in the background), cache, slot, lock, timeout, run, cap, budget, ledger, result.
 
 use std::sync::Arc;
 
 use toolwright_core::approval::{ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::ValidCall;
+use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::session::CallId;
 
@@ -37,20 +39,32 @@ impl Executor {
         let id = call.id.clone();
         let validated = Validated(call.unvalidated.is_none());
         let mut account = self.open_account(&call, run);
-        let mut outcome = match self.stages(call, run, &mut account).await {
-            Ok(output) => self.cap(id, output, &entry, run).await,
+        let result = self.stages(call, run, &mut account).await;
+        let mut outcome = self.shaped(id, result, &entry, run).await;
+        outcome.validated = validated;
+        if let Some(budget) = &self.options.budget {
+            outcome = budget.admit(outcome).await;
+        }
+        self.finish(outcome, Some(&entry), account, run).await
+    }
+
+    /// What a call came to, in the form in which it goes back.
+    pub(super) async fn shaped(
+        &self,
+        id: CallId,
+        result: Result<ToolOutput, Stop>,
+        entry: &Entry,
+        run: &RunContext,
+    ) -> Outcome {
+        match result {
+            Ok(output) => self.cap(id, output, entry, run).await,
             Err(Stop::Failed(error)) => Outcome::failed(id, error),
             Err(Stop::Skipped) => neutral(id),
             Err(Stop::Pending(request)) => Outcome {
                 pending: Some(*request),
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
-        };
-        outcome.validated = validated;
-        if let Some(budget) = &self.options.budget {
-            outcome = budget.admit(outcome).await;
         }
-        self.finish(outcome, Some(&entry), account, run).await
     }
 
     /// Everything between a checked call and the tool's own output.
@@ -69,23 +83,23 @@ impl Executor {
         if !call.provenance.is_plain() {
             account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
         }
-        self.perform(call, admitted, run, account).await
+        self.deliver(call, admitted, run, account).await
     }
 
     /// A call that may run: from the cache, or in its turn.
-    async fn perform(
+    pub(super) async fn perform(
         self: &Arc<Self>,
         call: ValidCall,
         admitted: Admitted,
         run: &RunContext,
-        account: &Account,
+        op: &Op,
     ) -> Result<ToolOutput, Stop> {
         let cached = self.cached(&call, admitted, run).await;
         if let Some(output) = cached.hit {
             return Ok(output);
         }
         let held = self.turn(&call, run).await?;
-        let output = self.run_tool(call, held, run, &account.op).await?;
+        let output = self.run_tool(call, held, run, op).await?;
         self.keep(cached.place, &output).await;
         Ok(output)
     }
