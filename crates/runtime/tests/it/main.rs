@@ -5,5 +5,6 @@ mod catalogue;
 mod checking;
 mod executor;
 mod house;
+mod jobs;
 mod pick;
 mod select;
