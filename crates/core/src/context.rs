@@ -18,6 +18,7 @@ use crate::catalogue::Snapshot;
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::job::{Jobs, NoJobs, NoTurns, Turns};
+use crate::manual::{Manuals, NoManuals};
 use crate::model::{ModelClient, NoModel, Usage};
 use crate::outcome::Outcome;
 use crate::session::{CallId, Session, SessionId};
@@ -104,6 +105,8 @@ pub struct Services {
     pub files: Arc<dyn FileState>,
     /// Jobs.
     pub jobs: Arc<dyn Jobs>,
+    /// Which manuals of tools the session has read.
+    pub manuals: Arc<dyn Manuals>,
     /// Stored outputs.
     pub outputs: Arc<dyn OutputStore>,
     /// Events.
@@ -129,6 +132,7 @@ impl Services {
             channels: Arc::new(NoChannels),
             files: Arc::new(NoFileState),
             jobs: Arc::new(NoJobs),
+            manuals: Arc::new(NoManuals),
             outputs: Arc::new(NoStore),
             events: Arc::new(NoEvents),
             clock,

@@ -14,6 +14,10 @@ use crate::outcome::{Outcome, ToolOutput};
 use crate::session::{CallId, Session, SessionId};
 use crate::store::StoreError;
 
+/// The tools that follow jobs.
+pub const JOB_IDS: [&str; 6] =
+    ["job:list@1.0.0", "job:status@1.0.0", "job:wait@1.0.0", "job:read@1.0.0", "job:send@1.0.0", "job:stop@1.0.0"];
+
 /// The state of a job (SPEC section 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

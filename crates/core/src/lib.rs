@@ -20,6 +20,7 @@ pub mod error;
 pub mod event;
 pub mod job;
 pub mod json;
+pub mod manual;
 pub mod model;
 pub mod name;
 pub mod names;

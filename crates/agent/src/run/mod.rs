@@ -9,6 +9,7 @@ mod answer;
 mod context;
 mod dispatch;
 mod ending;
+mod jobs;
 mod limits;
 mod lineup;
 mod repeats;
@@ -53,6 +54,9 @@ pub struct RunState {
     /// How the catalogue is put before the model; settled in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lineup: Option<Lineup>,
+    /// Jobs that the conversation tells the end of, until the store has noted that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    jobs_told: Vec<String>,
 }
 
 /// What is counted for each task, that is for each message of the user.
@@ -123,7 +127,15 @@ impl RunState {
     #[must_use]
     pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
         let phase = Phase::model(false);
-        let mut state = Self { version: FORMAT_VERSION, spec, messages, task: Task::default(), phase, lineup: None };
+        let mut state = Self {
+            version: FORMAT_VERSION,
+            spec,
+            messages,
+            task: Task::default(),
+            phase,
+            lineup: None,
+            jobs_told: Vec::new(),
+        };
         state.ask_model();
         state
     }
@@ -442,7 +454,8 @@ impl RunState {
             return;
         }
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
-        let notice = self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
+        let notice =
+            self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.messages.push(Message::user(notice.text));

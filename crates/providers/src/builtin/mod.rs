@@ -5,6 +5,7 @@
 
 mod capture;
 mod fs;
+mod job;
 mod output;
 mod shell;
 pub mod web;
@@ -50,6 +51,7 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options.path_guard, &options.protected);
     tools.push(Arc::new(shell::Bash::new(options.withheld_env.clone())));
     tools.push(Arc::new(output::Read));
+    tools.extend(job::tools());
     tools
 }
 

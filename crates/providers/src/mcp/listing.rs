@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rmcp::model::{ErrorCode, ListToolsRequest, PaginatedRequestParams, RequestMetaObject};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
-use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
 
@@ -146,6 +146,10 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
     definition.timeout = spec.request_timeout;
+    definition.auto_background_after = spec.auto_background_after;
+    if !spec.background.is_empty() && text(tool, "name").is_some_and(|name| allowed_by(&spec.background, &[], &name)) {
+        definition.mode = Mode::Background;
+    }
     definition.queue.clone_from(&spec.queue);
     definition.cache_ttl = spec.cache_ttl.filter(|_| definition.effects.read_only);
     let rest: Map<String, Value> = tool

@@ -41,6 +41,10 @@ pub struct McpServerSpec {
     pub connect_timeout: Duration,
     /// Queue that its calls wait in.
     pub queue: Option<String>,
+    /// Patterns over raw names of tools whose calls are background jobs.
+    pub background: Vec<String>,
+    /// How long a call keeps its caller waiting before it goes on as a background job.
+    pub auto_background_after: Option<Duration>,
     /// How long results may be served again; applies to tools that say they only read.
     pub cache_ttl: Option<Duration>,
     /// Bound on one message from the server, in bytes.
@@ -63,6 +67,8 @@ impl McpServerSpec {
             request_timeout: None,
             connect_timeout: CONNECT_TIMEOUT,
             queue: None,
+            background: Vec::new(),
+            auto_background_after: None,
             cache_ttl: None,
             max_message_bytes: MAX_MESSAGE_BYTES,
             trusted: false,

@@ -54,7 +54,11 @@ impl Executor {
         run: &RunContext,
         account: &Account,
     ) -> Result<ToolOutput, Stop> {
-        match (&self.options.jobs, call.entry.definition().mode) {
+        let mode = match call.entry.definition().mode {
+            Mode::Direct if run.background_after == Some(Duration::ZERO) => Mode::Background,
+            mode => mode,
+        };
+        match (&self.options.jobs, mode) {
             (None, _) => self.perform(call, admitted, run, &account.op).await,
             (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, call, admitted, run, &account.op).await,
             (Some(_), _) => self.start_job(call, How::Admitted(admitted), run, &account.op).await,
@@ -204,7 +208,7 @@ impl Executor {
         let sink: Arc<dyn PartialSink> = Arc::clone(&log) as _;
         let partials: PartialsFor = Arc::new(move |_| Arc::clone(&sink));
         let own = RunContext { cancel: cancel.clone(), partials: Some(partials), ..run.clone() };
-        let after = self.background_after(&call);
+        let after = run.background_after.or_else(|| self.background_after(&call));
         let kept = call.clone();
         let (executor, of_call) = (Arc::clone(self), op.clone());
         let mut work: Work = Box::pin(async move { executor.perform(call, admitted, &own, &of_call).await });

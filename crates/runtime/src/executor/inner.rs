@@ -49,6 +49,7 @@ impl Executor {
             journal: None,
             turns: None,
             timeout: None,
+            background_after: None,
             ..run.clone()
         };
         Arc::new(Inner { executor: Arc::clone(self), run })

@@ -11,6 +11,7 @@ mod checking;
 mod guards;
 mod in_flight;
 mod inner;
+mod manual;
 mod partials;
 mod pipeline;
 mod recovery;
@@ -126,6 +127,9 @@ pub struct RunContext {
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
     pub timeout: Option<Duration>,
+    /// How long each call keeps its caller waiting, nearer than the tool's and the executor's own, before it goes
+    /// on as a job; nothing at all makes each a job from the beginning.
+    pub background_after: Option<Duration>,
     /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
     /// what it is.
     pub variables: Option<Arc<dyn Variables>>,
@@ -156,6 +160,7 @@ impl RunContext {
             approver,
             partials: None,
             timeout: None,
+            background_after: None,
             variables: None,
             started_before: 0,
             journal: None,

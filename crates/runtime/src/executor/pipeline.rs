@@ -75,6 +75,7 @@ impl Executor {
         account: &mut Account,
     ) -> Result<ToolOutput, Stop> {
         refuse(&call, run)?;
+        self.manual(&call, run)?;
         let guard_asks = self.guards(&mut call, run).await?;
         if call.provenance.rewritten {
             account.provenance = call.provenance.redacted(&*self.options.services.redactor);

@@ -103,6 +103,12 @@ impl JobManager {
         }
     }
 
+    /// Waits until this process has no jobs.
+    pub async fn all_ended(&self) {
+        let mut ended = self.ended.subscribe();
+        while self.count() > 0 && ended.changed().await.is_ok() {}
+    }
+
     /// Commits a new job of this process, which `cancel` ends.
     pub(crate) async fn begin(self: &Arc<Self>, job: NewJob, cancel: Cancel) -> Result<Begun, StoreError> {
         if self.is_closed() {

@@ -72,6 +72,8 @@ pub(crate) fn resolve(
             tools_denied: written.tools_denied.clone(),
             queue,
             request_timeout,
+            background: written.background.clone(),
+            auto_background_after: written.auto_background_after.map(|span| span.0),
             trusted: written.trusted.unwrap_or(false),
         },
     })

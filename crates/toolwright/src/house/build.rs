@@ -16,7 +16,8 @@ use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
+    EventHub, Executor, ExecutorOptions, JobManager, OutputFiles, Queues, SecretRedactor, SessionFiles, SessionManuals,
+    SqliteStore, SystemClock,
 };
 
 use super::{BUILTIN, REST};
@@ -153,6 +154,8 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         request_timeout: Some(settings.request_timeout.unwrap_or(config.written.defaults.tool_timeout.0)),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
+        background: settings.background.clone(),
+        auto_background_after: settings.auto_background_after,
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
@@ -177,6 +180,7 @@ pub(super) fn executor(
     redactor: &Arc<SecretRedactor>,
     store: &Arc<SqliteStore>,
     models: &Arc<HttpModelClient>,
+    jobs: &Arc<JobManager>,
 ) -> Arc<Executor> {
     let outputs = &config.written.outputs;
     let dir = outputs
@@ -186,7 +190,8 @@ pub(super) fn executor(
     let services = Services {
         model: Arc::clone(models) as _,
         files: Arc::new(SessionFiles::default()),
-        jobs: Arc::clone(store) as _,
+        jobs: Arc::clone(jobs) as _,
+        manuals: Arc::new(SessionManuals::default()),
         outputs: OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0),
         events: Arc::clone(events) as _,
         redactor: Arc::clone(redactor) as _,
@@ -198,6 +203,8 @@ pub(super) fn executor(
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
+    options.jobs = Some(Arc::clone(jobs));
+    options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
     options.queues = Queues::new(config.queues.clone());
     Executor::new(options)
 }
