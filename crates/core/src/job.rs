@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::cancel::CancelCause;
 use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::name::ToolId;
 use crate::outcome::{Outcome, ToolOutput};
@@ -72,10 +73,12 @@ impl JobState {
     /// How a job ended whose call ended like this.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
-        match outcome.error.as_ref().map(ToolError::kind) {
+        match &outcome.error {
             None => Self::Done,
-            Some(ErrorKind::Canceled) => Self::Cancelled,
-            Some(_) => Self::Error,
+            Some(error) if error.kind() != ErrorKind::Canceled => Self::Error,
+            // Nobody stopped it.
+            Some(error) if error.cancel_cause() == Some(CancelCause::Deadline) => Self::Error,
+            Some(_) => Self::Cancelled,
         }
     }
 }

@@ -23,7 +23,7 @@ pub use files::SessionFiles;
 pub use jobs::JobManager;
 pub use manuals::SessionManuals;
 pub use outputs::OutputFiles;
-pub use queue::{QueueSpec, Queues};
+pub use queue::{Priority, QueueSpec, Queues};
 pub use redact::SecretRedactor;
 pub use select::{Selector, ToolFinder, ToolVectors, searchable};
 pub use store::SqliteStore;

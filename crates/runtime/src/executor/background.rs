@@ -1,9 +1,10 @@
 //! How a call's result comes back: awaited, as a job, or step by step (SPEC section 8, modes).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use toolwright_core::call::ValidCall;
@@ -15,18 +16,23 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::job::{self, JobRecord, JobState, Turns};
 use toolwright_core::operation::Op;
-use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
+use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::policy::HintTrust;
+use toolwright_core::session::CallId;
+use toolwright_core::store::{RunStore, StoreError};
 
 use super::account::Account;
 use super::admission::Admitted;
-use super::pipeline::Stop;
-use super::{Executor, PartialsFor, RunContext};
+use super::limits::Limits;
+use super::pipeline::{End, Stop};
+use super::turn::Held;
+use super::{Executor, RunContext};
 use crate::jobs::{Begun, JobManager, Live};
+use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
 
-/// What a job does until it has an output.
-type Work = BoxFuture<'static, Result<ToolOutput, Stop>>;
+/// What a job does to its end.
+type Work = BoxFuture<'static, Outcome>;
 
 /// The wait of a call for leave to run, which becomes the job's own.
 pub(super) type Asking = BoxFuture<'static, Result<Admitted, Stop>>;
@@ -45,23 +51,27 @@ const AGAIN: Duration = Duration::from_secs(1);
 const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 impl Executor {
-    /// Performs an admitted call the way its tool's results come back. Without jobs in the house, every result is
-    /// awaited.
+    /// Carries an admitted call out the way its tool's results come back. Without jobs in the house, every result
+    /// is awaited.
     pub(super) async fn deliver(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         call: ValidCall,
         admitted: Admitted,
-        run: &RunContext,
-        account: &Account,
-    ) -> Result<ToolOutput, Stop> {
+        run: RunContext,
+        account: Account,
+    ) -> Outcome {
         let mode = match call.entry.definition().mode {
             Mode::Direct if run.background_after == Some(Duration::ZERO) => Mode::Background,
             mode => mode,
         };
-        match (&self.options.jobs, mode) {
-            (None, _) => self.perform(call, admitted, run, &account.op).await,
-            (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, call, admitted, run, &account.op).await,
-            (Some(_), _) => self.start_job(call, How::Admitted(admitted), run, &account.op).await,
+        match (self.options.jobs.clone(), mode) {
+            (None, _) => self.carry_out(call, admitted, run, account).await,
+            (Some(jobs), Mode::Direct) => self.await_or_promote(&jobs, call, admitted, run, account).await,
+            (Some(_), _) => {
+                let end = End::of(&call);
+                let started = self.start_job(call, How::Admitted(admitted), &run, &account.op).await;
+                self.conclude(end, started, &run, account).await
+            }
         }
     }
 
@@ -95,7 +105,7 @@ impl Executor {
         }
     }
 
-    /// Sets a job of this process going.
+    /// Sets a job of this process going: an operation inside `op`, under a token of its own.
     pub(super) fn launch(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
@@ -107,111 +117,80 @@ impl Executor {
     ) {
         let log = Arc::clone(&job.log);
         let stepwise = call.entry.definition().mode == Mode::Stateful;
-        let limit = run.timeout.or(call.entry.definition().timeout).unwrap_or(self.options.timeout);
+        let limit = Limits::of(&call.entry, run, &self.options).absolute;
         let mut run = RunContext {
             lineage: op.inside(),
             cancel: job.cancel.clone(),
             partials: Some(Arc::new(move |_| Arc::clone(&log))),
             journal: Some((Arc::clone(job) as _, job.id.as_str().into())),
+            priority: Priority::Background,
             started_before: 0,
+            inner: None,
             timeout: if stepwise { Some(STATEFUL_LIFE) } else { run.timeout },
+            // Its outcome is no part of this turn.
+            budget: None,
             ..run.clone()
         };
-        if stepwise {
-            let (executor, job, call, own) = (Arc::clone(self), Arc::clone(job), call.clone(), run.clone());
-            run.turns = Some(Arc::new(JobTurns { executor, job, call, run: own }));
-        }
-        let account = self.job_account(&call, &run);
-        let (executor, performing, of_job, op) = (Arc::clone(self), call.clone(), run.clone(), account.op.clone());
-        let alive = Arc::clone(job);
+        let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: call.clone(), run: run.clone() };
+        run.job = Some(Arc::new(turns));
+        let mut account = self.open_account(&call, &run);
+        account.kind = "job";
+        account.decided_by = "job".into();
+        let executor = Arc::clone(self);
         let work = async move {
             let admitted = match how {
-                How::Admitted(admitted) => admitted,
+                How::Admitted(admitted) => Ok(admitted),
                 How::AwaitsApproval(asking) => tokio::select! {
-                    admitted = asking => admitted?,
-                    cause = of_job.cancel.cancelled() => return Err(ToolError::canceled(cause).into()),
+                    admitted = asking => admitted,
+                    cause = run.cancel.cancelled() => Err(ToolError::canceled(cause).into()),
                 },
             };
-            executor.perform_in_turn(performing, admitted, &of_job, &op, &alive).await
+            match admitted {
+                Ok(admitted) => executor.carry_out(call, admitted, run, account).await,
+                Err(stop) => executor.conclude(End::of(&call), Err(stop), &run, account).await,
+            }
         };
-        let work: Work =
-            if stepwise { Box::pin(within_steps(Box::pin(work), Arc::clone(job), limit)) } else { Box::pin(work) };
-        self.carry(jobs, job, work, call, run, account);
+        match limit.filter(|_| stepwise) {
+            Some(limit) => follow(jobs, job, within_steps(work.boxed(), Arc::clone(job), limit).boxed()),
+            None => follow(jobs, job, work.boxed()),
+        }
     }
 
-    /// A job's call, which waits for its slot as long as need be: nothing was dispatched, and nobody waits.
-    async fn perform_in_turn(
-        self: &Arc<Self>,
-        call: ValidCall,
-        admitted: Admitted,
+    /// A call's turn. A job waits for it as long as need be: nothing was dispatched, and nobody waits for it.
+    pub(super) async fn turn_in_time(
+        &self,
+        call: &ValidCall,
         run: &RunContext,
-        op: &Op,
-        job: &Live,
-    ) -> Result<ToolOutput, Stop> {
+        account: &mut Account,
+    ) -> Result<Held, ToolError> {
         loop {
-            let result = self.perform(call.clone(), admitted, run, op).await;
-            let crowded = |error: &ToolError| error.kind() == ErrorKind::LimitExceeded && error.is_retryable();
-            match &result {
-                Err(Stop::Failed(error)) if crowded(error) && !job.was_dispatched() => {}
-                _ => return result,
+            match self.turn(call, run, account).await {
+                Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {}
+                turn => return turn,
             }
             tokio::select! {
                 () = tokio::time::sleep(AGAIN) => {}
-                cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause).into()),
+                cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
             }
         }
     }
 
-    /// Follows a job's work to its end, on a task of its own.
-    fn carry(
-        self: &Arc<Self>,
-        jobs: &Arc<JobManager>,
-        job: &Arc<Live>,
-        work: Work,
-        call: ValidCall,
-        run: RunContext,
-        account: Account,
-    ) {
-        let (executor, jobs, job) = (Arc::clone(self), Arc::clone(jobs), Arc::clone(job));
-        tokio::spawn(async move {
-            let (id, entry) = (call.id.clone(), Arc::clone(&call.entry));
-            let mut outcome = executor.shaped(id, work.await, &entry, &run).await;
-            outcome.validated = Validated(call.unvalidated.is_none());
-            let run = RunContext { journal: None, ..run };
-            let outcome = executor.finish(outcome, Some(&entry), account, &run).await;
-            let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);
-            let again = !job.was_dispatched() || job.resumable;
-            let step = if cause == Some(CancelCause::Shutdown) && again {
-                JobStep::Released
-            } else {
-                JobStep::Ended(JobState::of(&outcome), outcome)
-            };
-            jobs.leave(&job, step).await;
-        });
-    }
-
-    /// Awaits a call, unless a person or its time makes a job of it: the task goes on, and its caller gets the id.
+    /// Awaits a call, unless a person or its time makes a job of it: then it goes on as it is, and its caller gets
+    /// the id.
     async fn await_or_promote(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
         call: ValidCall,
         admitted: Admitted,
-        run: &RunContext,
-        op: &Op,
-    ) -> Result<ToolOutput, Stop> {
+        run: RunContext,
+        account: Account,
+    ) -> Outcome {
         // Its own token: a job outlives what cancels its caller.
-        let cancel = Cancel::new();
-        let log = Arc::new(LaterLog {
-            job: std::sync::OnceLock::new(),
-            before: run.partials.as_ref().map(|make| make(&call.id)),
-        });
-        let sink: Arc<dyn PartialSink> = Arc::clone(&log) as _;
-        let partials: PartialsFor = Arc::new(move |_| Arc::clone(&sink));
-        let own = RunContext { cancel: cancel.clone(), partials: Some(partials), ..run.clone() };
+        let (cancel, became) = (Cancel::new(), Became::default());
+        let own = became.terms(&call, &run, cancel.clone());
         let after = run.background_after.or_else(|| self.background_after(&call));
         let kept = call.clone();
-        let (executor, of_call) = (Arc::clone(self), op.clone());
-        let mut work: Work = Box::pin(async move { executor.perform(call, admitted, &own, &of_call).await });
+        let mut work: Work = Arc::clone(self).carry_out(call, admitted, own, account).boxed();
         let promotable = jobs.promotable(&run.session.id, &kept.id);
         let in_time = async {
             match after {
@@ -221,7 +200,7 @@ impl Executor {
         };
         tokio::select! {
             biased;
-            result = &mut work => return result,
+            outcome = &mut work => return outcome,
             cause = run.cancel.cancelled() => {
                 cancel.cancel(cause);
                 return work.await;
@@ -229,23 +208,36 @@ impl Executor {
             () = promotable.wanted() => {}
             () = in_time => {}
         }
-        let mut new = self.new_job(&kept, admission(admitted), JobState::Running, run);
-        // It was dispatched under the run's journal, which has it once more as this call's end.
+        let mut new = self.new_job(&kept, admission(admitted), JobState::Running, &run);
+        // A resumed run finds this call's end in its journal.
         new.run = None;
         let job = match jobs.begin(new, cancel.clone()).await {
             Ok(Begun::New(job)) => job,
             Ok(Begun::Known(_)) | Err(_) => {
                 tracing::warn!(tool = %kept.entry.id(), "a call could not be made a job; it is awaited");
-                return until_cancelled(work, run, &cancel).await;
+                return until_cancelled(work, &run, &cancel).await;
             }
         };
-        // Set once, here.
-        let _ = log.job.set(Arc::clone(&job));
-        let result = started(&job.id, kept.entry.definition(), JobState::Running);
-        let run = RunContext { lineage: op.inside(), cancel, ..run.clone() };
-        let account = self.job_account(&kept, &run);
-        self.carry(jobs, &job, work, kept, run, account);
-        Ok(result)
+        became.job(&job);
+        follow(jobs, &job, work);
+        self.promised(&kept, &job, &run).await
+    }
+
+    /// The end, for its caller, of a call that goes on as a job. Event and account have it once: when it is over.
+    async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
+        let (end, entry) = (End::of(call), &call.entry);
+        let output = started(&job.id, entry.definition(), JobState::Running);
+        let mut outcome = self.shaped(&end, Ok(output), run).await;
+        outcome.tool = Some(entry.id().clone());
+        outcome.kind = Some(entry.provider.kind());
+        outcome.namespace = entry.id().namespace().to_owned();
+        outcome.validated = end.validated;
+        if let Some((journal, id)) = &run.journal
+            && let Err(error) = journal.call_finished(id, &outcome).await
+        {
+            tracing::error!(run = &**id, "an outcome was not journalled: {error}");
+        }
+        outcome
     }
 
     fn background_after(&self, call: &ValidCall) -> Option<Duration> {
@@ -306,13 +298,22 @@ impl Executor {
         let run = run.journal.as_ref().map(|(_, run)| run.to_string());
         NewJob { record, run, resumable: trusted && (effects.idempotent || effects.read_only), plan }
     }
+}
 
-    fn job_account(&self, call: &ValidCall, run: &RunContext) -> Account {
-        let mut account = self.open_account(call, run);
-        account.kind = "job";
-        account.decided_by = "job".into();
-        account
-    }
+/// Follows a job's work to its end, on a task of its own.
+fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, work: Work) {
+    let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
+    tokio::spawn(async move {
+        let outcome = work.await;
+        let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);
+        let again = !job.was_dispatched() || job.resumable;
+        let step = if cause == Some(CancelCause::Shutdown) && again {
+            JobStep::Released
+        } else {
+            JobStep::Ended(JobState::of(&outcome), outcome)
+        };
+        jobs.leave(&job, step).await;
+    });
 }
 
 /// The steps of one stateful job.
@@ -326,24 +327,63 @@ struct JobTurns {
 #[async_trait]
 impl Turns for JobTurns {
     async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError> {
-        let partial = self.executor.shaped(self.call.id.clone(), Ok(output), &self.call.entry, &self.run).await;
+        let partial = self.executor.shaped(&End::of(&self.call), Ok(output), &self.run).await;
         self.job.pause(partial).await
     }
 }
 
-/// Progress of a call that may become a job: to its caller before, to the job's log from then on.
-struct LaterLog {
-    job: std::sync::OnceLock<Arc<Live>>,
+/// The job that a call has become, if it has: where its progress and its end go.
+#[derive(Clone, Default)]
+struct Became(Arc<OnceLock<Arc<Live>>>);
+
+impl Became {
+    fn job(&self, job: &Arc<Live>) {
+        // Set once, by who waits for the call.
+        let _ = self.0.set(Arc::clone(job));
+    }
+
+    /// The terms of a call that may become a job.
+    fn terms(&self, call: &ValidCall, run: &RunContext, cancel: Cancel) -> RunContext {
+        let before = run.partials.as_ref().map(|make| make(&call.id));
+        let sink: Arc<dyn PartialSink> = Arc::new(Progress { became: self.clone(), before });
+        let journal = run.journal.clone().map(|(before, id)| {
+            let journal: Arc<dyn RunStore> = Arc::new(Journal { became: self.clone(), before });
+            (journal, id)
+        });
+        RunContext { cancel, partials: Some(Arc::new(move |_| Arc::clone(&sink))), journal, ..run.clone() }
+    }
+}
+
+/// Progress goes to the caller before, to the job's log from then on.
+struct Progress {
+    became: Became,
     before: Option<Arc<dyn PartialSink>>,
 }
 
-impl PartialSink for LaterLog {
+impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
-        match (self.job.get(), &self.before) {
+        match (self.became.0.get(), &self.before) {
             (Some(job), _) => job.log.send(partial),
             (None, Some(before)) => before.send(partial),
             (None, None) => {}
         }
+    }
+}
+
+/// The run's journal has the call's end, which is not the job's.
+struct Journal {
+    became: Became,
+    before: Arc<dyn RunStore>,
+}
+
+#[async_trait]
+impl RunStore for Journal {
+    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
+        self.before.call_dispatched(run, call).await
+    }
+
+    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
+        if self.became.0.get().is_some() { Ok(()) } else { self.before.call_finished(run, outcome).await }
     }
 }
 
@@ -358,12 +398,12 @@ impl Drop for CancelOnDrop {
 }
 
 /// Ends the work of a stateful job when one of its steps takes longer than `limit`; a wait for input is no step.
-async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Result<ToolOutput, Stop> {
+async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcome {
     let mut state = job.state();
     loop {
         let runs = *state.borrow_and_update() == JobState::Running;
         tokio::select! {
-            result = &mut work => return result,
+            outcome = &mut work => return outcome,
             () = tokio::time::sleep(limit), if runs => {
                 job.cancel.cancel(CancelCause::Deadline);
                 return work.await;
@@ -373,9 +413,9 @@ async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Result
     }
 }
 
-async fn until_cancelled(mut work: Work, run: &RunContext, cancel: &Cancel) -> Result<ToolOutput, Stop> {
+async fn until_cancelled(mut work: Work, run: &RunContext, cancel: &Cancel) -> Outcome {
     tokio::select! {
-        result = &mut work => result,
+        outcome = &mut work => outcome,
         cause = run.cancel.cancelled() => {
             cancel.cancel(cause);
             work.await
