@@ -145,7 +145,6 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
     definition.title = text(tool, "title").or_else(|| text(annotations?, "title"));
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
-    definition.timeout = spec.request_timeout;
     definition.auto_background_after = spec.auto_background_after;
     if !spec.background.is_empty() && text(tool, "name").is_some_and(|name| allowed_by(&spec.background, &[], &name)) {
         definition.mode = Mode::Background;

@@ -3,6 +3,7 @@
 
 mod account;
 mod admission;
+mod asking;
 mod attempts;
 mod attended;
 mod background;
@@ -10,6 +11,7 @@ mod budget;
 mod cache;
 mod cap;
 mod checking;
+mod conform;
 mod contained;
 mod guards;
 mod in_flight;
@@ -33,7 +35,7 @@ use futures_util::future::join_all;
 use toolwright_core::approval::Approver;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::{Provider, Snapshot};
+use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::job::Turns;
 use toolwright_core::operation::{Lineage, Op, OpId};
@@ -49,7 +51,7 @@ use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 
 pub use self::account::ModelAttempt;
-pub use self::budget::ContextBudget;
+pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
@@ -68,6 +70,8 @@ pub struct ExecutorOptions {
     pub grace: Duration,
     /// Cap on the text of a result, in bytes.
     pub max_output: usize,
+    /// Cap on the structured result of a tool with an output schema, in bytes of JSON.
+    pub max_structured: usize,
     /// Calls that run in one turn.
     pub calls_per_turn: usize,
     /// Calls that one call may make in its turn.
@@ -89,8 +93,6 @@ pub struct ExecutorOptions {
     pub guards: Vec<GuardBinding>,
     /// The response cache.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// The conversation's budget.
-    pub budget: Option<Arc<dyn ContextBudget>>,
     /// The jobs; without them every call is awaited, whatever its tool's mode.
     pub jobs: Option<Arc<JobManager>>,
     /// How long a call keeps its caller waiting, where nothing nearer says so, before it goes on as a job;
@@ -107,6 +109,7 @@ impl ExecutorOptions {
             idle_timeout: None,
             grace: Duration::from_secs(2),
             max_output: toolwright_core::output::DEFAULT_MAX_BYTES,
+            max_structured: toolwright_core::output::DEFAULT_MAX_STRUCTURED,
             calls_per_turn: DEFAULT_CALLS_PER_TURN,
             inner_calls: DEFAULT_INNER_CALLS,
             queues: Queues::default(),
@@ -117,7 +120,6 @@ impl ExecutorOptions {
             interceptors: Vec::new(),
             guards: Vec::new(),
             cache: None,
-            budget: None,
             jobs: None,
             auto_background_after: None,
         }
@@ -129,6 +131,9 @@ const DEFAULT_INNER_CALLS: usize = 100;
 
 /// Makes the sink that takes one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
+
+/// Says of a tool whether it is offered.
+pub type Offered = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
 
 /// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
 #[derive(Clone)]
@@ -167,6 +172,12 @@ pub struct RunContext {
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
     /// Set for a job: who continues it step by step. A job waits for slot and lock as long as need be.
     pub job: Option<Arc<dyn Turns>>,
+    /// The model of the run, `provider/model`.
+    pub model: Option<Arc<str>>,
+    /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
+    pub budget: Option<Arc<ContextBudget>>,
+    /// Which tools of the snapshot the caller can call; `None`: all that are open to it.
+    pub offered: Option<Offered>,
 }
 
 impl RunContext {
@@ -196,6 +207,9 @@ impl RunContext {
             started_before: 0,
             journal: None,
             job: None,
+            model: None,
+            budget: None,
+            offered: None,
         }
     }
 

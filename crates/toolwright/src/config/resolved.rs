@@ -102,6 +102,10 @@ pub struct ServerSettings {
     pub background: Vec<String>,
     /// How long a call keeps its caller waiting before it goes on as one.
     pub auto_background_after: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    pub retries: Option<u32>,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
 }
