@@ -7,7 +7,9 @@ use toolwright_core::approval::{ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::ValidCall;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::Event;
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
+use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::account::Account;
@@ -67,7 +69,7 @@ impl Executor {
         }
         let admitted = self.admit(&call, guard_asks, run, account).await?;
         if !call.provenance.is_plain() {
-            account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
+            account.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
         }
         self.perform(call, admitted, run, account).await
     }
@@ -78,13 +80,21 @@ impl Executor {
         call: ValidCall,
         admitted: Admitted,
         run: &RunContext,
-        account: &Account,
+        account: &mut Account,
     ) -> Result<ToolOutput, Stop> {
         let cached = self.cached(&call, admitted, run).await;
         if let Some(output) = cached.hit {
+            account.cached = true;
+            let (op, id, tool) = (&account.op, &call.id, call.entry.id());
+            self.options.services.events.tell(|| Event::CacheHit {
+                op: op.clone(),
+                call: id.clone(),
+                tool: tool.clone(),
+            });
             return Ok(output);
         }
-        let held = self.turn(&call, run).await?;
+        let held = self.turn(&call, run, account).await?;
+        account.attempts += 1;
         let output = self.run_tool(call, held, run, &account.op).await?;
         self.keep(cached.place, &output).await;
         Ok(output)

@@ -1,6 +1,6 @@
 //! Running a tool: on a task of its own, within its time, cancelled in good order.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
@@ -12,6 +12,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::redact::{StreamRedactor, shown_arguments};
 
 use super::partials::Partials;
 use super::turn::Held;
@@ -32,12 +33,18 @@ impl Executor {
             journal.call_dispatched(id, &call.id).await?;
         }
         let services = &self.options.services;
-        services.events.emit(Event::ToolStarted {
+        services.events.tell(|| Event::ToolStarted {
             op: op.clone(),
             session: run.session.id.clone(),
             call: call.id.clone(),
             tool: call.entry.id().clone(),
-            arguments: services.redactor.redact_value(&call.arguments),
+            wire_name: call.entry.wire_name.clone(),
+            provider: call.entry.provider.name().to_owned(),
+            mcp: call.entry.provider.mcp_peer(),
+            origin: run.origin,
+            model: run.model.as_deref().unwrap_or_default().to_owned(),
+            attempt: 1,
+            arguments: shown_arguments(&call.entry, &call.arguments, &*services.redactor),
             provenance: call.provenance.redacted(&*services.redactor),
         });
         let limit = run.timeout.or(call.entry.definition().timeout).unwrap_or(self.options.timeout);
@@ -88,8 +95,10 @@ impl Executor {
     ) -> ToolContext {
         let partials = Arc::new(Partials {
             services: Arc::clone(&self.options.services),
+            op: op.clone(),
             call: call.id.clone(),
             entry: Arc::clone(&call.entry),
+            text: Mutex::new(StreamRedactor::new(Arc::clone(&self.options.services.redactor))),
             also: run.partials.as_ref().map(|make| make(&call.id)),
         });
         ToolContext {
