@@ -32,6 +32,7 @@ pub mod pointer;
 pub mod policy;
 pub mod redact;
 pub mod repair;
+pub mod sandbox;
 pub mod schema;
 pub mod select;
 pub mod session;
@@ -39,6 +40,7 @@ pub mod store;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+pub mod trace;
 pub mod variables;
 
 #[doc(hidden)]
@@ -63,6 +65,7 @@ pub use operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
 pub use outcome::{Outcome, ToolOutput};
 pub use plan::{Plan, plan};
 pub use policy::{Policy, Profile};
+pub use sandbox::SandboxProfile;
 pub use session::{CallId, Principal, Session, SessionId};
 pub use tool::{StaticProvider, Tool};
 pub use variables::Variables;

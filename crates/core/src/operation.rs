@@ -169,6 +169,8 @@ pub enum OpKind {
     Model,
     /// A job.
     Job,
+    /// A guard's judgement of a call.
+    Guard,
 }
 
 impl OpKind {
@@ -179,13 +181,14 @@ impl OpKind {
             Self::Tool => "tool",
             Self::Model => "model",
             Self::Job => "job",
+            Self::Guard => "guard",
         }
     }
 
     /// The kind that is written so.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Tool, Self::Model, Self::Job].into_iter().find(|kind| kind.as_str() == text)
+        [Self::Tool, Self::Model, Self::Job, Self::Guard].into_iter().find(|kind| kind.as_str() == text)
     }
 }
 

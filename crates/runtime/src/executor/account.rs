@@ -19,6 +19,8 @@ use toolwright_core::select::Showing;
 use toolwright_core::session::Session;
 use toolwright_core::store::{Appended, LedgerEntry};
 
+use super::in_flight::Entered;
+use super::stage::Stage;
 use super::{Executor, RunContext};
 
 /// A request to a model that has ended.
@@ -43,6 +45,14 @@ pub struct ModelAttempt<'a> {
 pub(super) struct Account {
     /// The operation.
     pub(super) op: Op,
+    /// The call is under way for as long as its account is open.
+    _entered: Option<Entered>,
+    /// Where the call is.
+    pub(super) stage: Stage,
+    /// How long it waited for slot and lock.
+    pub(super) waited: Duration,
+    /// How often it was dispatched.
+    pub(super) attempts: u32,
     /// When it began.
     started: Instant,
     /// Characters of arguments.
@@ -51,10 +61,6 @@ pub(super) struct Account {
     pub(super) decided_by: Cow<'static, str>,
     /// What a person said, where one was asked.
     pub(super) approval: Option<&'static str>,
-    /// How long it waited for slot and lock.
-    pub(super) wait: Duration,
-    /// How often it was dispatched.
-    pub(super) attempts: u32,
     /// Whether its result came out of the response cache.
     pub(super) cached: bool,
     /// What was asked for, when it never started.
@@ -73,7 +79,9 @@ impl Account {
             characters_in: 0,
             decided_by: Cow::Borrowed(""),
             approval: None,
-            wait: Duration::ZERO,
+            waited: Duration::ZERO,
+            _entered: None,
+            stage: Stage::default(),
             attempts: 0,
             cached: false,
             refused: None,
@@ -88,15 +96,17 @@ impl Executor {
     pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
         let services = &self.options.services;
         learn_secrets(&call.entry, &call.arguments, &*services.redactor);
+        let op = self.begin(&run.lineage);
         Account {
+            _entered: Some(self.in_flight.enter(op.id, &call.entry.provider, &run.cancel)),
             characters_in: argument_length(&call.arguments),
             provenance: call.provenance.redacted(&*services.redactor),
-            ..Account::begin(self.begin(&run.lineage), services.clock.now())
+            ..Account::begin(op, services.clock.now())
         }
     }
 
     /// The end of a call that never came to run.
-    pub(super) async fn reject_one(&self, rejection: Rejection, run: &RunContext) -> Outcome {
+    pub(super) async fn reject(&self, rejection: Rejection, run: &RunContext) -> Outcome {
         let outcome = Outcome::failed(rejection.call_id, rejection.error);
         let services = &self.options.services;
         let redactor = &*services.redactor;
@@ -136,6 +146,13 @@ impl Executor {
         }
         outcome.provenance = std::mem::take(&mut account.provenance);
         outcome.ran_with = account.ran_with.take();
+        if account.attempts > 1 {
+            outcome.extras.insert("attempts".into(), account.attempts.into());
+        }
+        if !account.waited.is_zero() {
+            let waited_ms = u64::try_from(account.waited.as_millis()).unwrap_or(u64::MAX);
+            outcome.extras.insert("wait_ms".into(), waited_ms.into());
+        }
         if outcome.pending.is_some() {
             return outcome;
         }
@@ -152,7 +169,7 @@ impl Executor {
             call: Some(outcome.call_id.clone()),
             status: Cow::Borrowed(status(&outcome)),
             latency_us: micros(outcome.latency),
-            wait_us: micros(account.wait),
+            wait_us: micros(account.waited),
             attempts: account.attempts,
             cached: account.cached,
             characters_in: account.characters_in as u64,
@@ -205,13 +222,25 @@ impl Executor {
             code: outcome.error.as_ref().and_then(ToolError::protocol).map(|error| error.code),
             message: outcome.error.as_ref().map(|error| redactor.redact(error.message()).into_owned()),
             latency_us: micros(outcome.latency),
-            wait_us: micros(account.wait),
-            queue: entry.filter(|_| account.attempts > 0 || !account.wait.is_zero()).map(queue),
+            wait_us: micros(account.waited),
+            queue: entry.filter(|_| account.attempts > 0 || !account.waited.is_zero()).map(queue),
             cached: account.cached,
             decided_by: account.decided_by.clone().into_owned(),
             characters_in: account.characters_in,
             characters_out,
         }
+    }
+
+    /// Enters a guard's judgement in the account, by the guard's name.
+    pub(super) fn account_guard(&self, op: Op, name: &str, status: &'static str, started: Instant, run: &RunContext) {
+        let (clock, session) = (&self.options.services.clock, &run.session);
+        let principal = session.principal.id.as_str().into();
+        // A call follows that waits for room, if there is none.
+        let _ = self.options.ledger.append(LedgerEntry {
+            status: Cow::Borrowed(status),
+            latency_us: micros(clock.now().saturating_duration_since(started)),
+            ..LedgerEntry::new(op, clock.wall_ms(), session.id.clone(), principal, OpKind::Guard, name.into())
+        });
     }
 
     /// Tells observers of a request to a model that has ended, and enters it in the account, failures too, with

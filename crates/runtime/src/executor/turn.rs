@@ -1,40 +1,61 @@
 //! A call's turn: its slot in a queue, then the lock of its workspace root.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedMutexGuard;
 use toolwright_core::call::ValidCall;
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::definition::Concurrency;
-use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 
 use super::account::{Account, micros};
 use super::{Executor, RunContext};
-use crate::queue::Slot;
+use crate::queue::{Line, QueueSpec, Slot};
 
-/// One lock per workspace root, so that file and shell changes never race (SPEC section 8).
+/// One lock per workspace root, so that file and shell changes never race (SPEC section 8): a line in front of
+/// one place.
 #[derive(Debug, Default)]
 pub(super) struct RootLocks {
-    locks: Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
+    state: Mutex<Locks>,
 }
 
-/// How long a call waits for an exclusive lock.
-const LOCK_WAIT: Duration = Duration::from_secs(60);
+#[derive(Debug, Default)]
+struct Locks {
+    by_root: HashMap<PathBuf, Arc<Line>>,
+    closed: Option<CancelCause>,
+}
 
-/// A wait that has begun.
-struct Wait {
-    queue: String,
-    since: Instant,
+impl RootLocks {
+    fn of(&self, root: &Path) -> Arc<Line> {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = locks.by_root.get(root) {
+            return Arc::clone(line);
+        }
+        locks.by_root.retain(|_, line| Arc::strong_count(line) > 1);
+        let spec = QueueSpec { concurrent: 1, per_minute: None, ..QueueSpec::default() };
+        let line = Line::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
+        if let Some(cause) = locks.closed {
+            line.close(cause);
+        }
+        locks.by_root.insert(root.to_owned(), Arc::clone(&line));
+        line
+    }
+
+    /// Ends all waits and lets nobody in any more.
+    pub(super) fn close(&self, cause: CancelCause) {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.closed.get_or_insert(cause);
+        locks.by_root.values().for_each(|line| line.close(cause));
+    }
 }
 
 /// What a running call holds until it has ended.
 #[derive(Debug, Default)]
 pub(super) struct Held {
+    _lock: Option<Slot>,
     _slot: Option<Slot>,
-    _lock: Option<OwnedMutexGuard<()>>,
 }
 
 impl Executor {
@@ -47,81 +68,49 @@ impl Executor {
         run: &RunContext,
         account: &mut Account,
     ) -> Result<Held, ToolError> {
-        if call.entry.provider.awaits_others(call.entry.id()) {
+        let (definition, provider) = (call.entry.definition(), &call.entry.provider);
+        if provider.awaits_others(call.entry.id()) {
             return Ok(Held::default());
         }
-        let slot = self.slot(call, run, account).await?;
-        let lock = self.lock(call, run, account).await?;
-        Ok(Held { _slot: Some(slot), _lock: lock })
+        let queue = self.options.queues.line(definition.queue.as_deref(), provider.name())?;
+        let slot = self.wait(&queue, call, run, account).await?;
+        let lock = match definition.concurrency {
+            Concurrency::Safe => None,
+            Concurrency::Exclusive => {
+                let lock = self.locks.of(&run.session.root);
+                Some(self.wait(&lock, call, run, account).await?)
+            }
+        };
+        Ok(Held { _lock: lock, _slot: Some(slot) })
     }
 
-    async fn slot(&self, call: &ValidCall, run: &RunContext, account: &mut Account) -> Result<Slot, ToolError> {
-        let definition = call.entry.definition();
-        let mut wait = None;
-        let on_wait = |queue: &str| wait = Some(self.waits(call, account, queue));
-        let provider = call.entry.provider.name();
-        let queue = definition.queue.as_deref();
-        let slot = self.options.queues.acquire(queue, provider, &definition.id, &run.cancel, on_wait).await;
-        if let Some(wait) = wait {
-            self.waited(call, account, wait, slot.is_ok());
-        }
-        slot
-    }
-
-    async fn lock(
+    async fn wait(
         &self,
+        line: &Arc<Line>,
         call: &ValidCall,
         run: &RunContext,
         account: &mut Account,
-    ) -> Result<Option<OwnedMutexGuard<()>>, ToolError> {
-        if call.entry.definition().concurrency != Concurrency::Exclusive {
-            return Ok(None);
-        }
-        let lock = {
-            let mut locks = self.locks.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(locks.entry(run.session.root.clone()).or_default())
+    ) -> Result<Slot, ToolError> {
+        let (tool, events) = (call.entry.id(), &self.options.services.events);
+        let about = || (account.op.clone(), call.id.clone(), tool.clone());
+        let mut waits_for = None;
+        let tell = |queue: &str| {
+            waits_for = Some(queue.to_owned());
+            events.tell(|| {
+                let (op, call, tool) = about();
+                Event::ToolWait { op, call, tool, queue: queue.to_owned() }
+            });
         };
-        if let Ok(guard) = Arc::clone(&lock).try_lock_owned() {
-            return Ok(Some(guard));
+        let began = tokio::time::Instant::now();
+        let taken = line.take(tool, run.priority, &run.cancel, tell).await;
+        let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
+        if let Some(queue) = waits_for {
+            events.tell(|| {
+                let (op, call, tool) = about();
+                Event::ToolWaited { op, call, tool, queue, ok: taken.is_ok(), wait_us: micros(waited) }
+            });
         }
-        let wait = self.waits(call, account, "the workspace lock");
-        let locked = tokio::select! {
-            guard = lock.lock_owned() => Ok(Some(guard)),
-            cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
-            () = tokio::time::sleep(LOCK_WAIT) => {
-                let message = format!("another exclusive tool held the lock of {} for {LOCK_WAIT:?}", run.session.root.display());
-                Err(ToolError::new(ErrorKind::LimitExceeded, message).retryable())
-            }
-        };
-        self.waited(call, account, wait, locked.is_ok());
-        locked
-    }
-
-    fn waits(&self, call: &ValidCall, account: &Account, queue: &str) -> Wait {
-        let services = &self.options.services;
-        let (op, id, tool) = (&account.op, &call.id, call.entry.id());
-        services.events.tell(|| Event::ToolWait {
-            op: op.clone(),
-            call: id.clone(),
-            tool: tool.clone(),
-            queue: queue.to_owned(),
-        });
-        Wait { queue: queue.to_owned(), since: services.clock.now() }
-    }
-
-    fn waited(&self, call: &ValidCall, account: &mut Account, wait: Wait, ok: bool) {
-        let services = &self.options.services;
-        let waited = services.clock.now().saturating_duration_since(wait.since);
-        account.wait += waited;
-        let (op, id, tool) = (&account.op, &call.id, call.entry.id());
-        services.events.tell(|| Event::ToolWaited {
-            op: op.clone(),
-            call: id.clone(),
-            tool: tool.clone(),
-            queue: wait.queue,
-            ok,
-            wait_us: micros(waited),
-        });
+        account.waited += waited;
+        taken.map(|(slot, _)| slot)
     }
 }
