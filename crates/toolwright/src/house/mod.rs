@@ -21,8 +21,8 @@ use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, Tool
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, JobManager, RecoveryTerms, RunContext, SecretRedactor, Selector, SqliteStore,
-    ToolVectors,
+    Catalogue, EventHub, Executor, JobManager, Observation, RecoveryTerms, RunContext, SecretRedactor, Selector,
+    SqliteStore, ToolVectors,
 };
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
@@ -77,6 +77,8 @@ pub struct House {
     embeddings: embeddings::Embeddings,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
+    /// Who observes the events until the end.
+    observations: Mutex<Vec<Observation>>,
 }
 
 /// What the providers in the catalogue were built from.
@@ -158,6 +160,7 @@ impl House {
             mcp,
             embeddings: embeddings::Embeddings::default(),
             running: Mutex::default(),
+            observations: Mutex::default(),
         });
         house.settle_providers().await?;
         Ok(house)
@@ -313,5 +316,13 @@ impl House {
         self.jobs.shut_down(SHUTDOWN_GRACE).await;
         self.executor.shut_down(SHUTDOWN_GRACE).await;
         self.catalogue.shut_down(SHUTDOWN).await;
+        for observation in std::mem::take(&mut *self.observations.lock().await) {
+            observation.end().await;
+        }
+    }
+
+    /// Keeps an observer of the events until the house is shut down, which lets it see the last of them.
+    pub async fn observed_by(&self, observation: Observation) {
+        self.observations.lock().await.push(observation);
     }
 }

@@ -17,9 +17,9 @@ pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
-    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models,
-    OutputsSection, PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection,
-    WebSection,
+    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices,
+    Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue,
+    ServerSection, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
