@@ -1,7 +1,7 @@
 //! Every instrument that there is. Bounds of buckets are those that the conventions advise.
 
 use super::family::{Family, Instrument, Kind};
-use crate::semconv::{ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE};
+use crate::semconv::{AGENT_NAME, ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE};
 
 /// Of requests to models.
 const MODEL_SECONDS: Kind =
@@ -63,6 +63,8 @@ families! {
         &[OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE], "Tokens used by each request to a model.";
     execute_tool: "gen_ai.execute_tool.duration", "s", CALL_SECONDS,
         &[OPERATION, TOOL_NAME, TOOL_TYPE, ERROR_TYPE], "Duration of tool calls.";
+    invoke_agent: "gen_ai.invoke_agent.duration", "s", MODEL_SECONDS,
+        &[OPERATION, AGENT_NAME, ERROR_TYPE], "Duration of runs of agents.";
     mcp_client: "mcp.client.operation.duration", "s", CALL_SECONDS,
         &[MCP_METHOD, OPERATION, TOOL_NAME, ERROR_TYPE], "Duration of calls to MCP servers.";
     mcp_server: "mcp.server.operation.duration", "s", CALL_SECONDS,
@@ -75,6 +77,9 @@ families! {
         &["queue"], "How long calls waited for a slot or a lock, those that had to wait.";
     waiting: "toolwright.queue.waiting", "{call}", Kind::Gauge, &["queue"], "Calls that wait for a slot or a lock.";
     running: "toolwright.tool.running", "{call}", Kind::Gauge, &[], "Calls that run.";
+    cache_hits: "toolwright.cache.hits", "{call}", Kind::Counter, &["tool"], "Calls answered from the response cache.";
+    jobs: "toolwright.jobs", "{job}", Kind::Gauge, &["state"], "Jobs that are not over, by state.";
+    jobs_finished: "toolwright.jobs.finished", "{job}", Kind::Counter, &["state"], "Jobs that are over, by last state.";
     approvals: "toolwright.approvals", "{decision}", Kind::Counter, &["decision"], "Answers to what policy asked.";
     events_lost: "toolwright.events.lost", "{event}", Kind::Counter, &[], "Events that metrics and spans missed.";
     spans_lost: "toolwright.spans.lost", "{span}", Kind::Counter,

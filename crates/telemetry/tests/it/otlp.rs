@@ -67,7 +67,7 @@ impl Line {
         let options = OtlpOptions {
             traces: Some(at("/v1/traces")),
             metrics: Some(at("/v1/metrics")),
-            timeout: Duration::from_secs(2),
+            timeout: Duration::from_millis(300),
             span_interval: Duration::from_millis(50),
             metric_interval: Duration::from_secs(3600),
             ..OtlpOptions::new(vec![("service.name".into(), "test".into())])

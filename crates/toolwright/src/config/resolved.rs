@@ -12,6 +12,7 @@ use toolwright_runtime::QueueSpec;
 
 use super::layers::Layer;
 use super::problem::{At, Problem, Severity};
+use super::telemetry::Telemetry;
 use super::typed::{ConfigFile, PolicyEffect, PolicyProfile, PolicySection};
 
 /// A configuration ready for use.
@@ -37,6 +38,8 @@ pub struct Config {
     pub model_habits: Vec<(String, ModelHabits)>,
     /// Where sentence embeddings come from.
     pub embeddings: Option<EmbeddingSource>,
+    /// Spans and metrics for others.
+    pub telemetry: Telemetry,
     /// Queues.
     pub queues: BTreeMap<String, QueueSpec>,
     /// Rules; the profile is the configured one, if any.

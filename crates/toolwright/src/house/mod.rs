@@ -5,6 +5,7 @@ mod build;
 mod embeddings;
 mod reload;
 mod select;
+mod telemetry;
 mod watch;
 
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
+use toolwright_server::MetricsSource;
+use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
@@ -71,6 +74,7 @@ pub struct House {
     selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
     embeddings: embeddings::Embeddings,
+    telemetry: telemetry::Telemetry,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
 }
@@ -122,6 +126,7 @@ impl House {
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
+        let telemetry = telemetry::Telemetry::start(&config.telemetry, &events);
         let executor = build::executor(&config, &events, &redactor, &store, &models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
@@ -138,6 +143,7 @@ impl House {
             selector: OnceLock::new(),
             mcp,
             embeddings: embeddings::Embeddings::default(),
+            telemetry,
             running: Mutex::default(),
         });
         house.settle_providers().await?;
@@ -172,6 +178,19 @@ impl House {
     #[must_use]
     pub fn redactor(&self) -> &Arc<SecretRedactor> {
         &self.redactor
+    }
+
+    /// What is counted of its events: since it was opened where the configuration sends telemetry, else since this
+    /// was first asked for. Within a runtime of tokio.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.telemetry.metrics()
+    }
+
+    /// [`House::metrics`] as `/metrics` shows them.
+    #[must_use]
+    pub fn metrics_source(&self) -> Arc<dyn MetricsSource> {
+        self.telemetry.source()
     }
 
     /// The model client.
@@ -280,5 +299,6 @@ impl House {
         if let Err(error) = self.executor.ledger().flush().await {
             tracing::warn!("the account was not written to its end: {error}");
         }
+        self.telemetry.shut_down().await;
     }
 }
