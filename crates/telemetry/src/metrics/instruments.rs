@@ -1,7 +1,9 @@
 //! Every instrument that there is. Bounds of buckets are those that the conventions advise.
 
 use super::family::{Family, Instrument, Kind};
-use crate::semconv::{AGENT_NAME, ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE};
+use crate::semconv::{
+    AGENT_NAME, ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE,
+};
 
 /// Of requests to models.
 const MODEL_SECONDS: Kind =

@@ -113,13 +113,11 @@ impl State {
     fn observe(&mut self, event: &Event) {
         let families = &mut self.families;
         match event {
-            Event::ToolWait { op, queue, .. } => {
-                if self.waiting.len() < MAX_UNDER_WAY {
-                    let queue = self.queues.bounded(queue);
-                    families.waiting.change(&[&queue], 1);
-                    if let Some(before) = self.waiting.insert(op.id, queue) {
-                        families.waiting.change(&[&before], -1);
-                    }
+            Event::ToolWait { op, queue, .. } if self.waiting.len() < MAX_UNDER_WAY => {
+                let queue = self.queues.bounded(queue);
+                families.waiting.change(&[&queue], 1);
+                if let Some(before) = self.waiting.insert(op.id, queue) {
+                    families.waiting.change(&[&before], -1);
                 }
             }
             Event::ToolWaited { op, queue, wait_us, .. } => {
@@ -128,10 +126,9 @@ impl State {
                 }
                 families.queue_wait.record(&[&self.queues.bounded(queue)], seconds(*wait_us));
             }
-            Event::ToolStarted { op, .. } => {
-                if self.running.len() < MAX_UNDER_WAY && self.running.insert(op.id) {
-                    families.running.change(&[], 1);
-                }
+            // Once, however often it is tried.
+            Event::ToolStarted { op, .. } if self.running.len() < MAX_UNDER_WAY && self.running.insert(op.id) => {
+                families.running.change(&[], 1);
             }
             Event::ToolFinished { .. } => self.tool_finished(event),
             Event::CacheHit { tool, .. } => {
@@ -177,21 +174,20 @@ impl State {
         }
         let (tool, provider) =
             (self.tools.bounded(tool_name(tool.as_ref(), wire_name)), self.providers.bounded(provider));
-        let mut failure = |of_mcp| match ok {
+        let [error, request_error] = [false, true].map(|of_mcp| match ok {
             true => Arc::default(),
             false => self.errors.bounded(&semconv::tool_error(*error, *code, of_mcp)),
-        };
+        });
         let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
-        let kind = failure(false);
-        families.calls.add(&[&tool, &provider, if *ok { "ok" } else { &kind }], 1);
+        families.calls.add(&[&tool, &provider, if *ok { "ok" } else { &error }], 1);
         families.tool_seconds.record(&[&tool, &provider], whole);
-        families.execute_tool.record(&[semconv::EXECUTE_TOOL, &tool, semconv::FUNCTION, &kind], run);
-        let of = |error| [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, &*tool, error];
+        families.execute_tool.record(&[semconv::EXECUTE_TOOL, &tool, semconv::FUNCTION, &error], run);
+        let request = [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, &*tool, &*request_error];
         if *origin == Origin::Gateway {
-            families.mcp_server.record(&of(&*failure(true)), whole);
+            families.mcp_server.record(&request, whole);
         }
         if mcp.is_some() && *attempts > 0 {
-            families.mcp_client.record(&of(&*failure(true)), run);
+            families.mcp_client.record(&request, run);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Batches of spans, and readings of metrics, to their receivers.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 use std::time::Duration;
+use std::time::SystemTime;
 
 use prost::Message as _;
 use tokio::sync::mpsc;

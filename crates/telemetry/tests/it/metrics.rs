@@ -9,8 +9,8 @@ use toolwright_core::store::JobState;
 use toolwright_telemetry::{Metrics, Point};
 
 use crate::support::{
-    Of, answered, cache_hit, decided, finished, job_changed, job_finished, job_started, op, run_finished, started, waited,
-    waits,
+    Of, answered, cache_hit, decided, finished, job_changed, job_finished, job_started, op, run_finished, started,
+    waited, waits,
 };
 
 /// Every series by name and labels: `name{a,b}`; of a histogram its count and sum.
@@ -166,7 +166,7 @@ fn jobs_by_state_and_runs() {
 #[test]
 fn requests_to_models_and_their_tokens() {
     let events =
-        [(0, answered(&op(1, 0), "openai/gpt-6", true, 1500)), (0, answered(&op(2, 0), "openai/gpt-6", false, 100))];
+        [answered(&op(1, 0), "openai/gpt-6", true, 1500), answered(&op(2, 0), "openai/gpt-6", false, 100)];
     check(
         &events,
         &[

@@ -10,8 +10,8 @@ use toolwright_core::store::JobState;
 use toolwright_telemetry::{Content, Span, SpanOptions, Spans, Value};
 
 use crate::support::{
-    Of, SAID, answered, asked, at, finished, in_run, job_changed, job_finished, job_started, op, run_finished, run_started,
-    started,
+    Of, SAID, answered, asked, at, finished, in_run, job_changed, job_finished, job_started, op, run_finished,
+    run_started, started,
 };
 
 /// A span as one line, and one for each attribute.

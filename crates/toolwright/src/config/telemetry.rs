@@ -125,7 +125,6 @@ fn receiver(section: &TelemetrySection, signal: Signal, at: &At, scope: &mut Sco
             return None;
         }
     };
-    scope.secrets.extend(url.password().filter(|word| !word.is_empty()).map(ToOwned::to_owned));
     for name in [signal.variable("PROTOCOL"), "OTEL_EXPORTER_OTLP_PROTOCOL".to_owned()] {
         if let Some(protocol) = variable(scope, &name).filter(|protocol| protocol != "http/protobuf") {
             let message = format!("{name} asks for {protocol}, which this program does not speak: it sends http/protobuf");
@@ -140,14 +139,14 @@ fn receiver(section: &TelemetrySection, signal: Signal, at: &At, scope: &mut Sco
             // What goes to our receiver is not for children.
             scope.key_variables.push(name);
         }
-        for (key, value) in given {
-            scope.secrets.push(without_scheme(&value).to_owned());
-            put(&mut headers, key, value);
-        }
+        given.into_iter().for_each(|(key, value)| put(&mut headers, key, value));
     }
     for (key, Written(value)) in &section.headers {
         put(&mut headers, key.clone(), value.clone());
     }
+    // Receivers have keys of any name.
+    let keys = headers.iter().map(|(_, value)| without_scheme(value)).chain(url.password());
+    scope.secrets.extend(keys.filter(|key| !key.is_empty()).map(ToOwned::to_owned));
     Some(Receiver { url, headers })
 }
 
