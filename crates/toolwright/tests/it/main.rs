@@ -17,4 +17,6 @@ mod pick;
 mod safety;
 mod serve;
 mod support;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod text_format;
