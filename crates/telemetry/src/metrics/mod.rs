@@ -3,6 +3,7 @@
 mod family;
 mod instruments;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -176,7 +177,11 @@ impl State {
             (self.tools.bounded(tool_name(tool.as_ref(), wire_name)), self.providers.bounded(provider));
         let [error, request_error] = [false, true].map(|of_mcp| match ok {
             true => Arc::default(),
-            false => self.errors.bounded(&semconv::tool_error(*error, *code, of_mcp)),
+            false => match semconv::tool_error(*error, *code, of_mcp) {
+                Cow::Borrowed(kind) => kind.into(),
+                // A peer's own code.
+                Cow::Owned(code) => self.errors.bounded(&code),
+            },
         });
         let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
         families.calls.add(&[&tool, &provider, if *ok { "ok" } else { &error }], 1);

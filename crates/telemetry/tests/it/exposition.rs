@@ -9,6 +9,8 @@ use toolwright_telemetry::{Metrics, TextFormat};
 use crate::support::{answered, decided, finished, op, started, waited, waits};
 
 type Labels = BTreeMap<String, String>;
+/// Buckets by bound, sum and count of a histogram.
+type Series = (Vec<(f64, f64)>, Option<f64>, Option<f64>);
 
 /// One family as it was read.
 #[derive(Debug, Default)]
@@ -122,11 +124,11 @@ fn quoted(text: &str) -> (String, &str) {
 
 /// Buckets ascend and hold all that lower ones do; the last has no bound and holds all; a sum and a count are there.
 fn histograms(name: &str, family: &Family) {
-    let mut series: BTreeMap<Labels, (Vec<(f64, f64)>, Option<f64>, Option<f64>)> = BTreeMap::new();
+    let mut all: BTreeMap<Labels, Series> = BTreeMap::new();
     for (suffix, labels, value) in &family.samples {
         let mut labels = labels.clone();
         let bound = labels.remove("le");
-        let series = series.entry(labels).or_default();
+        let series = all.entry(labels).or_default();
         match suffix.as_str() {
             "_bucket" => {
                 let bound = bound.expect("a bound");
@@ -137,7 +139,7 @@ fn histograms(name: &str, family: &Family) {
             _ => series.2 = Some(*value),
         }
     }
-    for (labels, (buckets, sum, count)) in series {
+    for (labels, (buckets, sum, count)) in all {
         assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{name} {labels:?}: {buckets:?}");
         assert_eq!(buckets.last().copied(), count.map(|count| (f64::INFINITY, count)), "{name} {labels:?}");
         assert!(sum.is_some(), "{name} {labels:?}");
