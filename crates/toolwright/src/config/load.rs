@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
 
 use super::expand::{Variables, expand};
@@ -13,9 +14,9 @@ use super::node::{Data, Member, Node};
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
-use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
 use super::telemetry::{self, Telemetry};
-use super::{models, rest, selection};
+use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
+use super::{models, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +66,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         model_habits: Vec::new(),
         embeddings: None,
         telemetry: Telemetry::default(),
+        sandbox: SandboxSettings::default(),
         queues: BTreeMap::new(),
         policy: Default::default(),
         secrets: Vec::new(),
@@ -173,6 +175,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     }
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
     config.telemetry = telemetry::telemetry(&written.telemetry, at, &mut scope);
+    config.sandbox = sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &mut scope);
     config.policy = written.policy.clone();
     config.written = written;
 }

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use toolwright_core::SandboxProfile;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
+use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
 
@@ -40,6 +42,8 @@ pub struct Config {
     pub embeddings: Option<EmbeddingSource>,
     /// Spans and metrics for others.
     pub telemetry: Telemetry,
+    /// How processes are sandboxed; what it protects comes from the other settings.
+    pub sandbox: SandboxSettings,
     /// Queues.
     pub queues: BTreeMap<String, QueueSpec>,
     /// Rules; the profile is the configured one, if any.
@@ -114,6 +118,8 @@ pub enum ServerLink {
         env: Vec<(String, String)>,
         /// Folder, absolute.
         cwd: PathBuf,
+        /// What it may do.
+        sandbox: SandboxProfile,
     },
     /// Streamable HTTP.
     Http {
