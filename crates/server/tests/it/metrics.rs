@@ -37,7 +37,10 @@ async fn a_scraper_gets_the_text_that_it_prefers_if_it_may() {
         assert!(!response.text().await.expect("text").contains("q=0.5"));
     }
     let response = scrape().bearer_auth("s3cret").send().await.expect("response");
-    assert_eq!((response.status().as_u16(), &response.headers()["content-type"]), (200, &"text/plain; version=0.0.4".parse().expect("value")));
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-type"]),
+        (200, &"text/plain; version=0.0.4".parse().expect("value"))
+    );
     assert_eq!(response.text().await.expect("text"), "# text/plain;q=0.5\n");
     let post = http.request(Method::POST, "/metrics").bearer_auth("s3cret").send().await.expect("response");
     assert_eq!(post.status(), 405);

@@ -147,7 +147,7 @@ impl State {
             Event::RunFinished { agent, ok, status, latency_us, .. } => {
                 let agent = self.agents.bounded(agent.as_deref().unwrap_or_default());
                 let error = if *ok { Arc::default() } else { self.errors.bounded(status) };
-                families.invoke_agent.record(&[semconv::INVOKE_AGENT, &agent, &error], seconds(*latency_us));
+                families.invoke_agent.record(&[&agent, &error], seconds(*latency_us));
             }
             Event::ModelFinished { model, ok, error, latency_us, usage, .. } => {
                 let (provider, model) = provider_and_model(model);
@@ -186,7 +186,7 @@ impl State {
         let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
         families.calls.add(&[&tool, &provider, if *ok { "ok" } else { &error }], 1);
         families.tool_seconds.record(&[&tool, &provider], whole);
-        families.execute_tool.record(&[semconv::EXECUTE_TOOL, &tool, semconv::FUNCTION, &error], run);
+        families.execute_tool.record(&[&tool, semconv::FUNCTION, &error], run);
         let request = [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, &*tool, &*request_error];
         if *origin == Origin::Gateway {
             families.mcp_server.record(&request, whole);

@@ -63,8 +63,8 @@ fn calls_by_tool_provider_and_status() {
             ("toolwright.tool.calls{unknown,unknown_tool}", "1"),
             ("toolwright.cache.hits{x__echo}", "1"),
             ("toolwright.tool.duration{x__echo,x}", "2 of 0.750"),
-            ("gen_ai.execute_tool.duration{execute_tool,x__echo,function}", "2 of 0.750"),
-            ("gen_ai.execute_tool.duration{execute_tool,y__fetch,function,timeout}", "1 of 2.000"),
+            ("gen_ai.execute_tool.duration{x__echo,function}", "2 of 0.750"),
+            ("gen_ai.execute_tool.duration{y__fetch,function,timeout}", "1 of 2.000"),
             ("toolwright.tool.running{}", "0"),
             ("toolwright.approvals{deny}", "1"),
         ],
@@ -95,7 +95,7 @@ fn what_runs_and_what_waits() {
             ("toolwright.queue.wait{slow}", "2 of 0.750"),
             ("toolwright.tool.running{}", "1"),
             ("toolwright.tool.duration{x__echo,x}", "1 of 0.800"),
-            ("gen_ai.execute_tool.duration{execute_tool,x__echo,function}", "1 of 0.300"),
+            ("gen_ai.execute_tool.duration{x__echo,function}", "1 of 0.300"),
         ],
     );
 }
@@ -157,16 +157,15 @@ fn jobs_by_state_and_runs() {
             ("toolwright.jobs{running}", "1"),
             ("toolwright.jobs{waiting_input}", "1"),
             ("toolwright.jobs.finished{done}", "1"),
-            ("gen_ai.invoke_agent.duration{invoke_agent,reviewer}", "1 of 2.000"),
-            ("gen_ai.invoke_agent.duration{invoke_agent,failure}", "1 of 1.000"),
+            ("gen_ai.invoke_agent.duration{reviewer}", "1 of 2.000"),
+            ("gen_ai.invoke_agent.duration{failure}", "1 of 1.000"),
         ],
     );
 }
 
 #[test]
 fn requests_to_models_and_their_tokens() {
-    let events =
-        [answered(&op(1, 0), "openai/gpt-6", true, 1500), answered(&op(2, 0), "openai/gpt-6", false, 100)];
+    let events = [answered(&op(1, 0), "openai/gpt-6", true, 1500), answered(&op(2, 0), "openai/gpt-6", false, 100)];
     check(
         &events,
         &[

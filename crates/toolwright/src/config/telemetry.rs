@@ -121,13 +121,19 @@ fn receiver(section: &TelemetrySection, signal: Signal, at: &At, scope: &mut Sco
     let url = match Url::parse(&address) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
         _ => {
-            scope.leave_out(at, &from, "it is not an http:// or https:// address".into(), "write http://localhost:4318");
+            scope.leave_out(
+                at,
+                &from,
+                "it is not an http:// or https:// address".into(),
+                "write http://localhost:4318",
+            );
             return None;
         }
     };
     for name in [signal.variable("PROTOCOL"), "OTEL_EXPORTER_OTLP_PROTOCOL".to_owned()] {
         if let Some(protocol) = variable(scope, &name).filter(|protocol| protocol != "http/protobuf") {
-            let message = format!("{name} asks for {protocol}, which this program does not speak: it sends http/protobuf");
+            let message =
+                format!("{name} asks for {protocol}, which this program does not speak: it sends http/protobuf");
             warn(scope, at, message, "give the receiver's address for OTLP over HTTP, mostly on port 4318");
             break;
         }
@@ -210,7 +216,12 @@ fn pairs(name: &str, at: &At, scope: &mut Scope<'_>) -> Vec<(String, String)> {
         match pair.split_once('=').map(|(key, value)| (key.trim(), decoded(value))) {
             Some((key, Ok(value))) if !key.is_empty() => pairs.push((key.to_owned(), value)),
             // Not shown: it may be a part of a key.
-            _ => warn(scope, at, format!("{name} has a part that is no pair: it is left out"), "write key=value,key=value"),
+            _ => warn(
+                scope,
+                at,
+                format!("{name} has a part that is no pair: it is left out"),
+                "write key=value,key=value",
+            ),
         }
     }
     pairs

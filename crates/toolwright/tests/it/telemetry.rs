@@ -185,7 +185,8 @@ fn a_gateway_counts_for_prometheus() {
     let address = gateway.address();
     let get = |token: &str, accept: &str| {
         let mut stream = TcpStream::connect(&address).expect("connect");
-        let head = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\n{token}Connection: close\r\n\r\n");
+        let head =
+            format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\n{token}Connection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).expect("request");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answer");
@@ -245,7 +246,11 @@ fn what_is_wrong_with_telemetry_leaves_it_out_and_is_told() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
     for (text, variables, words) in [
         ("telemetry:\n  endpoint: ${MISSING}\n", &[][..], "telemetry.endpoint: the variable MISSING is not set"),
-        ("telemetry:\n  endpoint: localhost:4318\n", &[], "telemetry.endpoint: it is not an http:// or https:// address"),
+        (
+            "telemetry:\n  endpoint: localhost:4318\n",
+            &[],
+            "telemetry.endpoint: it is not an http:// or https:// address",
+        ),
         ("", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4318")], "OTEL_EXPORTER_OTLP_ENDPOINT: it is not an http://"),
         ("telemetry:\n  headers: {a: '${MISSING}'}\n", &[endpoint], "telemetry.headers.a: the variable MISSING"),
     ] {
@@ -292,7 +297,13 @@ fn headers_sampling_and_the_resource_come_from_both_places() {
     );
     let telemetry = &config.telemetry;
     let headers = |receiver: &Option<toolwright::telemetry::otlp::Receiver>| {
-        receiver.as_ref().expect("a receiver").headers.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        receiver
+            .as_ref()
+            .expect("a receiver")
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect::<Vec<_>>()
     };
     assert_eq!(
         headers(&telemetry.otlp.traces),
