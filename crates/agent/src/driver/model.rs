@@ -116,7 +116,7 @@ impl Driver {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
-        services.events.emit(Event::ModelStarted {
+        services.events.tell(|| Event::ModelStarted {
             op: op.clone(),
             session: options.session.id.clone(),
             model: model.clone(),
@@ -141,20 +141,9 @@ impl Driver {
         answer: &Result<ModelResponse, ModelError>,
         options: &RunOptions,
     ) {
-        let services = self.executor.services();
         self.record(options, || match answer {
             Ok(response) => json!({"type": "response", "turn": turn, "response": response}),
             Err(error) => json!({"type": "model_error", "turn": turn, "kind": error.kind, "message": error.message}),
-        });
-        let latency = services.clock.now().saturating_duration_since(asked.started);
-        services.events.emit(Event::ModelFinished {
-            op: asked.op.clone(),
-            session: options.session.id.clone(),
-            model: model.to_owned(),
-            ok: answer.is_ok(),
-            message: answer.as_ref().err().map(|error| services.redactor.redact(&error.message).into_owned()),
-            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
-            usage: answer.as_ref().map(|answer| answer.usage).unwrap_or_default(),
         });
         let Asked { op, request, showing, started } = asked;
         let (op, session, tools) = (op.clone(), &*options.session, Some(*showing));

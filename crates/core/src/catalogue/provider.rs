@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::RegisteredTool;
 use crate::context::ToolContext;
 use crate::error::ToolError;
+use crate::event::McpPeer;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
@@ -151,6 +152,10 @@ pub trait Provider: Send + Sync {
     fn health(&self) -> Health;
     /// What its source tells a model about using its tools. Data, not to be trusted.
     fn instructions(&self) -> Option<String> {
+        None
+    }
+    /// The server behind it, for an MCP server.
+    fn mcp_peer(&self) -> Option<McpPeer> {
         None
     }
     /// Whether its hints may loosen policy.

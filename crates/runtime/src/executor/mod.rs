@@ -32,7 +32,8 @@ use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
-use toolwright_core::operation::{Lineage, Op, OpId};
+use toolwright_core::model::PriceTable;
+use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
 use toolwright_core::policy::Policy;
@@ -85,6 +86,8 @@ pub struct ExecutorOptions {
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The conversation's budget.
     pub budget: Option<Arc<dyn ContextBudget>>,
+    /// What models cost.
+    pub prices: PriceTable,
 }
 
 impl ExecutorOptions {
@@ -107,6 +110,7 @@ impl ExecutorOptions {
             guards: Vec::new(),
             cache: None,
             budget: None,
+            prices: PriceTable::default(),
         }
     }
 }
@@ -126,6 +130,10 @@ pub struct RunContext {
     pub snapshot: Arc<Snapshot>,
     /// Where the calls belong as operations.
     pub lineage: Lineage,
+    /// Who makes them.
+    pub origin: Origin,
+    /// `provider/model` of the model that makes them, if one does.
+    pub model: Option<Arc<str>>,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
     /// Decides for every call.
@@ -163,6 +171,8 @@ impl RunContext {
     ) -> Self {
         Self {
             lineage: Lineage::named(session.id.as_str()),
+            origin: Origin::Owner,
+            model: None,
             session,
             snapshot,
             cancel: Cancel::new(),
