@@ -26,6 +26,9 @@ const MAX_OTHERS: usize = 50;
 /// Operations under way that are known at once. More are not counted as running or waiting.
 const MAX_UNDER_WAY: usize = 16_384;
 
+/// States of jobs that are not over.
+const JOB_GOES_ON: [&str; 3] = ["pending", "running", "waiting_input"];
+
 /// What was counted since the start. Cheap to share; never larger than its bounds on different names allow.
 #[derive(Debug)]
 pub struct Metrics {
@@ -139,7 +142,10 @@ impl State {
             // One of five words.
             Event::ApprovalDecided { decision, .. } => families.approvals.add(&[decision], 1),
             Event::JobStarted { job, .. } => self.job(job, Some("pending".into())),
-            Event::JobChanged { job, state, .. } => self.job(job, Some(semconv::word(state))),
+            Event::JobChanged { job, state, .. } => {
+                let state = semconv::word(state);
+                self.job(job, JOB_GOES_ON.contains(&&*state).then_some(state));
+            }
             Event::JobFinished { job, state, .. } => {
                 families.jobs_finished.add(&[&semconv::word(state)], 1);
                 self.job(job, None);

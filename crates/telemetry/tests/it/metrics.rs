@@ -147,6 +147,7 @@ fn jobs_by_state_and_runs() {
         job(2, &[JobState::Running], None),
         job(3, &[JobState::Running, JobState::WaitingInput], None),
         job(4, &[JobState::Running], Some(JobState::Done)),
+        job(5, &[JobState::Running, JobState::Unknown], None),
         vec![run_finished(&op(5, 0), Some("reviewer"), true, 2000), run_finished(&op(6, 0), None, false, 1000)],
     ]
     .concat();
@@ -157,6 +158,7 @@ fn jobs_by_state_and_runs() {
             ("toolwright.jobs{running}", "1"),
             ("toolwright.jobs{waiting_input}", "1"),
             ("toolwright.jobs.finished{done}", "1"),
+            ("toolwright.jobs{unknown}", "(nothing)"),
             ("gen_ai.invoke_agent.duration{reviewer}", "1 of 2.000"),
             ("gen_ai.invoke_agent.duration{failure}", "1 of 1.000"),
         ],
