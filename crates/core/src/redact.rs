@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::catalogue::Entry;
+use crate::call::{RawArguments, ToolCall};
+use crate::carried::is_carrier;
+use crate::catalogue::{Entry, Snapshot};
 use crate::context::Redactor;
+use crate::names::Resolution;
 
 /// What stands in a secret's place.
 pub const MARK: &str = "[secret]";
@@ -15,6 +18,8 @@ pub const MARK: &str = "[secret]";
 const MAX_STEPS: usize = 20_000;
 /// How deep schemas are followed.
 const MAX_DEPTH: usize = 64;
+/// How deep calls are looked for in the arguments of a call that lists others.
+const MAX_LISTED: usize = 8;
 /// Bytes of a stream that are held back at most.
 const MAX_HELD: usize = 16 * 1024;
 /// Bytes already passed on that still tell what follows them (`Authorization: Bearer …`).
@@ -42,6 +47,45 @@ pub fn learn_secrets(entry: &Entry, arguments: &Value, redactor: &dyn Redactor) 
     let mut values = Vec::new();
     each_secret(schema, &mut arguments.clone(), &mut |value| strings(value, &mut values));
     redactor.learn(values);
+}
+
+/// As [`learn_secrets`], of a call as it is written, before anything is told of it; of calls that it carries or lists
+/// (`{"tool": …, "parameters": …}`) too.
+pub fn learn_written(call: &ToolCall, snapshot: &Snapshot, redactor: &dyn Redactor) {
+    let Resolution::Found(index, _) = snapshot.resolve(&call.name) else { return };
+    let Some(entry) = snapshot.list().get(index) else { return };
+    let makes_calls = entry.provider.awaits_others(entry.id()) || is_carrier(entry);
+    if !makes_calls && entry.tool.secret_schema().is_none() {
+        return;
+    }
+    let arguments = match &call.arguments {
+        RawArguments::Value(value) | RawArguments::Resolved(value, _) => value.clone(),
+        RawArguments::Text(text) => serde_json::from_str(text).unwrap_or_default(),
+    };
+    learn_secrets(entry, &arguments, redactor);
+    if makes_calls {
+        learn_listed(&arguments, snapshot, redactor, 0);
+    }
+}
+
+fn learn_listed(value: &Value, snapshot: &Snapshot, redactor: &dyn Redactor, depth: usize) {
+    match value {
+        _ if depth > MAX_LISTED => {}
+        Value::Array(items) => items.iter().for_each(|item| learn_listed(item, snapshot, redactor, depth + 1)),
+        Value::Object(map) => {
+            let first = |keys: [&str; 2]| keys.into_iter().find_map(|key| map.get(key));
+            let inside = (first(["tool", "name"]).and_then(Value::as_str), first(["parameters", "arguments"]));
+            if let (Some(name), Some(arguments)) = inside
+                && let Resolution::Found(index, _) = snapshot.resolve(name)
+                && let Some(entry) = snapshot.list().get(index)
+            {
+                let parsed = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
+                learn_secrets(entry, parsed.as_ref().unwrap_or(arguments), redactor);
+            }
+            map.values().for_each(|item| learn_listed(item, snapshot, redactor, depth + 1));
+        }
+        _ => {}
+    }
 }
 
 /// The arguments as they may be shown: secret parameters by their place, other secrets by what they are. Of a tool

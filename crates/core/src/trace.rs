@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::operation::{OpId, OpKind};
-use crate::store::{LedgerEntry, TraceSums, TraceSummary};
+use crate::store::{LedgerEntry, TraceSummary, TraceSums};
 
 /// How deep operations are nested in the tree; deeper ones stand at this depth.
 const MAX_DEPTH: usize = 32;
@@ -242,9 +242,8 @@ mod tests {
             let name = op.name.trim_start_matches("op");
             if inside.is_empty() { name.to_owned() } else { format!("{name}({})", inside.join(" ")) }
         }
-        let turn = |turn: &TraceTurn| {
-            format!("{}: {}", turn.turn, turn.ops.iter().map(op).collect::<Vec<_>>().join(" "))
-        };
+        let turn =
+            |turn: &TraceTurn| format!("{}: {}", turn.turn, turn.ops.iter().map(op).collect::<Vec<_>>().join(" "));
         trace.turns.iter().map(turn).collect::<Vec<_>>().join(" | ")
     }
 

@@ -15,7 +15,7 @@ pub mod store;
 
 pub use catalogue::Catalogue;
 pub use clock::SystemClock;
-pub use events::EventHub;
+pub use events::{EventHub, Observation};
 pub use executor::{Executor, ExecutorOptions, RunContext};
 pub use files::SessionFiles;
 pub use outputs::OutputFiles;

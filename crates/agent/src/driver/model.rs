@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
+use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
@@ -11,10 +12,13 @@ use toolwright_core::model::{
     Exposed, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, WrittenCall,
 };
 use toolwright_core::operation::Op;
+use toolwright_core::redact::learn_written;
 use toolwright_core::select::Showing;
+use toolwright_core::session::CallId;
 
 use toolwright_runtime::executor::ModelAttempt;
 
+use super::room::Room;
 use super::streaming::{Flights, StreamEvents};
 use super::text::TextEvents;
 use super::view::resolve;
@@ -33,7 +37,7 @@ impl Driver {
         cancel: &Cancel,
     ) -> Result<Flights, DriverError> {
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
-        let mut flights = Flights::under(cancel.clone());
+        let mut flights = Flights::under(cancel.clone(), Room::of(state, sees.showing.tokens));
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone());
         let op = self.executor.begin(&options.lineage(turn));
@@ -53,7 +57,13 @@ impl Driver {
             self.complete(&model, &request, &text, cancel).await
         };
         text.finish();
-        self.answered(&model, turn, &Asked { op, request: &request, showing: sees.showing, started }, &answer, options);
+        self.answered(
+            &model,
+            turn,
+            &Asked { op, snapshot: sees.snapshot, request: &request, showing: sees.showing, started },
+            &answer,
+            options,
+        );
         match answer {
             Ok(response) => state.on_model(response, &|call| resolve(sees.snapshot, call))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
@@ -97,7 +107,7 @@ impl Driver {
         flights: &mut Flights,
     ) -> Result<(), DriverError> {
         let Some(call) = state.on_call(written, &|call| resolve(snapshot, call))? else { return Ok(()) };
-        let run = self.run_context(state, snapshot, options, &flights.cancel);
+        let run = self.run_context(state, snapshot, options, &flights.cancel, flights);
         let Some(valid) = self.executor.startable(call, &run) else { return Ok(()) };
         state.start(&valid.id)?;
         self.save(state, options).await?;
@@ -141,11 +151,16 @@ impl Driver {
         answer: &Result<ModelResponse, ModelError>,
         options: &RunOptions,
     ) {
+        for call in answer.iter().flat_map(|answer| &answer.calls) {
+            let (id, arguments) = (CallId::new(call.id.as_str()), RawArguments::Text(call.arguments.clone()));
+            let call = ToolCall { id, name: call.name.clone(), arguments };
+            learn_written(&call, asked.snapshot, &*self.executor.services().redactor);
+        }
         self.record(options, || match answer {
             Ok(response) => json!({"type": "response", "turn": turn, "response": response}),
             Err(error) => json!({"type": "model_error", "turn": turn, "kind": error.kind, "message": error.message}),
         });
-        let Asked { op, request, showing, started } = asked;
+        let Asked { op, request, showing, started, .. } = asked;
         let (op, session, tools) = (op.clone(), &*options.session, Some(*showing));
         self.executor.account_model(ModelAttempt { op, session, model, request, tools, started: *started }, answer);
     }
@@ -161,6 +176,7 @@ pub(super) struct Sees<'a> {
 
 struct Asked<'a> {
     op: Op,
+    snapshot: &'a Snapshot,
     request: &'a ModelRequest,
     showing: Showing,
     started: Instant,

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{
-    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallLimits, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
@@ -215,6 +215,11 @@ impl Provider for McpProvider {
         let info = self.link.current();
         let version = info.as_ref().and_then(|connection| Some(connection.server_info()?.protocol_version.to_string()));
         Some(McpPeer { server: self.spec.name.clone(), protocol_version: version, session: None })
+    }
+
+    fn limits(&self) -> CallLimits {
+        let spec = &self.spec;
+        CallLimits { timeout: spec.request_timeout, idle_timeout: spec.idle_timeout, retries: Some(spec.retries) }
     }
 
     fn trust(&self) -> HintTrust {

@@ -164,7 +164,8 @@ impl Executor {
         let characters_out =
             outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
         services.events.tell(|| self.finished(&outcome, entry, &account, run, characters_out));
-        let name = entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
+        let name =
+            entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
         let appended = self.options.ledger.append(LedgerEntry {
             call: Some(outcome.call_id.clone()),
             status: Cow::Borrowed(status(&outcome)),

@@ -89,21 +89,25 @@ impl SecretRedactor {
         }
     }
 
-    /// The text without the values that are registered; what only looks like a secret stays. For a tool's own
-    /// result on its way to whoever made the call.
-    pub fn redact_known(&self, text: &str) -> String {
-        /// One that knows no shapes.
-        struct Values(Option<Arc<Known>>);
-        impl Redactor for Values {
-            fn spans(&self, text: &str) -> Vec<Range<usize>> {
-                self.0.as_ref().map(|known| known.spans(text).collect()).unwrap_or_default()
-            }
-        }
-        Values(self.known()).redact(text).into_owned()
+    /// A redactor for a tool's own result on its way to whoever made the call: it takes out the values that are
+    /// registered now; what only looks like a secret stays.
+    #[must_use]
+    pub fn of_known_values(&self) -> KnownValues {
+        KnownValues(self.known())
     }
 
     fn known(&self) -> Option<Arc<Known>> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).known.clone()
+    }
+}
+
+/// See [`SecretRedactor::of_known_values`].
+#[derive(Debug)]
+pub struct KnownValues(Option<Arc<Known>>);
+
+impl Redactor for KnownValues {
+    fn spans(&self, text: &str) -> Vec<Range<usize>> {
+        self.0.as_ref().map(|known| known.spans(text).collect()).unwrap_or_default()
     }
 }
 
@@ -184,7 +188,7 @@ mod tests {
         assert!(matches!(redactor.redact("clean"), Cow::Borrowed(_)));
         redactor.learn(vec!["hunter2!".into(), "short".into()]);
         assert_eq!(redactor.redact("hunter2! short abcdef"), "[secret] short [secret]");
-        assert_eq!(redactor.redact_known("hunter2! AKIAQ3EGRJ7XK2V5PWNL"), "[secret] AKIAQ3EGRJ7XK2V5PWNL");
+        assert_eq!(redactor.of_known_values().redact("hunter2! AKIAQ3EGRJ7XK2V5PWNL"), "[secret] AKIAQ3EGRJ7XK2V5PWNL");
     }
 
     #[test]

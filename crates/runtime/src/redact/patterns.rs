@@ -260,7 +260,8 @@ fn is_random(text: &str) -> bool {
     }
     let total = f64::from(counts.iter().sum::<u32>().max(1));
     let share = |count: u32| f64::from(count) / total;
-    let entropy: f64 = counts.iter().filter(|&&count| count > 0).map(|&count| -share(count) * share(count).log2()).sum();
+    let entropy: f64 =
+        counts.iter().filter(|&&count| count > 0).map(|&count| -share(count) * share(count).log2()).sum();
     digits > 0 && letters > 0 && entropy >= 2.8
 }
 
@@ -372,7 +373,12 @@ mod tests {
         for &Prefix(word, body, min, _) in PREFIXES {
             let alphabet: Vec<u8> = (0..128).filter(|&byte| body.has(byte) && byte != b'-' && byte != b'.').collect();
             let secret = format!("{word}{}", random(min.max(20), &alphabet));
-            for text in [secret.clone(), format!("key: {secret}, and"), format!("\"line\\n{secret}\""), format!("?k={secret}&x=1")] {
+            for text in [
+                secret.clone(),
+                format!("key: {secret}, and"),
+                format!("\"line\\n{secret}\""),
+                format!("?k={secret}&x=1"),
+            ] {
                 let mut found = Vec::new();
                 spans(&text, &mut found);
                 let found = super::super::merged(found);
@@ -396,7 +402,10 @@ mod tests {
         check("DB_PASSWORD=tr0ub4dor&3", "tr0ub4dor");
         check("run --password Tr0ub4dor3x now", "Tr0ub4dor3x");
         check("GET /x?access_token=a8F3kd02LmQp9&y=1", "a8F3kd02LmQp9");
-        check("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzz9zzKEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzz9zzKEY");
+        check(
+            "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzz9zzKEY",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzz9zzKEY",
+        );
         let token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N";
         check(&format!("got {token}."), token);
         let key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----";

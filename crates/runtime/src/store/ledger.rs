@@ -13,9 +13,7 @@ use toolwright_core::model::Usage;
 use toolwright_core::operation::{Lineage, Op, OpId, OpKind, TraceId};
 use toolwright_core::select::Showing;
 use toolwright_core::session::{CallId, SessionId};
-use toolwright_core::store::{
-    Appended, LedgerEntry, LedgerStore, LedgerTotals, StoreError, TraceSummary, TraceSums,
-};
+use toolwright_core::store::{Appended, LedgerEntry, LedgerStore, LedgerTotals, StoreError, TraceSummary, TraceSums};
 
 use super::SqliteStore;
 

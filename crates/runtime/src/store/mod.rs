@@ -61,7 +61,7 @@ mod tests {
     use toolwright_core::arguments::Provenance;
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
-        use toolwright_core::name::ToolId;
+    use toolwright_core::name::ToolId;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
     use toolwright_core::select::Showing;

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use rusqlite::types::Type;
 use rusqlite::Row;
+use rusqlite::types::Type;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toolwright_core::name::ToolId;

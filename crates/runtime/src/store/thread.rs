@@ -220,8 +220,7 @@ fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
         match next(shared, retention.due()) {
             Next::Write(entries) => {
                 let count = entries.len() as u64;
-                let written =
-                    opened.connection().and_then(|db| writer.write(db, &entries).map_err(Arc::new));
+                let written = opened.connection().and_then(|db| writer.write(db, &entries).map_err(Arc::new));
                 if let Err(error) = written {
                     shared.lost.fetch_add(count, Ordering::Relaxed);
                     tracing::warn!("{count} ledger entries were lost: {error}");

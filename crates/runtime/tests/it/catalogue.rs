@@ -89,7 +89,9 @@ async fn a_failing_provider_removes_only_its_own_tools_and_says_why() {
     b.tools.store(0, Ordering::SeqCst);
     catalogue.refresh("b").await;
     assert_eq!(ids(&catalogue), ["a:t0"]);
-    assert!(catalogue.snapshot().providers()[1].error.as_deref().expect("error").contains("out of [secret]; turn it on"));
+    assert!(
+        catalogue.snapshot().providers()[1].error.as_deref().expect("error").contains("out of [secret]; turn it on")
+    );
     assert_eq!(kept.list().len(), 3, "a reader keeps the snapshot it holds");
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use toolwright_core::OpKind;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::model::{
@@ -14,7 +15,6 @@ use toolwright_core::model::{
 use toolwright_core::select::{
     Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores,
 };
-use toolwright_core::OpKind;
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{
     Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,

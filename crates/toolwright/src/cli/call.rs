@@ -6,7 +6,7 @@ use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
 
 use super::args::{Call, Global};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, harmless, print_json, print_text, say, styled};
+use super::screen::{BAD, harmless, print_result_json, print_result_text, say, styled};
 use super::signals::{First, watch};
 use super::{arguments, config, open};
 
@@ -29,7 +29,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let outcome = house.call_within(written, Profile::Owner, cancel, call.timeout).await;
     house.shut_down().await;
     if global.json {
-        print_json(&outcome.to_json())?;
+        print_result_json(outcome.to_json())?;
     } else {
         print_outcome(&outcome)?;
     }
@@ -39,12 +39,12 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
 fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {
     let text = outcome.model_text();
     let Some(error) = &outcome.error else {
-        return print_text(&text);
+        return print_result_text(&text);
     };
     // Where the tool itself had something to say, that is its output; else there is only the error.
     let spoke = text != error.for_model();
     if spoke {
-        print_text(&text)?;
+        print_result_text(&text)?;
     }
     if spoke && repeats(&text, error.message()) {
         say(styled(BAD, error.kind()));

@@ -29,6 +29,7 @@ mod signals;
 mod tool_file;
 mod tools;
 mod tools_cost;
+mod trace;
 mod transcript;
 mod validate;
 
@@ -53,7 +54,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_a_command(&error),
     };
-    logging::start(cli.global.verbose);
+    logging::start(cli.global.verbose, cli.global.log_format);
     let done = match &cli.command {
         Command::Init => edit::init(&cli.global),
         Command::Add(add) => edit::add(&cli.global, add),
@@ -135,6 +136,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,
+            Command::Trace(args) => trace::command(&cli.global, args).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await
@@ -165,5 +167,8 @@ async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
             },
         )?;
     screen::redact_with(house.redactor());
+    if let Some(observation) = logging::observe(house.events()) {
+        house.observed_by(observation).await;
+    }
     Ok(house)
 }

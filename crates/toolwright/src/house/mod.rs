@@ -22,7 +22,7 @@ use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Profile, ToolCall, To
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
+    Catalogue, EventHub, Executor, Observation, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
 use toolwright_server::MetricsSource;
 use toolwright_telemetry::Metrics;
@@ -35,6 +35,8 @@ pub use watch::watch;
 
 /// How long a provider may take to list before it counts as failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long running calls get to end once they are told of a shutdown (SPEC section 8).
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
 
@@ -77,6 +79,8 @@ pub struct House {
     telemetry: telemetry::Telemetry,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
+    /// Who observes the events until the end.
+    observations: Mutex<Vec<Observation>>,
 }
 
 /// What the providers in the catalogue were built from.
@@ -145,6 +149,7 @@ impl House {
             embeddings: embeddings::Embeddings::default(),
             telemetry,
             running: Mutex::default(),
+            observations: Mutex::default(),
         });
         house.settle_providers().await?;
         Ok(house)
@@ -293,12 +298,18 @@ impl House {
         }
     }
 
-    /// Shuts every provider down and writes what is not yet written.
+    /// Ends what runs in good order (see [`Executor::shut_down`]), then the providers.
     pub async fn shut_down(&self) {
+        self.executor.shut_down(SHUTDOWN_GRACE).await;
         self.catalogue.shut_down(SHUTDOWN).await;
-        if let Err(error) = self.executor.ledger().flush().await {
-            tracing::warn!("the account was not written to its end: {error}");
+        for observation in std::mem::take(&mut *self.observations.lock().await) {
+            observation.end().await;
         }
         self.telemetry.shut_down().await;
+    }
+
+    /// Keeps an observer of the events until the house is shut down, which lets it see the last of them.
+    pub async fn observed_by(&self, observation: Observation) {
+        self.observations.lock().await.push(observation);
     }
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub use scalar::{TimeSpan, Written};
 pub use sections::{
-    Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models, OutputsSection,
+    Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices, Models, OutputsSection,
     PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
