@@ -236,19 +236,19 @@ mod tests {
     }
 
     /// `1: a(b c) | 2: d`
-    fn written(trace: &Trace) -> String {
-        fn op(op: &TraceOp) -> String {
-            let inside: Vec<_> = op.children.iter().map(self::op).collect();
+    fn outline(trace: &Trace) -> String {
+        fn written(op: &TraceOp) -> String {
+            let inside: Vec<_> = op.children.iter().map(written).collect();
             let name = op.name.trim_start_matches("op");
             if inside.is_empty() { name.to_owned() } else { format!("{name}({})", inside.join(" ")) }
         }
         let turn =
-            |turn: &TraceTurn| format!("{}: {}", turn.turn, turn.ops.iter().map(op).collect::<Vec<_>>().join(" "));
+            |turn: &TraceTurn| format!("{}: {}", turn.turn, turn.ops.iter().map(written).collect::<Vec<_>>().join(" "));
         trace.turns.iter().map(turn).collect::<Vec<_>>().join(" | ")
     }
 
     fn check(rows: &[Row], expect: &str) {
-        assert_eq!(written(&trace(rows)), expect, "{rows:?}");
+        assert_eq!(outline(&trace(rows)), expect, "{rows:?}");
     }
 
     #[test]

@@ -20,7 +20,8 @@ use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
+    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles, SqliteStore,
+    SystemClock,
 };
 
 use super::{BUILTIN, REST};
@@ -173,6 +174,8 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
             ServerLink::Stdio { sandbox, .. } => Some(server_sandbox(*sandbox, config)),
             ServerLink::Http { .. } => None,
         },
+        cache_ttl: settings.cache,
+        tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
@@ -233,6 +236,8 @@ pub(super) fn executor(
     let models = config.written.models.by_name.iter();
     options.prices = models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect();
     options.queues = Queues::new(config.queues.clone());
+    // Only tools with a time to live use it.
+    options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));
     Executor::new(options)
 }
 
