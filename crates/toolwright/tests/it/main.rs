@@ -16,6 +16,9 @@ mod import;
 mod pick;
 mod safety;
 mod sandbox;
+mod secrets;
 mod serve;
 mod support;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod text_format;

@@ -6,6 +6,7 @@ mod sandbox;
 mod scalar;
 mod sections;
 mod selection;
+mod telemetry;
 mod tools;
 
 use indexmap::IndexMap;
@@ -22,6 +23,7 @@ pub use sections::{
     ServerSection, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
+pub use telemetry::TelemetrySection;
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
 
 /// A `toolwright.yaml`. Every section may be left out.
@@ -63,9 +65,8 @@ pub struct ConfigFile {
     pub agents: Option<Value>,
     /// How tools are chosen for a model.
     pub selection: SelectionSection,
-    /// Traces and metrics.
-    #[schemars(extend("x-unsupported" = true))]
-    pub telemetry: Option<Value>,
+    /// Spans and metrics, sent to an OpenTelemetry receiver.
+    pub telemetry: TelemetrySection,
     /// Several machines.
     #[schemars(extend("x-unsupported" = true))]
     pub cluster: Option<Value>,
