@@ -15,7 +15,8 @@ use serde_json::Value;
 pub use scalar::{TimeSpan, Written};
 pub use sections::{
     Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models, OutputsSection,
-    PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
+    PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, PolicyTool, Queue, ServerSection,
+    WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
