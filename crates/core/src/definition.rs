@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::canonical::ContentHash;
 use crate::duration;
 use crate::name::ToolId;
+use crate::sandbox::SandboxProfile;
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
 /// that is missing on a foreign tool means the dangerous answer.
@@ -203,7 +204,7 @@ pub struct ToolDefinition {
     pub body_argument: Option<String>,
     /// Sandbox profile of its processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox_profile: Option<String>,
+    pub sandbox_profile: Option<SandboxProfile>,
     /// Extra approval demand, read by policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,

@@ -31,6 +31,14 @@ pub enum StoreError {
     /// A quota is used up.
     #[error("{0}")]
     Quota(String),
+    /// It is not text, and text was asked for.
+    #[error("the stored output is binary ({media_type}, {bytes} bytes)")]
+    Binary {
+        /// Its media type.
+        media_type: String,
+        /// Its size.
+        bytes: u64,
+    },
     /// The store failed.
     #[error("the store failed to {doing}: {source}")]
     Failed {
@@ -136,6 +144,30 @@ pub struct OutputSlice {
     pub total_bytes: u64,
 }
 
+/// Lines of a stored output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineRange {
+    /// The first one, from 1.
+    pub first: u64,
+    /// How many at most.
+    pub count: u64,
+}
+
+/// Bytes that can be read from anywhere. Reading blocks.
+pub trait ReadSeek: std::io::Read + std::io::Seek + Send {}
+
+impl<T: std::io::Read + std::io::Seek + Send> ReadSeek for T {}
+
+/// A stored output, open at its beginning. It is not deleted meanwhile.
+pub struct OpenOutput {
+    /// Its bytes. Reading blocks: off the async threads.
+    pub reader: Box<dyn ReadSeek>,
+    /// How many.
+    pub bytes: u64,
+    /// Its media type, if it is not text.
+    pub binary: Option<String>,
+}
+
 /// An output on its way to the store. Dropped before [`OutputWriter::finish`], nothing is kept.
 #[async_trait]
 pub trait OutputWriter: Send {
@@ -159,11 +191,20 @@ pub trait OutputStore: Send + Sync {
     async fn put(&self, _session: &SessionId, _bytes: &[u8]) -> Result<StoredOutput, StoreError> {
         Err(Unsupported("the output store").into())
     }
+    /// Stores bytes that are not text.
+    async fn put_artifact(
+        &self,
+        _session: &SessionId,
+        _bytes: &[u8],
+        _media_type: &str,
+    ) -> Result<StoredOutput, StoreError> {
+        Err(Unsupported("the output store").into())
+    }
     /// Stores an output as it comes, whose size is not known yet.
     async fn writer(&self, _session: &SessionId) -> Result<Box<dyn OutputWriter>, StoreError> {
         Err(Unsupported("the output store").into())
     }
-    /// Reads at most `limit` bytes from byte `offset`.
+    /// Reads at most `limit` bytes from byte `offset`, or one character where that is longer.
     async fn read(
         &self,
         _session: &SessionId,
@@ -171,6 +212,20 @@ pub trait OutputStore: Send + Sync {
         _offset: u64,
         _limit: usize,
     ) -> Result<OutputSlice, StoreError> {
+        Err(Unsupported("the output store").into())
+    }
+    /// Reads lines, at most `limit` bytes of them: the last may be cut.
+    async fn read_lines(
+        &self,
+        _session: &SessionId,
+        _handle: &str,
+        _range: LineRange,
+        _limit: usize,
+    ) -> Result<OutputSlice, StoreError> {
+        Err(Unsupported("the output store").into())
+    }
+    /// Opens an output as a whole.
+    async fn open(&self, _session: &SessionId, _handle: &str) -> Result<OpenOutput, StoreError> {
         Err(Unsupported("the output store").into())
     }
     /// Whether the session has stored anything, so that the reading tools are worth listing.

@@ -36,7 +36,11 @@ pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
     ("manual_required", Kind::Flag, "manual_required"),
     ("provider_schema", Kind::Schema, "provider_schema = {\"type\": \"object\"}"),
     ("body_argument", Kind::OptionalText, "body_argument = \"text\""),
-    ("sandbox_profile", Kind::OptionalText, "sandbox_profile = \"read-only\""),
+    (
+        "sandbox_profile",
+        Kind::Name("SandboxProfile", &["pure", "read-only", "workspace", "network", "full"]),
+        "sandbox_profile = \"read-only\"",
+    ),
     ("approval", Kind::OptionalText, "approval = \"always\""),
     ("threat_level", Kind::OptionalText, "threat_level = \"low\""),
     ("cost_hint", Kind::Json, "cost_hint = \"two cents\""),

@@ -49,7 +49,7 @@ impl RunState {
         self.messages.push(Message::Assistant { text: response.text, calls: replayed, opaque: response.opaque });
         self.phase = Phase::Calls { calls };
         if last {
-            self.stop(Status::Partial, self.spec.limits.why_last(self.task.turns));
+            self.stop(Status::Partial, self.why_last());
         } else {
             self.settle();
         }

@@ -41,6 +41,14 @@ pub(super) struct Notice {
     pub(super) last: bool,
 }
 
+/// The word before a last turn.
+pub(super) fn last_turn(why: &str) -> Notice {
+    let text = format!(
+        "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
+    );
+    Notice { text, last: true }
+}
+
 impl Limits {
     /// Why the model is not asked again.
     pub(super) fn exhausted(&self, turns: u32, usage: &Usage) -> Option<String> {
@@ -52,15 +60,9 @@ impl Limits {
     }
 
     pub(super) fn notice(&self, turns: u32, calls: u32) -> Option<Notice> {
-        let last = |why: &str| Notice {
-            text: format!(
-                "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
-            ),
-            last: true,
-        };
         match self.turns.max(1).saturating_sub(turns) {
-            1 => Some(last("This is your last turn")),
-            _ if self.calls.is_some_and(|limit| calls >= limit) => Some(last("All calls of this run are used up")),
+            1 => Some(last_turn("This is your last turn")),
+            _ if self.calls.is_some_and(|limit| calls >= limit) => Some(last_turn("All calls of this run are used up")),
             2 => Some(Notice {
                 text: "[toolwright notice] Two turns are left, and calls run in the first of them only. Finish what matters most."
                     .into(),

@@ -8,6 +8,7 @@ mod account;
 mod answer;
 mod context;
 mod dispatch;
+mod ending;
 mod limits;
 mod lineup;
 mod repeats;
@@ -70,6 +71,9 @@ struct Task {
     said: String,
     /// The model was told that there was nothing in its answer.
     corrected: bool,
+    /// Why its next turn is the last, whatever the limits say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forced: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -455,7 +459,7 @@ impl RunState {
             return;
         }
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
-        let notice = limits.notice(self.task.turns, calls);
+        let notice = self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.messages.push(Message::user(notice.text));

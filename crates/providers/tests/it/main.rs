@@ -7,6 +7,7 @@ mod net;
 mod process;
 mod protected;
 mod rest;
+mod sandbox;
 mod shell;
 mod web;
 mod wire;

@@ -29,6 +29,14 @@ fn countable(block: &ContentBlock) -> Option<&str> {
     }
 }
 
+/// Whether bytes, the beginning of something, are not text: an eighth of them is neither UTF-8 nor printable.
+#[must_use]
+pub fn is_binary(sample: &[u8]) -> bool {
+    let invalid: usize = sample.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    let nulls = sample.iter().filter(|&&byte| byte == 0).count();
+    (invalid + nulls) * 8 > sample.len()
+}
+
 /// Head and tail of `text` within some `max` bytes, with a line between them that says how much is
 /// missing. UTF-8 safe; a text that fits is returned whole.
 #[must_use]

@@ -1,0 +1,151 @@
+//! How much room the stored outputs take, and which of them go when there is too little.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use toolwright_core::store::StoreError;
+
+use super::{failed, private_dir};
+
+/// An output that is being written ends so.
+const PART: &str = "~part";
+/// A file that nobody holds is left alone for so long: who made it may be about to take hold of it.
+const JUST_MADE: Duration = Duration::from_secs(60);
+/// The part of the quota that may be stored before the directory is measured anew, since other processes
+/// store there too.
+const MEASURED_FOR: u64 = 8;
+/// The part of the quota that is freed beyond what is needed, so that not every write looks for room.
+const SPARE: u64 = 16;
+
+/// The outputs' directory and its limits.
+#[derive(Debug)]
+pub(super) struct Room {
+    dir: PathBuf,
+    quota: u64,
+    max_age: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes in use; `None` until the directory has been measured.
+    used: Option<u64>,
+    /// Bytes stored since then.
+    since: u64,
+}
+
+impl Room {
+    pub(super) fn new(dir: PathBuf, quota: u64, max_age: Duration) -> Self {
+        Self { dir, quota, max_age, state: Mutex::default() }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Refuses what is larger than all the room there is.
+    pub(super) fn admits(&self, size: u64) -> Result<(), StoreError> {
+        if size <= self.quota { Ok(()) } else { Err(self.full()) }
+    }
+
+    /// Reserves `size` bytes, for which the oldest outputs may have to go. Blocks on the file system.
+    pub(super) fn take(&self, size: u64) -> Result<(), StoreError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = match state.used {
+            Some(used) if used + size <= self.quota && state.since < self.quota / MEASURED_FOR => used,
+            _ => {
+                state.since = 0;
+                self.make_room(size).map_err(failed("make room for an output"))?
+            }
+        };
+        state.used = Some(used);
+        if used + size > self.quota {
+            return Err(self.full());
+        }
+        state.used = Some(used + size);
+        state.since += size;
+        Ok(())
+    }
+
+    /// Gives back what was taken.
+    pub(super) fn give_back(&self, size: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.used = state.used.map(|used| used.saturating_sub(size));
+    }
+
+    /// Deletes what has expired, and the oldest beyond the quota. Blocks on the file system.
+    pub(super) fn sweep(&self) -> Result<(), StoreError> {
+        // Nothing has been stored yet, and nothing is made because of this.
+        if !self.dir.exists() {
+            return Ok(());
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.used = Some(self.make_room(0).map_err(failed("delete expired outputs"))?);
+        state.since = 0;
+        Ok(())
+    }
+
+    fn full(&self) -> StoreError {
+        StoreError::Quota(format!(
+            "the output is over the {} bytes that all stored outputs may have together (outputs.max_bytes)",
+            self.quota
+        ))
+    }
+
+    /// Deletes what is too old, and if `size` more bytes do not fit then, the oldest until they do; returns the
+    /// bytes in use. What somebody writes or reads stays.
+    fn make_room(&self, size: u64) -> std::io::Result<u64> {
+        private_dir(&self.dir)?;
+        let now = SystemTime::now();
+        let before = |age: Duration| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        let (expired, just_made) = (before(self.max_age), before(JUST_MADE));
+        let mut files = Vec::new();
+        for folder in std::fs::read_dir(&self.dir)?.flatten() {
+            let Ok(entries) = std::fs::read_dir(folder.path()) else { continue };
+            for file in entries.flatten() {
+                if let Ok(meta) = file.metadata() {
+                    files.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len(), file.path()));
+                }
+            }
+        }
+        files.sort();
+        let mut used: u64 = files.iter().map(|(_, size, _)| size).sum();
+        let target = if used + size > self.quota {
+            self.quota.saturating_sub(size).saturating_sub(self.quota / SPARE)
+        } else {
+            u64::MAX
+        };
+        for (modified, size, path) in files {
+            let goes = if is_part(&path) { modified < just_made } else { modified < expired || used > target };
+            if goes && remove_unheld(&path) {
+                used -= size;
+            }
+        }
+        Ok(used)
+    }
+}
+
+/// Whether the file is an output that is not finished.
+pub(super) fn is_part(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == PART)
+}
+
+/// The path of `name` while it is being written.
+pub(super) fn part(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.{PART}"))
+}
+
+/// Deletes a file that nobody holds a lock on, and its folder with the last one.
+fn remove_unheld(path: &Path) -> bool {
+    let Ok(file) = std::fs::File::open(path) else { return false };
+    // Where locks do not exist, age and order have to do.
+    if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) || std::fs::remove_file(path).is_err() {
+        return false;
+    }
+    if let Some(folder) = path.parent() {
+        // Fails while the folder holds anything, which is the point.
+        let _ = std::fs::remove_dir(folder);
+    }
+    true
+}
