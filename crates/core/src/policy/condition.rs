@@ -29,8 +29,8 @@ const MAX_PATTERN: usize = 1 << 20;
 pub(super) const VARIABLES: [&str; 6] = ["args", "tool", "effects", "principal", "workspace", "request"];
 /// Types, as operands of `type(x) == …`.
 const TYPES: [&str; 9] = ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type"];
-/// The functions; operators are written otherwise. `matches` and the last four are our own.
-const FUNCTIONS: [&str; 15] = [
+/// The functions; operators are written otherwise. `matches` and those after it are our own.
+const FUNCTIONS: [&str; 16] = [
     "size",
     "contains",
     "startsWith",
@@ -46,6 +46,7 @@ const FUNCTIONS: [&str; 15] = [
     "links",
     "emails",
     "accounts",
+    "addresses",
 ];
 
 /// An expression that a call must meet, in CEL.
@@ -54,7 +55,7 @@ const FUNCTIONS: [&str; 15] = [
 /// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, and `inside`:
 /// whether all that the call writes lies in it) and `request` (`known`: whether the user's own words are).
 /// `request.mentions(x)` says whether the user's own words name a value, and is false where they are not known;
-/// `links(x)`, `emails(x)` and `accounts(x)` list the addresses in all texts of a value; `x.matches('…')` takes a
+/// `links(x)`, `emails(x)`, `accounts(x)` and, of all kinds, `addresses(x)` list where texts of a value may lead; `x.matches('…')` takes a
 /// regular expression that may match anywhere. `has(args.x)` tests for an argument: to read one that is not there
 /// is an error, and an error denies the call.
 ///

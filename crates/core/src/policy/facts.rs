@@ -12,7 +12,7 @@ use cel::{Context, Env, ExecutionError, Value};
 use super::addresses::{self, Kind, MAX_ADDRESSES};
 use super::condition::{Condition, pattern};
 use super::request::UserRequest;
-use super::rule::ToolNote;
+use super::rule::{EffectSelector, ToolNote};
 use super::{HintTrust, PolicyQuery, Tightening};
 use crate::definition::Effects;
 
@@ -34,7 +34,7 @@ pub(super) struct Facts<'q> {
     /// Whether the effects may loosen.
     pub(super) trusted: bool,
     /// Tags by the operator's word, besides the definition's.
-    pub(super) tags: &'q [String],
+    tags: Vec<&'q String>,
     values: OnceCell<Values>,
 }
 
@@ -49,21 +49,27 @@ struct Values {
 }
 
 impl<'q> Facts<'q> {
-    /// A call, and what the first of the notes that covers its tool says.
+    /// A call, and what the notes that cover its tool say.
     pub(super) fn of(query: &'q PolicyQuery<'q>, notes: &'q [ToolNote]) -> Self {
         let definition = query.definition;
-        let note = notes.iter().find(|note| note.covers(&definition.id));
         let own = query.trust == HintTrust::Trusted;
-        let (effects, trusted) = match note.filter(|note| note.says_effects()) {
-            Some(note) => (note.effects.over(if own { definition.effects } else { Effects::UNKNOWN }), true),
-            None => (definition.effects, own),
-        };
-        Self { query, effects, trusted, tags: note.map_or(&[], |note| &note.tags), values: OnceCell::new() }
+        let mut facts =
+            Self { query, effects: definition.effects, trusted: own, tags: Vec::new(), values: OnceCell::new() };
+        let mut said = EffectSelector::default();
+        for note in notes.iter().filter(|note| note.covers(&definition.id)) {
+            said = said.or(note.effects);
+            facts.tags.extend(&note.tags);
+        }
+        if !said.is_empty() {
+            facts.effects = said.over(if own { definition.effects } else { Effects::UNKNOWN });
+            facts.trusted = true;
+        }
+        facts
     }
 
     /// Whether the tool has a tag.
     pub(super) fn has_tag(&self, tag: &str) -> bool {
-        self.query.definition.tags.iter().chain(self.tags).any(|has| has == tag)
+        self.query.definition.tags.iter().chain(self.tags.iter().copied()).any(|has| has == tag)
     }
 
     /// The effects that a rule goes by, one after the other. What a foreign tool says of itself loosens nothing:
@@ -112,7 +118,7 @@ impl<'q> Facts<'q> {
         let id = &query.definition.id;
         let mut meter = Meter::default();
         let args = meter.value(query.arguments, 0);
-        let tags = query.definition.tags.iter().chain(self.tags);
+        let tags = query.definition.tags.iter().chain(self.tags.iter().copied());
         Values {
             args,
             size: meter.size(),
@@ -198,31 +204,41 @@ fn functions(
     context.add_function("mentions", move |This(_): This<Value>, value: Value| {
         request.as_ref().is_some_and(|request| mentions(request, &value))
     })?;
-    context.add_function("links", |value: Value| found(Kind::Link, "links", &value))?;
-    context.add_function("emails", |value: Value| found(Kind::Email, "emails", &value))?;
-    context.add_function("accounts", |value: Value| found(Kind::Account, "accounts", &value))
+    context.add_function("links", |value: Value| found(&[Kind::Link], "links", &value))?;
+    context.add_function("emails", |value: Value| found(&[Kind::Email], "emails", &value))?;
+    context.add_function("accounts", |value: Value| found(&[Kind::Account], "accounts", &value))?;
+    context
+        .add_function("addresses", |value: Value| found(&[Kind::Link, Kind::Email, Kind::Account], "addresses", &value))
 }
 
 /// As [`UserRequest::mentions`], of a CEL value.
 fn mentions(request: &UserRequest, value: &Value) -> bool {
+    named(request, value) == Some(true)
+}
+
+/// Whether all that can be named in a value is; `None` where nothing can.
+fn named(request: &UserRequest, value: &Value) -> Option<bool> {
+    let all = |parts: &mut dyn Iterator<Item = &Value>| {
+        parts.filter_map(|part| named(request, part)).reduce(|one, other| one && other)
+    };
     match value {
-        Value::Null | Value::Bool(_) => true,
+        Value::Null | Value::Bool(_) => None,
         #[expect(clippy::cast_precision_loss, reason = "so large a number is named by one as large")]
-        Value::Int(number) => request.mentions_number(*number as f64),
+        Value::Int(number) => Some(request.mentions_number(*number as f64)),
         #[expect(clippy::cast_precision_loss, reason = "so large a number is named by one as large")]
-        Value::UInt(number) => request.mentions_number(*number as f64),
-        Value::Float(number) => request.mentions_number(*number),
-        Value::String(text) => request.mentions_text(text),
-        Value::List(items) => items.iter().all(|item| mentions(request, item)),
-        Value::Map(members) => members.map.values().all(|member| mentions(request, member)),
-        _ => false,
+        Value::UInt(number) => Some(request.mentions_number(*number as f64)),
+        Value::Float(number) => Some(request.mentions_number(*number)),
+        Value::String(text) => request.names_text(text),
+        Value::List(items) => all(&mut items.iter()),
+        Value::Map(members) => all(&mut members.map.values()),
+        _ => Some(false),
     }
 }
 
 /// The addresses in all texts of a value, keys too.
-fn found(kind: Kind, function: &str, value: &Value) -> Result<Value, ExecutionError> {
+fn found(kinds: &[Kind], function: &str, value: &Value) -> Result<Value, ExecutionError> {
     let mut all = Vec::new();
-    if collect(kind, value, &mut all) {
+    if kinds.iter().all(|kind| collect(*kind, value, &mut all)) {
         return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
     }
     Err(ExecutionError::function_error(function, format!("there are more than {MAX_ADDRESSES} addresses")))

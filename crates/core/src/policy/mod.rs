@@ -105,7 +105,7 @@ pub struct Policy {
     /// In order; the first match decides.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// What the operator says of tools; for each tool the first note that covers it counts.
+    /// What the operator says of tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolNote>,
 }

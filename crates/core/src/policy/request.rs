@@ -38,31 +38,39 @@ impl UserRequest {
 
     /// Whether the words name the value. A text is named where it stands as a whole: not as a part of a longer
     /// word, host name, address or path. A number is named by one that is equal. A list or object is named if
-    /// all in it is (keys aside); nothing (`null`, an empty text, `true`, `false`) needs no name.
+    /// something in it is, and all that can be (keys aside). Nothing names `null`, an empty text, `true` or
+    /// `false`, and they do not matter in a list or object.
     #[must_use]
     pub fn mentions(&self, value: &Value) -> bool {
+        self.names(value) == Some(true)
+    }
+
+    /// The same; `None` where there is nothing that could be named.
+    fn names(&self, value: &Value) -> Option<bool> {
+        let all = |parts: &mut dyn Iterator<Item = &Value>| {
+            parts.filter_map(|part| self.names(part)).reduce(|one, other| one && other)
+        };
         match value {
-            Value::Null | Value::Bool(_) => true,
-            Value::Number(number) => number.as_f64().is_some_and(|number| self.mentions_number(number)),
-            Value::String(text) => self.mentions_text(text),
-            Value::Array(items) => items.iter().all(|item| self.mentions(item)),
-            Value::Object(members) => members.values().all(|member| self.mentions(member)),
+            Value::Null | Value::Bool(_) => None,
+            Value::Number(number) => Some(number.as_f64().is_some_and(|number| self.mentions_number(number))),
+            Value::String(text) => self.names_text(text),
+            Value::Array(items) => all(&mut items.iter()),
+            Value::Object(members) => all(&mut members.values()),
         }
     }
 
     /// As [`UserRequest::mentions`], of a number.
-    #[must_use]
-    pub fn mentions_number(&self, number: f64) -> bool {
+    pub(super) fn mentions_number(&self, number: f64) -> bool {
         self.numbers.contains(&number)
     }
 
-    /// As [`UserRequest::mentions`], of a text.
-    #[must_use]
-    pub fn mentions_text(&self, text: &str) -> bool {
+    /// As [`UserRequest::mentions`], of a text; `None` of one that is empty.
+    pub(super) fn names_text(&self, text: &str) -> Option<bool> {
         let mut wanted = String::new();
         push_plain(&mut wanted, text);
         let wanted = wanted.trim();
-        wanted.is_empty() || self.text.match_indices(wanted).any(|(at, found)| self.stands_alone(at, at + found.len()))
+        let stands = || self.text.match_indices(wanted).any(|(at, found)| self.stands_alone(at, at + found.len()));
+        (!wanted.is_empty()).then(stands)
     }
 
     /// Whether what lies between is no part of something longer.
@@ -141,9 +149,11 @@ mod tests {
             (json!(["Alice", "Fred"]), false),
             (json!({"who": "Dora", "n": 12}), true),
             (json!({"who": "Eve"}), false),
-            (json!(true), true),
-            (json!(null), true),
-            (json!(" "), true),
+            (json!(["Alice", true, null, ""]), true),
+            (json!(true), false),
+            (json!(null), false),
+            (json!(" "), false),
+            (json!([]), false),
         ] {
             assert_eq!(request.mentions(&value), named, "{value}");
         }
@@ -153,7 +163,7 @@ mod tests {
     fn only_the_newest_words_are_kept() {
         let long = "filler ".repeat(MAX_BYTES / 7 + 1);
         let request = UserRequest::new(["Alice", &long, "Bob"]);
-        assert!(!request.mentions_text("Alice") && request.mentions_text("Bob"));
+        assert!(!request.mentions(&json!("Alice")) && request.mentions(&json!("Bob")));
         assert!(request.text.len() <= MAX_BYTES);
     }
 
@@ -161,8 +171,8 @@ mod tests {
         #[test]
         fn any_word_between_blanks_is_named_and_no_text_panics(before in ".{0,40}", word in "[\\PC--\\s]{1,20}", after in ".{0,40}") {
             let request = UserRequest::new([format!("{before} {word} {after}").as_str()]);
-            prop_assert!(request.mentions_text(&word), "{word}");
-            let _ = request.mentions_text(&after);
+            prop_assert!(request.mentions(&json!(word)), "{word}");
+            let _ = request.mentions(&json!(after));
         }
     }
 }

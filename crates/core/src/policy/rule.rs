@@ -99,7 +99,7 @@ pub struct EffectSelector {
 }
 
 impl EffectSelector {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
@@ -109,6 +109,17 @@ impl EffectSelector {
             && fits(self.destructive, effects.destructive)
             && fits(self.idempotent, effects.idempotent)
             && fits(self.open_world, effects.open_world)
+    }
+
+    /// What is set here, and of the others what is not.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            read_only: self.read_only.or(others.read_only),
+            destructive: self.destructive.or(others.destructive),
+            idempotent: self.idempotent.or(others.idempotent),
+            open_world: self.open_world.or(others.open_world),
+        }
     }
 
     /// These effects, and of the others what is not set here. What only reads destroys nothing, and twice is the
@@ -128,7 +139,8 @@ impl EffectSelector {
     }
 }
 
-/// What the operator says of tools whose servers say nothing, or not enough.
+/// What the operator says of tools whose servers say nothing, or not enough. Of several notes on one tool, each
+/// effect is that of the first which sets it, and all tags count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolNote {
@@ -147,9 +159,5 @@ impl ToolNote {
     #[must_use]
     pub fn covers(&self, id: &crate::name::ToolId) -> bool {
         glob_match(&self.tool, id.as_str()) || glob_match(&self.tool, id.without_version())
-    }
-
-    pub(super) fn says_effects(&self) -> bool {
-        !self.effects.is_empty()
     }
 }

@@ -267,8 +267,10 @@ fn the_operator_may_say_what_tools_do() {
         check(&with(json!([]), &notes), &foreign, Effect::Allow, "profile ask");
         let reads = json!([{"effect": "allow", "effects": {"read_only": true, "destructive": false}}]);
         check(&with(reads, &notes), &foreign, Effect::Allow, "rule 1");
-        let tagged = json!([{"effect": "deny", "tag": "never"}, {"effect": "deny", "tag": "mine", "when": "'mine' in tool.tags"}]);
+        let tagged = json!([{"effect": "deny", "tag": "other"}, {"effect": "deny", "tag": "mine", "when": "'never' in tool.tags"}]);
         check(&with(tagged, &notes), &foreign, Effect::Deny, "rule 2");
+        let both = json!([{"effect": "ask", "tag": "never", "effects": {"open_world": false}}]);
+        check(&with(both, &notes), &foreign, Effect::Ask, "rule 1");
         let partly = json!([{"tool": "gh:*", "effects": {"open_world": false}}]);
         check(&with(json!([]), &partly), &foreign, Effect::Ask, "profile ask");
     }

@@ -122,8 +122,8 @@ pub struct PolicySection {
     /// In order; the first rule that matches decides. Rules of nearer files come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PolicyRule>,
-    /// What you say of tools whose servers say nothing; for each tool the first that covers it counts. Those of
-    /// nearer files come first.
+    /// What you say of tools whose servers say nothing. Of several on one tool, each effect is that of the first
+    /// which sets it, and all tags count. Those of nearer files come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<PolicyTool>,
 }
