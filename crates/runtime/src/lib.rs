@@ -3,6 +3,7 @@
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
 pub mod approvals;
+pub mod cache;
 pub mod catalogue;
 pub mod clock;
 pub mod events;
@@ -15,13 +16,14 @@ pub mod select;
 pub mod store;
 
 pub use approvals::{Inbox, InboxParts};
+pub use cache::Responses;
 pub use catalogue::Catalogue;
 pub use clock::SystemClock;
 pub use events::EventHub;
 pub use executor::{Executor, ExecutorOptions, RunContext};
 pub use files::SessionFiles;
 pub use outputs::OutputFiles;
-pub use queue::{QueueSpec, Queues};
+pub use queue::{Priority, QueueSpec, Queues};
 pub use redact::SecretRedactor;
 pub use select::{Selector, ToolFinder, ToolVectors, searchable};
 pub use store::SqliteStore;

@@ -47,13 +47,13 @@ pub struct Selector {
 
 impl Selector {
     /// Whether a call is meant, for something that tightens (a guard, a limit): what a foreign tool says of
-    /// itself cannot keep it out.
+    /// itself cannot keep it out, what the operator says of it can.
     ///
     /// # Errors
     /// If its condition cannot be told to hold or not: why, in words. To be on the safe side is the caller's
     /// part.
-    pub fn selects(&self, query: &PolicyQuery<'_>) -> Result<bool, String> {
-        self.matches(&Facts::of(query, &[]), Tightening::Tightens)
+    pub fn selects(&self, query: &PolicyQuery<'_>, notes: &[ToolNote]) -> Result<bool, String> {
+        self.matches(&Facts::of(query, notes), Tightening::Tightens)
     }
 
     pub(super) fn matches(&self, facts: &Facts<'_>, rule: Tightening) -> Result<bool, String> {

@@ -247,7 +247,7 @@ fn what_a_foreign_tool_says_neither_opens_an_allow_rule_nor_escapes_another() {
             assert_eq!(decision.rule == "rule 1", matches, "{effect} {selector}");
         }
         let selector: Selector = serde_json::from_value(selector).expect("a selector");
-        assert_eq!(selector.selects(&foreign), Ok(holds_up), "a guard is bound like a rule that tightens");
+        assert_eq!(selector.selects(&foreign, &[]), Ok(holds_up), "a guard is bound like a rule that tightens");
     }
 }
 

@@ -167,8 +167,13 @@ impl Executor {
 
 /// What policy says of a call.
 pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
+    run.policy.decide(&query(call, scope, run))
+}
+
+/// A call as policy and selectors see it.
+pub(super) fn query<'c>(call: &'c ValidCall, scope: CallScope, run: &'c RunContext) -> PolicyQuery<'c> {
     let entry = &call.entry;
-    run.policy.decide(&PolicyQuery {
+    PolicyQuery {
         definition: entry.definition(),
         trust: entry.provider.trust(),
         principal: &run.session.principal,
@@ -177,7 +182,7 @@ pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> De
         unvalidated: call.unvalidated,
         arguments: &call.arguments,
         request: run.request.as_ref(),
-    })
+    }
 }
 
 pub(super) fn denied(entry: &Entry, reason: &str) -> ToolError {

@@ -2,6 +2,7 @@
 //! Toolwright processes. SQL is named only in this folder.
 
 mod approvals;
+pub(crate) mod cache;
 mod inbox;
 mod jobs;
 mod ledger;

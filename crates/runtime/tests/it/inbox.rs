@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::approval::{Answered, Answers, InboxStore as _, Question, QuestionState};
+use toolwright_core::call::ValidCall;
 use toolwright_core::context::Redactor;
-use toolwright_core::policy::UserRequest;
+use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::store::ApprovalStore as _;
 use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
+use toolwright_runtime::executor::{GuardBinding, Verdict};
 use toolwright_runtime::{Inbox, InboxParts, SqliteStore, SystemClock};
 
 use crate::house::{House, call, house};
@@ -31,7 +33,7 @@ async fn asking(expiry: Duration) -> (House, Arc<SqliteStore>) {
     let parts = InboxParts::new(Arc::clone(&house.store) as _, Arc::new(Stars), Arc::new(SystemClock));
     house.run.policy = Arc::new(Policy::of(Profile::Ask));
     house.run.approver = Arc::new(Inbox::new(InboxParts { expiry, ..parts }));
-    let other = SqliteStore::open(&house.dir.path().join("state")).expect("store");
+    let other = SqliteStore::open(house.store.path().parent().expect("a folder")).expect("store");
     (house, other)
 }
 
@@ -85,7 +87,7 @@ async fn an_answer_of_another_process_reaches_the_call_that_waits() {
 #[tokio::test]
 async fn of_two_answers_the_first_counts_and_the_second_is_told() {
     let (house, other) = asking(SOON).await;
-    let third = SqliteStore::open(&house.dir.path().join("state")).expect("store");
+    let third = SqliteStore::open(house.store.path().parent().expect("a folder")).expect("store");
     let deciding = async {
         let id = asked(&other, 1).await.remove(0).id;
         let deny = ApprovalDecision::Deny { reason: "no".into() };
@@ -175,5 +177,25 @@ async fn conditions_see_the_real_call_and_the_users_own_words() {
     for (request, n, ok) in [(None, 9, false), (Some("write 9"), 9, true), (Some("write 8"), 9, false)] {
         house.run.request = request.map(|text| Arc::new(UserRequest::new([text])));
         assert_eq!(house.one("write", json!({"n": n})).await.ok, ok, "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_is_bound_by_a_selector_as_a_rule_is() {
+    let selector = json!({"tool": "t:*", "effects": {"read_only": false}, "when": "args.n > 5"});
+    let house = house(|options| {
+        let no = |_: &ValidCall| Verdict::Deny("guarded".into());
+        let selector: Selector = serde_json::from_value(selector).expect("a selector");
+        options.guards.push(GuardBinding::new("big", Arc::new(no)).on(selector));
+    })
+    .await;
+    // Where it cannot be told whether a call is meant, it is.
+    for (name, arguments, ok) in [
+        ("write", json!({"n": 9}), false),
+        ("write", json!({"n": 1}), true),
+        ("write", json!({}), false),
+        ("echo", json!({"n": 9}), true),
+    ] {
+        assert_eq!(house.one(name, arguments.clone()).await.ok, ok, "{name} {arguments}");
     }
 }

@@ -1,8 +1,10 @@
 //! The executor and the live catalogue, with real tools, a real store and real time.
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod cache;
 mod catalogue;
 mod checking;
+mod endings;
 mod executor;
 mod house;
 mod inbox;

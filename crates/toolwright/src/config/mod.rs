@@ -13,6 +13,7 @@ mod policy;
 mod problem;
 mod resolved;
 mod rest;
+mod sandbox;
 mod schema;
 mod secrets;
 mod selection;

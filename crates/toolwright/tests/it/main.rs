@@ -17,6 +17,7 @@ mod import;
 mod pick;
 mod policy;
 mod safety;
+mod sandbox;
 mod serve;
 mod support;
 mod text_format;
