@@ -8,5 +8,6 @@ mod endings;
 mod executor;
 mod house;
 mod inbox;
+mod jobs;
 mod pick;
 mod select;
