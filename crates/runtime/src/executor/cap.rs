@@ -167,12 +167,16 @@ pub(super) fn readers(run: &RunContext) -> Readers<'_> {
 }
 
 fn denies(entry: &Entry, run: &RunContext) -> bool {
+    let arguments = Value::Object(serde_json::Map::new());
     let query = PolicyQuery {
         definition: entry.definition(),
         trust: entry.provider.trust(),
-        roles: &run.session.principal.roles,
+        principal: &run.session.principal,
+        root: &run.session.root,
         inside_workspace: true,
         unvalidated: None,
+        arguments: &arguments,
+        request: run.request.as_ref(),
     };
     run.policy.decide(&query).effect == Effect::Deny
 }

@@ -7,6 +7,7 @@ mod checking;
 mod endings;
 mod executor;
 mod house;
+mod inbox;
 mod jobs;
 mod pick;
 mod select;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
+use toolwright_core::approval::Approver;
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
@@ -19,6 +20,7 @@ use toolwright_core::session::{CallId, Session};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::PartialsFor;
 
+use super::elicit::Elicitations;
 use super::message::{Id, Params, RpcError, to_json};
 use super::protocol::{Era, SERVER_INFO};
 use super::view::View;
@@ -31,6 +33,8 @@ pub(crate) struct Caller {
     pub(crate) view: View,
     /// What the caller has running; a cancel is looked up here.
     pub(crate) running: Arc<Running>,
+    /// What its client is asked.
+    pub(crate) elicitations: Arc<Elicitations>,
 }
 
 /// Requests of one session that are running, by id.
@@ -130,6 +134,7 @@ impl Gateway {
         params: Params,
         era: Era,
         progress: Option<Arc<dyn PartialSink>>,
+        approver: Arc<dyn Approver>,
     ) -> Result<RunningCall, RpcError> {
         let written = params.name.ok_or_else(|| RpcError::invalid_params("tools/call needs a `name`"))?;
         if self.is_draining() {
@@ -152,12 +157,7 @@ impl Gateway {
             origin: Origin::Gateway,
             cancel: cancel.clone(),
             partials: progress.map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) }),
-            ..RunContext::new(
-                Arc::clone(&caller.session),
-                Arc::clone(&list.snapshot),
-                self.policy(),
-                Arc::clone(&self.options.approver),
-            )
+            ..RunContext::new(Arc::clone(&caller.session), Arc::clone(&list.snapshot), self.policy(), approver)
         };
         let gateway = Arc::clone(self);
         let task = self.running.spawn(async move {

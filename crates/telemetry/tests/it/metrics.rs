@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
-use toolwright_core::operation::Origin;
 use toolwright_core::job::JobState;
+use toolwright_core::operation::Origin;
 use toolwright_telemetry::{Metrics, Point};
 
 use crate::support::{

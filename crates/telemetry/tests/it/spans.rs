@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
-use toolwright_core::operation::{Lineage, OpId, Origin, TraceId};
 use toolwright_core::job::JobState;
+use toolwright_core::operation::{Lineage, OpId, Origin, TraceId};
 use toolwright_telemetry::{Content, Span, SpanOptions, Spans, Value};
 
 use crate::support::{

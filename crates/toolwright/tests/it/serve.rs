@@ -137,7 +137,7 @@ fn stdio_lists_and_calls() {
 fn stdio_lists_three_tools_where_it_is_told_to_and_those_that_are_pinned() {
     let place = Place::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
     place.write("project/a.txt", "hello\n");
-    let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search", "--policy", "ask"]);
+    let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search", "--policy", "ask", "--ask", "nobody"]);
     gateway.handshake();
     assert_eq!(gateway.tool_names(), ["tools__search", "tools__describe", "tools__call", "fs__read"]);
     let query = json!({"query": "return a text", "namespace": "odd"});
@@ -151,7 +151,7 @@ fn stdio_lists_three_tools_where_it_is_told_to_and_those_that_are_pinned() {
     };
     assert!(inside("fs__read", json!({"path": "a.txt"})).contains("hello"));
     let denied = inside("fs__write", json!({"path": "b.txt", "content": "x"}));
-    assert!(denied.contains("clients of this server cannot be asked yet"), "{denied}");
+    assert!(denied.contains("this server asks nobody"), "{denied}");
     assert!(!place.path("project/b.txt").exists());
 }
 

@@ -11,9 +11,10 @@ use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::error::ToolError;
 use toolwright_core::operation::Op;
+use toolwright_core::policy::Selector;
 
 use super::account::Account;
-use super::admission::denied;
+use super::admission::{denied, query};
 use super::rewrite::rewrite;
 use super::{Executor, RunContext};
 
@@ -106,6 +107,16 @@ impl GuardBinding {
     ) -> Self {
         self.selects = Some(Arc::new(selects));
         self
+    }
+
+    /// As [`GuardBinding::only`], by a selector as in a policy rule. It tightens: what a foreign tool says of
+    /// itself does not keep its calls from the guard.
+    #[must_use]
+    pub fn on(self, selector: Selector) -> Self {
+        self.only(move |call, run| {
+            let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
+            selector.selects(&query(call, scope, run), &run.policy.tools)
+        })
     }
 
     /// Limits each judgement.
