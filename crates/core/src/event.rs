@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use crate::arguments::Provenance;
 use crate::error::ErrorKind;
+use crate::job::JobState;
 use crate::model::{ModelErrorKind, StopReason, Usage};
 use crate::name::ToolId;
 use crate::operation::{Op, Origin};
 use crate::repair::RepairRecord;
 use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
-use crate::store::JobState;
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

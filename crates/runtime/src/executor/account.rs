@@ -43,6 +43,8 @@ pub struct ModelAttempt<'a> {
 /// What the account says of a call besides its outcome.
 #[derive(Debug)]
 pub(super) struct Account {
+    /// `tool`, or `job` for what goes on of a call that was answered.
+    pub(super) kind: OpKind,
     /// The operation.
     pub(super) op: Op,
     /// The call is under way for as long as its account is open.
@@ -74,6 +76,7 @@ pub(super) struct Account {
 impl Account {
     fn begin(op: Op, started: Instant) -> Self {
         Self {
+            kind: OpKind::Tool,
             op,
             started,
             characters_in: 0,
@@ -184,7 +187,7 @@ impl Executor {
                 services.clock.wall_ms(),
                 run.session.id.clone(),
                 run.session.principal.id.as_str().into(),
-                OpKind::Tool,
+                account.kind,
                 name.unwrap_or_else(|| Arc::from("")),
             )
         });
