@@ -18,6 +18,7 @@ use toolwright_core::job::{self, JobRecord, JobState, Turns};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::policy::HintTrust;
+use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{RunStore, StoreError};
 
@@ -276,7 +277,7 @@ impl Executor {
         let record = JobRecord {
             id: new_id(definition.id.name()),
             tool: definition.id.clone(),
-            arguments: services.redactor.redact_value(&call.arguments),
+            arguments: shown_arguments(&call.entry, &call.arguments, &*services.redactor),
             state,
             session: session.id.clone(),
             principal: session.principal.id.clone(),

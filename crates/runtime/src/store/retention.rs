@@ -23,17 +23,18 @@ const PAGES: u64 = 2048;
 /// What is not deleted even of a file that is too large: it may be in use.
 const NEWEST: Duration = Duration::from_secs(60);
 
-/// Tables whose rows go when they are old: name, column of the time, and what else must hold.
-const AGING: &[(&str, &str, &str)] = &[
-    ("operations", "at_ms", "TRUE"),
-    ("traces", "ended_ms", "TRUE"),
-    ("runs", "saved_ms", "TRUE"),
-    ("manifests", "saved_ms", "TRUE"),
-    ("approvals", "saved_ms", "TRUE"),
-    ("responses", "saved_ms", "TRUE"),
-    ("inbox", "created_ms", "TRUE"),
-    // What still runs or waits is nobody's to forget.
-    ("jobs", "coalesce(ended_ms, created_ms)", "state IN ('\"done\"', '\"error\"', '\"cancelled\"', '\"unknown\"')"),
+/// Tables whose rows go when they are old: name, and column of the time.
+const AGING: &[(&str, &str)] = &[
+    ("operations", "at_ms"),
+    ("traces", "ended_ms"),
+    ("runs", "saved_ms"),
+    ("manifests", "saved_ms"),
+    ("approvals", "saved_ms"),
+    ("responses", "saved_ms"),
+    ("inbox", "created_ms"),
+    // What has not ended has no such time.
+    ("jobs", "ended_ms"),
+    ("job_requests", "asked_ms"),
 ];
 
 /// Looks after one file. `step` does a little and is to be called again while there is more.
@@ -110,8 +111,8 @@ impl Retention {
     }
 
     fn go_on(&mut self, db: &mut Connection, mut work: Work) -> rusqlite::Result<()> {
-        if let Some(&(table, time, also)) = AGING.get(work.table) {
-            if delete(db, table, time, also, work.horizon_ms)? < ROWS {
+        if let Some(&(table, time)) = AGING.get(work.table) {
+            if delete(db, table, time, work.horizon_ms)? < ROWS {
                 work.table += 1;
             }
             self.work = Some(work);
@@ -151,7 +152,7 @@ fn claim(db: &mut Connection, now_ms: i64) -> rusqlite::Result<bool> {
 }
 
 /// Deletes some of the rows that are older; returns how many were.
-fn delete(db: &Connection, table: &str, time: &str, also: &str, horizon_ms: i64) -> rusqlite::Result<i64> {
+fn delete(db: &Connection, table: &str, time: &str, horizon_ms: i64) -> rusqlite::Result<i64> {
     // The ledger is large, and its rows stand in the order of their time: the first that stays ends the search.
     let rows = if table == "operations" {
         format!(
@@ -159,7 +160,7 @@ fn delete(db: &Connection, table: &str, time: &str, also: &str, horizon_ms: i64)
              ORDER BY id LIMIT {ROWS}"
         )
     } else {
-        format!("{time} < ?1 AND {also} LIMIT {ROWS}")
+        format!("{time} < ?1 LIMIT {ROWS}")
     };
     let sql = format!("DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {rows})");
     let deleted = db.prepare_cached(&sql)?.execute([horizon_ms])?;
