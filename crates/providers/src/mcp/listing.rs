@@ -145,7 +145,6 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
     definition.title = text(tool, "title").or_else(|| text(annotations?, "title"));
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
-    definition.timeout = spec.request_timeout;
     definition.queue.clone_from(&spec.queue);
     definition.cache_ttl = spec.cache_ttl.filter(|_| definition.effects.read_only);
     let rest: Map<String, Value> = tool

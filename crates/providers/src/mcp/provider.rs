@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{
-    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallLimits, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
@@ -209,6 +209,11 @@ impl Provider for McpProvider {
     fn instructions(&self) -> Option<String> {
         let said = self.link.current().and_then(|connection| connection.server_info()?.instructions.clone());
         said.or_else(|| self.listed().instructions.clone())
+    }
+
+    fn limits(&self) -> CallLimits {
+        let spec = &self.spec;
+        CallLimits { timeout: spec.request_timeout, idle_timeout: spec.idle_timeout, retries: Some(spec.retries) }
     }
 
     fn trust(&self) -> HintTrust {

@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod checking;
+mod endings;
 mod executor;
 mod house;
 mod pick;
