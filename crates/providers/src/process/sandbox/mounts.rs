@@ -15,6 +15,8 @@ use crate::protected::existing_in;
 
 /// `MOUNT_ATTR_RDONLY` of mount_setattr(2)
 const READ_ONLY: u64 = 1;
+/// `AT_RECURSIVE`: with all mounts below.
+const RECURSIVE: libc::c_int = 0x8000;
 
 /// The view, ready to be made.
 #[derive(Debug)]
@@ -76,13 +78,13 @@ impl Mounts {
             for place in &self.writable {
                 bind(place)?;
             }
-            set_attributes(c"/", READ_ONLY, 0, libc::AT_RECURSIVE)?;
+            set_attributes(c"/", READ_ONLY, 0, RECURSIVE)?;
             for place in &self.writable {
                 set_attributes(place, 0, READ_ONLY, 0)?;
             }
             for file in &self.protected {
                 bind(file)?;
-                set_attributes(file, READ_ONLY, 0, libc::AT_RECURSIVE)?;
+                set_attributes(file, READ_ONLY, 0, RECURSIVE)?;
             }
             // The current directory is still that of the old view.
             check(libc::chdir(self.directory.as_ptr()))
