@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use toolwright_agent::ModelExtractor;
 use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
-use toolwright_agent::ModelExtractor;
 use toolwright_core::context::{Extensions, Services};
 use toolwright_core::name::{server_namespace, wire_candidate};
 use toolwright_core::output::Extractor;
@@ -20,7 +20,8 @@ use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
+    EventHub, Executor, ExecutorOptions, JobManager, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles,
+    SessionManuals, SqliteStore, SystemClock,
 };
 
 use super::{BUILTIN, REST};
@@ -169,10 +170,14 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
+        background: settings.background.clone(),
+        auto_background_after: settings.auto_background_after,
         sandbox: match &settings.link {
             ServerLink::Stdio { sandbox, .. } => Some(server_sandbox(*sandbox, config)),
             ServerLink::Http { .. } => None,
         },
+        cache_ttl: settings.cache,
+        tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
@@ -203,6 +208,7 @@ pub(super) fn executor(
     redactor: &Arc<SecretRedactor>,
     store: &Arc<SqliteStore>,
     models: &Arc<HttpModelClient>,
+    jobs: &Arc<JobManager>,
 ) -> Arc<Executor> {
     let outputs = &config.written.outputs;
     let dir = outputs
@@ -216,7 +222,8 @@ pub(super) fn executor(
     let services = Services {
         model: Arc::clone(models) as _,
         files: Arc::new(SessionFiles::default()),
-        jobs: Arc::clone(store) as _,
+        jobs: Arc::clone(jobs) as _,
+        manuals: Arc::new(SessionManuals::default()),
         outputs: stored,
         extensions,
         events: Arc::clone(events) as _,
@@ -230,7 +237,11 @@ pub(super) fn executor(
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
+    options.jobs = Some(Arc::clone(jobs));
+    options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
     options.queues = Queues::new(config.queues.clone());
+    // Only tools with a time to live use it.
+    options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));
     Executor::new(options)
 }
 
