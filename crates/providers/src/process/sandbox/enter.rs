@@ -21,7 +21,7 @@ pub(in crate::process) struct Entry {
     limits: Vec<(Resource, u64)>,
     mounts: Option<Mounts>,
     ruleset: Option<OwnedFd>,
-    filter: Vec<Instruction>,
+    filter: &'static [Instruction],
     handed_over: Option<File>,
 }
 
@@ -41,11 +41,11 @@ impl Entry {
             (libc::RLIMIT_CPU, limits.cpu.map(|time| time.as_secs().max(1))),
         ];
         let limits = set.into_iter().filter_map(|(resource, limit)| Some((resource, limit?))).collect();
-        Self { limits, mounts: None, ruleset: None, filter: Vec::new(), handed_over: None }
+        Self { limits, mounts: None, ruleset: None, filter: &[], handed_over: None }
     }
 
     /// Adds a Landlock ruleset and a filter of system calls.
-    pub(super) fn restrict(&mut self, ruleset: Option<OwnedFd>, filter: Vec<Instruction>) {
+    pub(super) fn restrict(&mut self, ruleset: Option<OwnedFd>, filter: &'static [Instruction]) {
         (self.ruleset, self.filter) = (ruleset, filter);
     }
 

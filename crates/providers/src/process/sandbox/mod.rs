@@ -151,7 +151,7 @@ impl Sandbox {
         let mut entry = Entry::new(&self.settings.limits);
         let directory = std::env::current_dir()?.join(directory.unwrap_or(Path::new("")));
         if prepared.enforcement.mechanism == Mechanism::Bubblewrap {
-            let filter = seccomp::as_file(&filter)?;
+            let filter = seccomp::as_file(filter)?;
             prepared.wrapper = bubblewrap::arguments(self, program, scratch, &directory, filter.as_ref());
             entry.hand_over(filter);
         } else {
