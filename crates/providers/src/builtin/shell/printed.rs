@@ -19,6 +19,8 @@ use crate::process::{Exit, SupervisedChild};
 
 /// Wait for the rest of the output after the command's end.
 pub(super) const DRAIN: Duration = Duration::from_secs(1);
+/// How far the executor's clock and ours may be apart.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
 /// Least time between two progress reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// Most bytes of one progress report; older ones are left out.
@@ -65,8 +67,9 @@ impl<'a> Printed<'a> {
                 read = read_some(&mut self.pipe, &mut self.buffer), if self.pipe.is_some() => read,
                 exit = child.wait() => return exit.map_err(Stop::Lost),
                 cause = context.cancel.cancelled() => return Err(match cause {
-                    // The executor's clock was first.
-                    CancelCause::Deadline => Stop::TimedOut,
+                    // The executor's clock was first: that of the whole call, or that of its silence.
+                    CancelCause::Deadline if Instant::now() + CLOCKS_DIFFER >= end => Stop::TimedOut,
+                    CancelCause::Deadline => Stop::Silent,
                     cause => Stop::Canceled(cause),
                 }),
                 () = sleep_until(end) => return Err(Stop::TimedOut),
