@@ -72,6 +72,22 @@ async fn the_deadline_of_the_call_counts_too() {
 }
 
 #[tokio::test]
+async fn silence_is_told_from_a_timeout() {
+    let ws = Workspace::new();
+    let seconds = unique_sleep();
+    let command = json!({"command": format!("echo begun; sleep {seconds}")});
+    let stop = async {
+        wait_for_count(&seconds, 1).await;
+        ws.context.cancel.cancel(CancelCause::Deadline);
+    };
+    let (ended, ()) = tokio::join!(ws.call("shell:bash", command), stop);
+    let error = ended.expect_err("stopped");
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.message().contains("printed nothing for too long"), "{error}");
+    assert!(error.for_model().contains("begun"), "{}", error.for_model());
+}
+
+#[tokio::test]
 async fn cancel_and_abandonment_kill_the_tree() {
     let ws = Workspace::new();
     let seconds = unique_sleep();
