@@ -13,6 +13,7 @@ mod embeddings;
 mod eval;
 mod exposure;
 mod import;
+mod jobs;
 mod pick;
 mod safety;
 mod sandbox;
