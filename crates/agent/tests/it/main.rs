@@ -7,6 +7,7 @@ mod exposure;
 mod house;
 mod jobs;
 mod mended;
+mod own_tools;
 mod plan;
 mod resume;
 mod runs;

@@ -165,7 +165,8 @@ impl Executor {
     ) -> Result<Held, ToolError> {
         loop {
             match self.turn(call, run, account).await {
-                Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {}
+                Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {
+                }
                 turn => return turn,
             }
             tokio::select! {

@@ -2,6 +2,7 @@
 //! Toolwright processes. SQL is named only in this folder.
 
 mod approvals;
+pub(crate) mod cache;
 pub(crate) mod jobs;
 mod ledger;
 mod manifests;

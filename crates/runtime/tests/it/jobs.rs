@@ -261,7 +261,8 @@ async fn a_shutdown_leaves_what_may_run_again_to_others() {
     }
     first.jobs.shut_down(LONG).await;
     let states = [&again, &once].map(|id| first.jobs.get(JobScope::All, id));
-    let states: Vec<_> = futures_util::future::join_all(states).await.into_iter().map(|job| job.expect("kept").state).collect();
+    let states: Vec<_> =
+        futures_util::future::join_all(states).await.into_iter().map(|job| job.expect("kept").state).collect();
     assert_eq!(states, [JobState::Pending, JobState::Cancelled]);
     let refused = first.call("c", "once", json!({"n": 3})).await;
     assert!(refused.error.is_some_and(|error| error.message().contains("shutting down")));
@@ -348,7 +349,8 @@ async fn no_job_is_lost_by_kills_and_none_runs_twice_that_must_not() {
             break;
         }
         kills += 1;
-        from = runs(&dir.path().join("runs")).keys().chain(acks.lock().expect("lock").keys()).max().map_or(0, |n| n + 2);
+        from =
+            runs(&dir.path().join("runs")).keys().chain(acks.lock().expect("lock").keys()).max().map_or(0, |n| n + 2);
     }
     let acks = acks.lock().expect("lock").clone();
     let runs = runs(&dir.path().join("runs"));
