@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolwright::House;
-use toolwright::async_trait::async_trait;
+use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::catalogue::ProviderKind;
 use toolwright::core::definition::Mode;
