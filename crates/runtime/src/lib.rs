@@ -19,7 +19,7 @@ pub mod store;
 pub use cache::Responses;
 pub use catalogue::Catalogue;
 pub use clock::SystemClock;
-pub use events::EventHub;
+pub use events::{EventHub, Observation};
 pub use executor::{Executor, ExecutorOptions, RecoveryTerms, RunContext};
 pub use files::SessionFiles;
 pub use jobs::JobManager;

@@ -60,7 +60,7 @@ async fn a_run_is_seen_accounted_for_and_written_down() {
             _ => None,
         })
         .collect();
-    assert_eq!(models, ["start 1 2", "end true 7", "start 2 2", "all ", "done", "end true 7"]);
+    assert_eq!(models, ["start 1 2", "end true 7", "start 2 2", "all done", "end true 7"]);
     house.executor.ledger().flush().await.unwrap();
     let totals = house.store.totals().await.unwrap();
     assert_eq!((totals.model_calls, totals.tool_calls, totals.tool_failures), (2, 3, 1));

@@ -1,11 +1,14 @@
 //! May this call run? Policy decides, and where it asks, a person.
 
+use std::borrow::Cow;
+
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{CallScope, Entry};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
+use toolwright_core::redact::shown_arguments;
 
 use super::account::Account;
 use super::pipeline::Stop;
@@ -44,7 +47,7 @@ impl Executor {
             decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
             standing = Standing::Ignored;
         }
-        account.decided_by.clone_from(&decision.rule);
+        account.decided_by = Cow::Owned(decision.rule.clone());
         match decision.effect {
             Effect::Allow => Ok(Admitted::Allowed),
             Effect::Deny => {
@@ -52,7 +55,7 @@ impl Executor {
                 Err(denied(&call.entry, &decision.reason).into())
             }
             Effect::Ask => {
-                let answer = self.approval(call, scope, &decision, standing, run).await;
+                let answer = self.approval(call, scope, &decision, standing, run, account).await;
                 if answer.is_err() {
                     account.refused = Some(self.refused(call));
                 }
@@ -62,7 +65,7 @@ impl Executor {
     }
 
     fn refused(&self, call: &ValidCall) -> Refused {
-        let arguments = self.options.services.redactor.redact_value(&call.arguments);
+        let arguments = shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor);
         Refused { name: call.entry.wire_name.clone(), arguments }
     }
 
@@ -73,6 +76,7 @@ impl Executor {
         decision: &Decision,
         standing: Standing,
         run: &RunContext,
+        account: &mut Account,
     ) -> Result<(), Stop> {
         let (id, session) = (call.entry.id(), run.session.id.as_str());
         let request = ApprovalRequest {
@@ -88,10 +92,12 @@ impl Executor {
         let key = request.standing_key();
         // A store that cannot answer has approved nothing: the person is asked again.
         if standing == Standing::Counts && self.options.approvals.is_approved(session, id, key).await.unwrap_or(false) {
+            account.approval = Some("always");
             return Ok(());
         }
         let events = &self.options.services.events;
         events.emit(Event::ApprovalRequested {
+            op: account.op.clone(),
             call: call.id.clone(),
             tool: id.clone(),
             reason: decision.reason.clone(),
@@ -107,7 +113,13 @@ impl Executor {
             ApprovalDecision::Skip => "skip",
             ApprovalDecision::Later => "later",
         };
-        events.emit(Event::ApprovalDecided { call: call.id.clone(), tool: id.clone(), decision: word.into() });
+        account.approval = Some(word);
+        events.emit(Event::ApprovalDecided {
+            op: account.op.clone(),
+            call: call.id.clone(),
+            tool: id.clone(),
+            decision: word.into(),
+        });
         match answer {
             ApprovalDecision::Approve => Ok(()),
             ApprovalDecision::Always => {

@@ -134,7 +134,7 @@ impl Executor {
         let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: call.clone(), run: run.clone() };
         run.job = Some(Arc::new(turns));
         let mut account = self.open_account(&call, &run);
-        account.kind = "job";
+        account.kind = toolwright_core::operation::OpKind::Job;
         account.decided_by = "job".into();
         let executor = Arc::clone(self);
         let work = async move {

@@ -11,6 +11,7 @@ use toolwright_core::event::Event;
 use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse, Usage};
 use toolwright_core::plan::Planned;
 use toolwright_core::policy::Effect;
+use toolwright_core::redact::{learn_secrets, learn_written};
 use toolwright_core::repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::session::CallId;
 use toolwright_core::variables::Outlook;
@@ -86,6 +87,7 @@ impl Executor {
         let mut left = self.options.calls_per_turn;
         let checked = calls.into_iter().map(|call| {
             let record = mended.iter().find(|(id, _)| *id == call.id).map(|(_, record)| record);
+            learn_written(&call, snapshot, &*self.options.services.redactor);
             let checked = match record.and_then(|record| Some((record, record.candidate.clone()?))) {
                 Some((record, candidate)) => check_mended(call, record, candidate, snapshot, run),
                 None => check(call, snapshot, caller(run)),
@@ -183,6 +185,7 @@ impl Executor {
     fn tell(&self, rejection: &Rejection, record: &RepairRecord, run: &RunContext) {
         let Some(entry) = &rejection.entry else { return };
         let services = &self.options.services;
+        learn_secrets(entry, &rejection.arguments, &*services.redactor);
         services.events.emit(Event::CallRepair {
             session: run.session.id.clone(),
             call: rejection.call_id.clone(),

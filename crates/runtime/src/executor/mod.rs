@@ -38,7 +38,8 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::job::Turns;
-use toolwright_core::operation::{Lineage, Op, OpId};
+use toolwright_core::model::PriceTable;
+use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
 use toolwright_core::policy::Policy;
@@ -98,6 +99,8 @@ pub struct ExecutorOptions {
     /// How long a call keeps its caller waiting, where nothing nearer says so, before it goes on as a job;
     /// `None`: as long as it takes.
     pub auto_background_after: Option<Duration>,
+    /// What models cost.
+    pub prices: PriceTable,
 }
 
 impl ExecutorOptions {
@@ -122,6 +125,7 @@ impl ExecutorOptions {
             cache: None,
             jobs: None,
             auto_background_after: None,
+            prices: PriceTable::default(),
         }
     }
 }
@@ -144,6 +148,8 @@ pub struct RunContext {
     pub snapshot: Arc<Snapshot>,
     /// Where the calls belong as operations.
     pub lineage: Lineage,
+    /// Who makes them.
+    pub origin: Origin,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
     /// Decides for every call.
@@ -192,6 +198,7 @@ impl RunContext {
     ) -> Self {
         Self {
             lineage: Lineage::named(session.id.as_str()),
+            origin: Origin::Owner,
             session,
             snapshot,
             cancel: Cancel::new(),

@@ -8,7 +8,9 @@ use toolwright_core::approval::{ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::Event;
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
+use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::account::Account;
@@ -74,7 +76,7 @@ impl Executor {
         account.stage = Stage::Policy;
         let admitted = self.admit(call, guard_asks, run, account).await?;
         if !call.provenance.is_plain() {
-            account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
+            account.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
         }
         Ok(admitted)
     }
@@ -104,6 +106,13 @@ impl Executor {
         account.stage = Stage::Cache;
         let cached = self.cached(&call, admitted, run).await;
         if let Some(output) = cached.hit {
+            account.cached = true;
+            let (op, id, tool) = (&account.op, &call.id, call.entry.id());
+            self.options.services.events.tell(|| Event::CacheHit {
+                op: op.clone(),
+                call: id.clone(),
+                tool: tool.clone(),
+            });
             return Ok(output);
         }
         account.stage = Stage::Turn;

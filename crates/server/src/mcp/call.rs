@@ -11,7 +11,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::ErrorKind;
-use toolwright_core::operation::Lineage;
+use toolwright_core::operation::{Lineage, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
@@ -149,6 +149,7 @@ impl Gateway {
         let traced = params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent);
         let run = RunContext {
             lineage: traced.unwrap_or_else(|| Lineage::named(call.id.as_str())),
+            origin: Origin::Gateway,
             cancel: cancel.clone(),
             partials: progress.map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) }),
             ..RunContext::new(

@@ -6,6 +6,7 @@ mod connections;
 mod guards;
 mod http;
 mod legacy;
+mod metrics;
 mod modern;
 mod peers;
 mod search;

@@ -52,6 +52,9 @@ pub(crate) struct Global {
     /// Says more on standard error; twice, still more. RUST_LOG gives exact control.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// How log lines are written.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: super::logging::LogFormat,
 }
 
 #[derive(Debug, Subcommand)]
@@ -101,6 +104,9 @@ pub(crate) enum Command {
     },
     /// Adds the MCP servers of another client's configuration.
     Import(Import),
+    /// Shows what a run or session did, as a tree: times, sizes, tokens, costs, outcomes, and who decided.
+    #[command(after_help = super::trace::JSON_FORM)]
+    Trace(super::trace::TraceArgs),
     /// Checks the configuration and every provider, and says how to mend what is wrong.
     Doctor,
     /// Looks at the configuration.

@@ -30,6 +30,7 @@ mod signals;
 mod tool_file;
 mod tools;
 mod tools_cost;
+mod trace;
 mod transcript;
 mod validate;
 
@@ -54,7 +55,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_a_command(&error),
     };
-    logging::start(cli.global.verbose);
+    logging::start(cli.global.verbose, cli.global.log_format);
     let done = match &cli.command {
         Command::Init => edit::init(&cli.global),
         Command::Add(add) => edit::add(&cli.global, add),
@@ -137,6 +138,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Pick(args) => pick::command(&cli.global, args).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Jobs(command) => jobs::command(&cli.global, command).await,
+            Command::Trace(args) => trace::command(&cli.global, args).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await
@@ -167,5 +169,8 @@ async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
             },
         )?;
     screen::redact_with(house.redactor());
+    if let Some(observation) = logging::observe(house.events()) {
+        house.observed_by(observation).await;
+    }
     Ok(house)
 }

@@ -46,7 +46,8 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
             .await
             .map_err(|error| Failure::failed(format!("the client's streams failed: {error}")))?;
     } else {
-        let options = http_options(serve, &settings)?;
+        let mut options = http_options(serve, &settings)?;
+        options.metrics = Some(house.metrics_source());
         let with_token = options.token.is_some();
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);

@@ -17,6 +17,7 @@ mod schema;
 mod secrets;
 mod selection;
 mod servers;
+mod telemetry;
 pub mod typed;
 
 pub use expand::Variables;
@@ -25,6 +26,7 @@ pub use load::{LoadOptions, load};
 pub use problem::{At, Problem, Severity};
 pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, ServerLink, ServerSettings, profile_of};
 pub use schema::published as json_schema;
+pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
 

@@ -14,6 +14,7 @@ use toolwright_runtime::QueueSpec;
 
 use super::layers::Layer;
 use super::problem::{At, Problem, Severity};
+use super::telemetry::Telemetry;
 use super::typed::{ConfigFile, PolicyEffect, PolicyProfile, PolicySection};
 
 /// A configuration ready for use.
@@ -39,6 +40,8 @@ pub struct Config {
     pub model_habits: Vec<(String, ModelHabits)>,
     /// Where sentence embeddings come from.
     pub embeddings: Option<EmbeddingSource>,
+    /// Spans and metrics for others.
+    pub telemetry: Telemetry,
     /// How processes are sandboxed; what it protects comes from the other settings.
     pub sandbox: SandboxSettings,
     /// Queues.

@@ -153,6 +153,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.outputs == b.outputs, "outputs");
     check(a.server == b.server, "server");
     check(a.models == b.models, "models");
+    check(a.telemetry == b.telemetry, "telemetry");
     check(a.selection.judge_model == b.selection.judge_model, "selection.judge_model");
     check(a.selection.pinned == b.selection.pinned, "selection.pinned");
     check(a.selection.scorer == b.selection.scorer, "selection.scorer");

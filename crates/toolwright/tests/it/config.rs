@@ -175,7 +175,7 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         EntryDisabled,
         &["`parameters` is missing: it must describe city, days"],
     );
-    broken("telemetry:\n  otlp: x\n", 1, "telemetry", Warning, &["not supported by this version"]);
+    broken("cluster:\n  a: x\n", 1, "cluster", Warning, &["not supported by this version"]);
     broken("server:\n  token: ${NO_SUCH_VARIABLE}\n", 2, "server.token", Error, &["NO_SUCH_VARIABLE"]);
     broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
     broken("server:\n  max_tool_name: 99\n", 2, "server.max_tool_name", Error, &["too large", "64 or less"]);

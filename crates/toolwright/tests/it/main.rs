@@ -17,6 +17,9 @@ mod jobs;
 mod pick;
 mod safety;
 mod sandbox;
+mod secrets;
 mod serve;
 mod support;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod text_format;

@@ -12,7 +12,7 @@ use crate::cli::program;
 use crate::support::{Place, signal, until};
 
 /// A running gateway, what it said so far, and for `--stdio` its streams.
-struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
     said: Arc<Mutex<String>>,
     streams: Option<(ChildStdin, BufReader<ChildStdout>)>,
@@ -28,7 +28,7 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    fn start(place: &Place, arguments: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
         Self::start_with(place, arguments, &[])
     }
 
@@ -50,6 +50,13 @@ impl Gateway {
         let gateway = Self { child, said, streams, next: 0 };
         gateway.says("toolwright: ready");
         gateway
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        let said = self.said();
+        let address = said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next());
+        address.expect("the ready line").to_owned()
     }
 
     fn said(&self) -> String {

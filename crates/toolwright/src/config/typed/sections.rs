@@ -255,6 +255,31 @@ pub struct ModelHabits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024))]
     pub window: Option<usize>,
+    /// What it costs; without it the cost of its requests is unknown. Changing it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<ModelPrices>,
+}
+
+/// US dollars for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPrices {
+    /// What it takes in, other than from its provider's cache.
+    #[schemars(range(min = 0.0))]
+    pub input: f64,
+    /// What it answers.
+    #[schemars(range(min = 0.0))]
+    pub output: f64,
+    /// What it takes in from its provider's cache. Default: as `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub cached: Option<f64>,
+}
+
+impl From<ModelPrices> for toolwright_core::model::Prices {
+    fn from(ModelPrices { input, output, cached }: ModelPrices) -> Self {
+        Self { input, output, cached }
+    }
 }
 
 /// One place that answers model requests.
