@@ -32,8 +32,9 @@ const AGING: &[(&str, &str, &str)] = &[
     ("approvals", "saved_ms", "TRUE"),
     ("responses", "saved_ms", "TRUE"),
     ("inbox", "created_ms", "TRUE"),
-    // What still runs or waits is nobody's to forget.
-    ("jobs", "coalesce(ended_ms, created_ms)", "state IN ('\"done\"', '\"error\"', '\"cancelled\"', '\"unknown\"')"),
+    // What a process still has is nobody's to forget.
+    ("jobs", "coalesce(ended_ms, created_ms)", "(ended_ms IS NOT NULL OR owner IS NULL)"),
+    ("job_requests", "asked_ms", "TRUE"),
 ];
 
 /// Looks after one file. `step` does a little and is to be called again while there is more.
