@@ -5,6 +5,7 @@
 mod dispatch;
 mod exposure;
 mod house;
+mod jobs;
 mod mended;
 mod own_tools;
 mod plan;

@@ -97,12 +97,15 @@ impl Executor {
             Begun::New(job) => job,
             Begun::Known(id) => return Ok(started(&id, entry.definition(), JobState::Running)),
         };
-        let stepwise = entry.definition().mode == Mode::Stateful && matches!(how, How::Admitted(_));
+        let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
         self.launch(jobs, &job, call, how, run, op);
-        if stepwise {
-            self.first_step(jobs, &job, run).await
-        } else {
-            Ok(started(&job.id, entry.definition(), JobState::Pending))
+        match admission {
+            Admission::Awaited => {
+                let told = ToolOutput::text(job::awaited_text(id, &definition.id));
+                Ok(noted(told, id, definition, JobState::Pending))
+            }
+            _ if stepwise => self.first_step(jobs, &job, run).await,
+            _ => Ok(started(id, definition, JobState::Pending)),
         }
     }
 
@@ -251,8 +254,7 @@ impl Executor {
 
     /// The first result of a stateful job: its first partial one, or its end.
     async fn first_step(&self, jobs: &JobManager, job: &Arc<Live>, run: &RunContext) -> Result<ToolOutput, Stop> {
-        // Until there is an id to tell, the job is its caller's.
-        let mut waiting = CancelOnDrop(Some(job.cancel.clone()));
+        // Until there is an id to tell, the job is its caller's: the call goes on, cancelled, if nobody waits for it.
         let settled = tokio::select! {
             state = job.settled() => state,
             cause = run.cancel.cancelled() => {
@@ -260,7 +262,6 @@ impl Executor {
                 job.settled().await
             }
         };
-        waiting.0 = None;
         let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
         if settled.is_over() {
             // Told by this very result.
@@ -386,16 +387,6 @@ impl RunStore for Journal {
 
     async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
         if self.became.0.get().is_some() { Ok(()) } else { self.before.call_finished(run, outcome).await }
-    }
-}
-
-struct CancelOnDrop(Option<Cancel>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(cancel) = &self.0 {
-            cancel.cancel(CancelCause::User);
-        }
     }
 }
 

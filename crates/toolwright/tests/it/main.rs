@@ -14,6 +14,7 @@ mod embeddings;
 mod eval;
 mod exposure;
 mod import;
+mod jobs;
 mod pick;
 mod policy;
 mod safety;
