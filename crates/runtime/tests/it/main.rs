@@ -5,5 +5,6 @@ mod catalogue;
 mod checking;
 mod executor;
 mod house;
+mod output;
 mod pick;
 mod select;

@@ -135,7 +135,7 @@ impl Gateway {
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
         }
-        let list = self.tools(&caller.view, &caller.session.principal);
+        let list = self.tools(&caller.view, &caller.session);
         let arguments = params.arguments.unwrap_or(Value::Null);
         let (name, arguments) =
             list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
@@ -147,7 +147,9 @@ impl Gateway {
         let entered = caller.running.enter(id, &cancel)?;
         let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
         let traced = params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent);
+        let named = Arc::clone(&list);
         let run = RunContext {
+            names: Some(Arc::new(move |entry| named.name_of(entry).map(str::to_owned))),
             lineage: traced.unwrap_or_else(|| Lineage::named(call.id.as_str())),
             cancel: cancel.clone(),
             partials: progress.map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) }),
@@ -162,6 +164,9 @@ impl Gateway {
         let task = self.running.spawn(async move {
             let _held = (slot, entered);
             let outcomes = gateway.options.executor.run_calls(vec![call], &run).await;
+            if outcomes.iter().any(|outcome| list.grows_by(outcome)) {
+                gateway.options.catalogue.nudge();
+            }
             gateway.answer(outcomes, era)
         });
         Ok(RunningCall { cancel, era, task })

@@ -7,6 +7,7 @@ mod guards;
 mod http;
 mod legacy;
 mod modern;
+mod outputs;
 mod peers;
 mod search;
 mod shutdown;

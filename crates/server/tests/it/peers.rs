@@ -48,7 +48,7 @@ fn modes() -> [ClientLifecycleMode; 2] {
 
 async fn exercise(house: &House, client: RunningService<RoleClient, Peer>, modern: bool) {
     let tools = client.list_all_tools().await.expect("tools");
-    assert_eq!(tools.len(), 9);
+    assert_eq!(tools.len(), 10);
     let arguments = json!({"text": "hi"}).as_object().expect("object").clone();
     let echo = CallToolRequestParams::new("test__echo").with_arguments(arguments);
     let result = client.peer().call_tool(echo).await.expect("result");
