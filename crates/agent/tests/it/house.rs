@@ -22,7 +22,7 @@ use toolwright_core::{
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
-use toolwright_runtime::{Catalogue, Executor, SqliteStore, SystemClock};
+use toolwright_runtime::{Catalogue, Executor, OutputFiles, SqliteStore, SystemClock};
 
 /// Who mends calls in a [`House::mending`].
 const MENDER: &str = "fix/m";
@@ -281,6 +281,7 @@ impl House {
         });
         let client: Arc<dyn ModelClient> = model.clone();
         let services = Services {
+            outputs: OutputFiles::new(dir.join("outputs")),
             events: Arc::clone(&events),
             model: Arc::clone(&client),
             ..Services::none(Arc::new(SystemClock))
