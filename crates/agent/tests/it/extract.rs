@@ -177,7 +177,7 @@ async fn all_parts_are_read_and_findings_put_together() {
         Event::ToolStarted { op, .. } => Some(op.id),
         _ => None,
     });
-    let inside = |event: &&Event| matches!(event, Event::ModelFinished { op, .. } if op.parent == call);
+    let inside = |event: &&Event| matches!(event, Event::ModelFinished { op, .. } if op.lineage.parent == call);
     assert_eq!(log.iter().filter(inside).count(), asked.len());
 }
 

@@ -70,13 +70,13 @@ impl ToolList {
                 tools.push(Offered { name, entry });
             }
         }
+        // Of no use before.
+        tools.retain(|tool| *stored || !is_output_tool(tool.entry.id()));
         let mut index = None;
         if view.expose == Expose::Search {
             index = Some(index_of(&tools));
             tools.retain(|tool| is_finder(tool.entry) || tool.entry.is_named_by(&options.pinned));
         }
-        // Of no use before.
-        tools.retain(|tool| *stored || !is_output_tool(tool.entry.id()));
         let json = Bytes::from(to_json(&tools));
         Self { fingerprint: ContentHash::of_bytes(&json), json, index, named, snapshot, stored: *stored }
     }

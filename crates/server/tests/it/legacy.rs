@@ -177,7 +177,7 @@ async fn a_changed_list_is_told_on_the_sessions_stream() {
     body(http.in_session(&session, "/mcp", &rpc(1, "tools/list", json!({}))), 200).await;
     house.foreign.set(&[]);
     let mut list = count_tools(&http, &session).await;
-    while list != 7 {
+    while list != 8 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         list = count_tools(&http, &session).await;
     }

@@ -76,7 +76,7 @@ async fn exercise(house: &House, client: RunningService<RoleClient, Peer>, moder
     if !modern {
         house.foreign.set(&["one", "two", "three"]);
         soon(&client.service().0.changed).await;
-        assert_eq!(client.list_all_tools().await.expect("tools").len(), 10);
+        assert_eq!(client.list_all_tools().await.expect("tools").len(), 11);
     }
     tokio::time::timeout(LONG, client.cancel()).await.expect("in time").expect("ended");
 }

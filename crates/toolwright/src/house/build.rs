@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_agent::ModelExtractor;
+use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::{Extensions, Services};
 use toolwright_core::name::{server_namespace, wire_candidate};
 use toolwright_core::output::Extractor;
