@@ -76,7 +76,7 @@ fn with(text: impl Into<String>) -> Workspace {
 
 #[tokio::test]
 async fn stored_output_is_read_by_bytes_and_by_lines() {
-    let mut none = Workspace::new();
+    let none = Workspace::new();
     none.fails("output:read", json!({"handle": HANDLE}), ErrorKind::InternalError, &["not supported"]).await;
     let ws = with("one\ntwo\nthree\nfour");
     for (arguments, expect) in [
