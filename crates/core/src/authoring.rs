@@ -141,6 +141,7 @@ pub mod macro_support {
     pub use crate::definition::{Concurrency, Effects, Mode, ModelPreference, OnOutputMismatch, ToolDefinition};
     pub use crate::error::ToolError;
     pub use crate::outcome::ToolOutput;
+    pub use crate::sandbox::SandboxProfile;
     pub use crate::session::Session;
     pub use crate::tool::Tool;
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::canonical::ContentHash;
 use crate::duration;
 use crate::name::ToolId;
+use crate::sandbox::SandboxProfile;
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
 /// that is missing on a foreign tool means the dangerous answer.
@@ -112,7 +113,7 @@ pub struct ModelPreference {
 
 /// The definition of one tool. Immutable once registered; kept verbatim.
 ///
-/// Operator settings (`timeout`, `queue`, `cache_ttl`, `max_output`) do not enter the contract hash;
+/// Operator settings (`timeout`, `idle_timeout`, `retries`, `queue`, `cache_ttl`, `max_output`) do not enter the contract hash;
 /// see [`ToolDefinition::contract_hash`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -165,6 +166,16 @@ pub struct ToolDefinition {
     /// Absolute limit of one call; beats the provider's and the global one.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
+    /// How long a call keeps its caller waiting before it goes on as a job; beats the provider's and the global one.
+    #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub auto_background_after: Option<Duration>,
+    /// How long a call may go on without a report of progress; beats the provider's and the global limit.
+    #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe; beats the provider's word. Without either,
+    /// never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
     /// Cap on the text of a result, in bytes; beats the global one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<usize>,
@@ -203,7 +214,7 @@ pub struct ToolDefinition {
     pub body_argument: Option<String>,
     /// Sandbox profile of its processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox_profile: Option<String>,
+    pub sandbox_profile: Option<SandboxProfile>,
     /// Extra approval demand, read by policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,
@@ -260,6 +271,9 @@ impl ToolDefinition {
             mode: Mode::Direct,
             concurrency: Concurrency::Safe,
             timeout: None,
+            auto_background_after: None,
+            idle_timeout: None,
+            retries: None,
             max_output: None,
             queue: None,
             cache_ttl: None,
@@ -368,6 +382,9 @@ mod tests {
             ("mode", json!("background"), false),
             ("concurrency", json!("exclusive"), false),
             ("timeout", json!("3s"), false),
+            ("auto_background_after", json!("4s"), false),
+            ("idle_timeout", json!("1s"), false),
+            ("retries", json!(2), false),
             ("max_output", json!(1), false),
             ("queue", json!("q"), false),
             ("cache_ttl", json!("1s"), false),

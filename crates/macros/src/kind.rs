@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     OptionalFlag,
     /// One word of an enum.
     Word(&'static str, &'static [&'static str]),
+    /// As `Word`, optional in the definition and written as a text, whose words are joined by hyphens.
+    Name(&'static str, &'static [&'static str]),
     /// A duration.
     Duration,
     /// A number of bytes.
@@ -101,6 +103,16 @@ impl Kind {
                 let (enumeration, variant) =
                     (format_ident!("{enumeration}"), format_ident!("{}", camel_case(&word.to_string())));
                 quote!(#support::#enumeration::#variant)
+            }
+            Self::Name(enumeration, names) => {
+                let Some(Value::Text(text)) = json else { return Err(mismatch()) };
+                let name = names
+                    .iter()
+                    .find(|name| **name == text.as_str())
+                    .ok_or_else(|| setting.error(format!("`{}` is one of {}", setting.key, names.join(", "))))?;
+                let (enumeration, variant) =
+                    (format_ident!("{enumeration}"), format_ident!("{}", camel_case(&name.replace('-', "_"))));
+                some(&quote!(#support::#enumeration::#variant))
             }
             Self::Duration => {
                 let Some(Value::Text(text)) = json else { return Err(mismatch()) };

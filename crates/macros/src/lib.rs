@@ -51,7 +51,7 @@ mod text;
 ///
 /// | key | like this |
 /// |---|---|
-/// | `title`, `description`, `contribution`, `documentation`, `queue`, `body_argument`, `sandbox_profile`, `approval`, `threat_level` | `title = "Add"`; also a constant or `include_str!("manual.md")` |
+/// | `title`, `description`, `contribution`, `documentation`, `queue`, `body_argument`, `approval`, `threat_level` | `title = "Add"`; also a constant or `include_str!("manual.md")` |
 /// | `tags`, `aliases`, `allowed_roles` | `tags = ["math", "exact"]` |
 /// | `examples` | `examples = [{"a": 1, "b": 2}]`: objects, as JSON |
 /// | `effects` | `effects(read_only, open_world = false)`; what is not named is as bad as it can be, but what only reads neither destroys nor adds up |
@@ -59,8 +59,9 @@ mod text;
 /// | `mode` | `direct`, `background` or `stateful` |
 /// | `concurrency` | `safe` or `exclusive` |
 /// | `on_output_mismatch` | `warn` or `error` |
-/// | `timeout`, `cache_ttl` | `timeout = "30s"`; units `ms s m h d w` |
+/// | `timeout`, `auto_background_after`, `cache_ttl` | `timeout = "30s"`; units `ms s m h d w` |
 /// | `max_output` | `max_output = 4096`, in bytes |
+/// | `sandbox_profile` | `sandbox_profile = "read-only"`: `pure`, `read-only`, `workspace`, `network` or `full` |
 /// | `recommended_threshold` | `recommended_threshold = 95`, up to 100 |
 /// | `model_preference` | `model_preference(preferred_model = "openai/gpt-5", fallback_models = [], max_tokens = 500, temperature = 0.2)` |
 /// | `capabilities`, `meta`, `provider_schema`, `output_schema` | `meta = {"owner": "core"}`: an object, as JSON |

@@ -4,4 +4,5 @@ pub mod builtin;
 pub mod mcp;
 pub mod net;
 pub mod process;
+mod protected;
 pub mod rest;

@@ -2,24 +2,30 @@
 //!
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
+pub mod cache;
 pub mod catalogue;
 pub mod clock;
 pub mod events;
 pub mod executor;
 pub mod files;
+pub mod jobs;
+pub mod manuals;
 pub mod outputs;
 pub mod queue;
 pub mod redact;
 pub mod select;
 pub mod store;
 
+pub use cache::Responses;
 pub use catalogue::Catalogue;
 pub use clock::SystemClock;
 pub use events::EventHub;
-pub use executor::{Executor, ExecutorOptions, RunContext};
+pub use executor::{Executor, ExecutorOptions, RecoveryTerms, RunContext};
 pub use files::SessionFiles;
+pub use jobs::JobManager;
+pub use manuals::SessionManuals;
 pub use outputs::OutputFiles;
-pub use queue::{QueueSpec, Queues};
+pub use queue::{Priority, QueueSpec, Queues};
 pub use redact::SecretRedactor;
 pub use select::{Selector, ToolFinder, ToolVectors, searchable};
 pub use store::SqliteStore;

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod grants;
+mod jobs;
 mod model;
 mod resume;
 mod room;
@@ -127,6 +128,7 @@ pub struct Driver {
     store: Option<Arc<dyn RunStore>>,
     views: Arc<Views>,
     finder: ToolFinder,
+    job_wait: Option<Duration>,
 }
 
 impl fmt::Debug for Driver {
@@ -145,7 +147,7 @@ impl Driver {
         model: Arc<dyn ModelClient>,
         store: Option<Arc<dyn RunStore>>,
     ) -> Self {
-        Self { executor, catalogue, model, store, views: Arc::default(), finder: ToolFinder::default() }
+        Self { executor, catalogue, model, store, views: Arc::default(), finder: ToolFinder::default(), job_wait: None }
     }
 
     /// Finds tools by `finder` where not all are shown; by words alone unless given.
@@ -155,15 +157,23 @@ impl Driver {
         Self { finder, views: Arc::default(), ..self }
     }
 
+    /// Waits so long for background jobs that go on when a run has given its answer, and lets the model see how they
+    /// ended; without it, that is told before the next message of the user.
+    #[must_use]
+    pub fn with_job_wait(self, limit: Duration) -> Self {
+        Self { job_wait: Some(limit), ..self }
+    }
+
     /// The system prompt for a run as `spec` says, but for its own, with these options on the catalogue as it is
     /// now. It tells of the tools that are shown from the beginning; what there is to find is added when the run
     /// begins.
     #[must_use]
     pub fn system_prompt(&self, base: &str, spec: &RunSpec, options: &RunOptions) -> String {
-        let view = self.views.current(&self.catalogue, &spec.tools, &options.session.principal);
+        let view = self.views.current(&self.catalogue, spec, &options.session.principal);
         let all = self.choice(spec, &view).exposure == Exposure::Direct;
         let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned);
-        let tools: Vec<_> = view.open.iter().filter(is_shown).cloned().collect();
+        let own = view.own(&spec.agent_tools);
+        let tools: Vec<_> = view.open.iter().filter(is_shown).chain(own).cloned().collect();
         system_prompt(base, &options.session.root, &tools)
     }
 
@@ -186,10 +196,9 @@ impl Driver {
 
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
-        let allowed = state.spec().tools.clone();
-        let current = || self.views.current(&self.catalogue, &allowed, &options.session.principal);
+        let current = |state: &RunState| self.views.current(&self.catalogue, state.spec(), &options.session.principal);
         let meaning = |state: &RunState, view: &View| Arc::clone(view.snapshot(exposed(state), &self.finder));
-        let mut snapshot = meaning(state, &current());
+        let mut snapshot = meaning(state, &current(state));
         let changed = resume::changed(state, &snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
@@ -208,7 +217,8 @@ impl Driver {
                 state.cancel(cause);
             }
             let shown = if state.waits_for_model() {
-                let view = current();
+                self.tell_of_jobs(state, options).await?;
+                let view = current(state);
                 let shown = self.show(state, &view, &options.session).await;
                 snapshot = meaning(state, &view);
                 self.make_room(state, shown.showing.tokens);
@@ -217,6 +227,7 @@ impl Driver {
                 None
             };
             self.save(state, options).await?;
+            self.note_told(state).await?;
             let left = state.time_left();
             match state.step() {
                 Step::CallModel(mut request) => {
@@ -237,6 +248,7 @@ impl Driver {
                 // Who was asked while the calls ran has said `later`.
                 Step::AwaitApproval(_) if asked => return Ok(self.report(state, options)),
                 Step::AwaitApproval(_) => state.ask_again(),
+                Step::Done(_) if self.woken(state, options).await? => {}
                 Step::AwaitDispatch(_) | Step::Done(_) => return Ok(self.report(state, options)),
             }
         }

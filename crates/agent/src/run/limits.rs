@@ -41,6 +41,14 @@ pub(super) struct Notice {
     pub(super) last: bool,
 }
 
+/// The word before a last turn.
+pub(super) fn last_turn(why: &str) -> Notice {
+    let text = format!(
+        "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
+    );
+    Notice { text, last: true }
+}
+
 impl Limits {
     /// Why the model is not asked again.
     pub(super) fn exhausted(&self, turns: u32, usage: &Usage) -> Option<String> {
@@ -51,17 +59,10 @@ impl Limits {
         self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
     }
 
-    pub(super) fn notice(&self, turns: u32, calls: u32, window_full: bool) -> Option<Notice> {
-        let last = |why: &str| Notice {
-            text: format!(
-                "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
-            ),
-            last: true,
-        };
+    pub(super) fn notice(&self, turns: u32, calls: u32) -> Option<Notice> {
         match self.turns.max(1).saturating_sub(turns) {
-            1 => Some(last("This is your last turn")),
-            _ if window_full => Some(last("Your context window is full")),
-            _ if self.calls.is_some_and(|limit| calls >= limit) => Some(last("All calls of this run are used up")),
+            1 => Some(last_turn("This is your last turn")),
+            _ if self.calls.is_some_and(|limit| calls >= limit) => Some(last_turn("All calls of this run are used up")),
             2 => Some(Notice {
                 text: "[toolwright notice] Two turns are left, and calls run in the first of them only. Finish what matters most."
                     .into(),
@@ -72,9 +73,8 @@ impl Limits {
     }
 
     /// Why a turn was the last, for a model that called tools in it nevertheless.
-    pub(super) fn why_last(&self, turns: u32, window_full: bool) -> String {
+    pub(super) fn why_last(&self, turns: u32) -> String {
         match self.calls {
-            _ if window_full => "the context window is full".into(),
             Some(limit) if turns < self.turns.max(1) => format!("the limit of {limit} calls was reached"),
             _ => self.why_turns(),
         }

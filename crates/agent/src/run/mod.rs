@@ -8,6 +8,8 @@ mod account;
 mod answer;
 mod context;
 mod dispatch;
+mod ending;
+mod jobs;
 mod limits;
 mod lineup;
 mod repeats;
@@ -24,13 +26,14 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
-use toolwright_core::model::{Message, ModelError, ModelRequest, ToolChoice, Usage};
+use toolwright_core::model::{Message, ModelError, ModelRequest, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
 use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use crate::report::{CallRecord, RunResult, Status};
+use crate::tools::FinalReport;
 pub use limits::Limits;
 use lineup::Lineup;
 use repeats::Repeats;
@@ -53,6 +56,9 @@ pub struct RunState {
     /// How the catalogue is put before the model; settled in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lineup: Option<Lineup>,
+    /// Jobs that the conversation tells the end of, until the store has noted that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    jobs_told: Vec<String>,
 }
 
 /// What is counted for each task, that is for each message of the user.
@@ -67,9 +73,12 @@ struct Task {
     said: String,
     /// The model was told that there was nothing in its answer.
     corrected: bool,
-    /// A result did not fit the model's window, even by its handle: the next turn is the last.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    window_full: bool,
+    /// Why its next turn is the last, whatever the limits say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forced: Option<String>,
+    /// What it ends with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    report: Option<FinalReport>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,7 +132,15 @@ impl RunState {
     #[must_use]
     pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
         let phase = Phase::model(false);
-        let mut state = Self { version: FORMAT_VERSION, spec, messages, task: Task::default(), phase, lineup: None };
+        let mut state = Self {
+            version: FORMAT_VERSION,
+            spec,
+            messages,
+            task: Task::default(),
+            phase,
+            lineup: None,
+            jobs_told: Vec::new(),
+        };
         state.ask_model();
         state
     }
@@ -179,7 +196,7 @@ impl RunState {
             Phase::Model { last, .. } => Step::CallModel(ModelRequest {
                 system: self.system(),
                 messages: self.messages.clone(),
-                tool_choice: if *last { ToolChoice::None } else { ToolChoice::Auto },
+                tool_choice: self.tool_choice(*last),
                 max_tokens: self.spec.max_tokens,
                 temperature: self.spec.temperature,
                 ..ModelRequest::default()
@@ -239,14 +256,22 @@ impl RunState {
         if outcomes.is_empty() {
             return Err(TransitionError::Illegal { transition: "on_tools", phase: self.phase.describe() });
         }
-        for outcome in outcomes {
-            let Some(call) = calls.iter_mut().find(|call| call.id == outcome.call_id && call.is_open()) else {
-                return Err(TransitionError::NoSuchCall { transition: "on_tools", call: outcome.call_id });
-            };
-            self.task.window_full |= outcome.extras.contains_key(BUDGET_EXCEEDED);
-            call.ended(outcome);
+        let window_full = outcomes.iter().any(|outcome| outcome.extras.contains_key(BUDGET_EXCEEDED));
+        let mut places = Vec::with_capacity(outcomes.len());
+        for Outcome { call_id, .. } in &outcomes {
+            let place = calls.iter().position(|call| call.id == *call_id && call.is_open());
+            match place.filter(|place| !places.contains(place)) {
+                Some(place) => places.push(place),
+                None => return Err(TransitionError::NoSuchCall { transition: "on_tools", call: call_id.clone() }),
+            }
+        }
+        for (place, outcome) in places.into_iter().zip(outcomes) {
+            calls[place].ended(self.heed(outcome));
         }
         self.phase = Phase::Calls { calls };
+        if window_full {
+            self.force_final("Your context window is full");
+        }
         self.settle();
         Ok(())
     }
@@ -405,6 +430,9 @@ impl RunState {
         }
         let looping = self.task.repeats.note_turn(calls);
         self.commit();
+        if self.deliver() {
+            return;
+        }
         match looping {
             Some(call) => {
                 let reason = format!(
@@ -456,7 +484,8 @@ impl RunState {
             return;
         }
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
-        let notice = limits.notice(self.task.turns, calls, self.task.window_full);
+        let notice =
+            self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.messages.push(Message::user(notice.text));

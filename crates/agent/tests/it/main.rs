@@ -8,6 +8,7 @@ mod exposure;
 mod extract;
 mod house;
 mod mended;
+mod own_tools;
 mod plan;
 mod resume;
 mod runs;

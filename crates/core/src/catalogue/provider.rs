@@ -1,18 +1,20 @@
 //! What a source of tools can do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::RegisteredTool;
+use crate::canonical::ContentHash;
 use crate::context::ToolContext;
 use crate::error::ToolError;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
-use crate::session::{CallId, Session};
+use crate::session::{CallId, Principal, Session};
 
 /// What kind of source a tool comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,6 +90,18 @@ pub struct ProviderCall<'a> {
     pub idempotency_key: &'a str,
 }
 
+/// What holds for all calls of a provider unless its tool says otherwise; what is `None` is left to the
+/// executor's own limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallLimits {
+    /// Absolute limit of one call.
+    pub timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    pub retries: Option<u32>,
+}
+
 /// Called by a provider whenever its tools or its health may have changed.
 pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 
@@ -118,6 +132,16 @@ pub trait Provider: Send + Sync {
     /// Whether the tool makes or awaits other calls; see [`crate::Tool::awaits_others`].
     fn awaits_others(&self, _tool: &ToolId) -> bool {
         false
+    }
+    /// Limits of its calls. The default sets none.
+    fn limits(&self) -> CallLimits {
+        CallLimits::default()
+    }
+    /// What tells the credentials of a caller's calls from others', without holding any: results are never shared
+    /// between two scopes. A provider whose credentials depend on the caller must give each its own. The default
+    /// has none.
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        None
     }
     /// Tells the source that a call is not wanted any more. The default relies on the call's token.
     async fn cancel(&self, _call: &CallId) {}

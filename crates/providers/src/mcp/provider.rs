@@ -6,14 +6,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
-    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallLimits, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
+use toolwright_core::session::Principal;
 
 use super::call;
 use super::connect::Connector;
@@ -36,6 +38,7 @@ pub struct McpProvider {
     spec: Arc<McpServerSpec>,
     deps: McpDeps,
     manifest_key: String,
+    credential_scope: ContentHash,
     link: Arc<Link>,
     changes: Arc<Changes>,
     relist: Relist,
@@ -71,6 +74,7 @@ impl McpProvider {
         let announced = Arc::clone(&changes);
         Arc::new(Self {
             manifest_key: spec.manifest_key(),
+            credential_scope: spec.credential_scope(),
             link: Link::new(connector, Arc::new(move || announced.announce())),
             spec,
             deps,
@@ -209,6 +213,15 @@ impl Provider for McpProvider {
     fn instructions(&self) -> Option<String> {
         let said = self.link.current().and_then(|connection| connection.server_info()?.instructions.clone());
         said.or_else(|| self.listed().instructions.clone())
+    }
+
+    fn limits(&self) -> CallLimits {
+        let spec = &self.spec;
+        CallLimits { timeout: spec.request_timeout, idle_timeout: spec.idle_timeout, retries: Some(spec.retries) }
+    }
+
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(self.credential_scope)
     }
 
     fn trust(&self) -> HintTrust {

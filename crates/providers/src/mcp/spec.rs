@@ -11,10 +11,13 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
+use crate::process::sandbox::Sandbox;
 use crate::process::withheld_by_default;
 
 /// Bound on connecting, the start of the process included: `npx` may have to download first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a failed call is tried again unless configured otherwise.
+pub const DEFAULT_RETRIES: u32 = 1;
 /// Bound on one message of a server.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
@@ -34,15 +37,27 @@ pub struct McpServerSpec {
     /// Environment variables that its process does not inherit, as `*` and `?` patterns; the transport's
     /// `env` gives back what it is to have.
     pub withheld_env: Vec<String>,
+    /// What its process is kept in; `None` is its user's own rights. Nothing for a URL.
+    pub sandbox: Option<Sandbox>,
     /// Limit of each call, where the caller sets none; also of a whole list, which never has more
     /// than 50 seconds.
     pub request_timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    pub retries: u32,
     /// Limit of one attempt to connect.
     pub connect_timeout: Duration,
     /// Queue that its calls wait in.
     pub queue: Option<String>,
+    /// Patterns over raw names of tools whose calls are background jobs.
+    pub background: Vec<String>,
+    /// How long a call keeps its caller waiting before it goes on as a background job.
+    pub auto_background_after: Option<Duration>,
     /// How long results may be served again; applies to tools that say they only read.
     pub cache_ttl: Option<Duration>,
+    /// The same for single tools, by raw name, whatever they say of themselves; `None` for never.
+    pub tools_cache: BTreeMap<String, Option<Duration>>,
     /// Bound on one message from the server, in bytes.
     pub max_message_bytes: usize,
     /// Whether its hints may loosen policy.
@@ -60,13 +75,29 @@ impl McpServerSpec {
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),
             withheld_env: withheld_by_default(),
+            sandbox: None,
             request_timeout: None,
+            idle_timeout: None,
+            retries: DEFAULT_RETRIES,
             connect_timeout: CONNECT_TIMEOUT,
             queue: None,
+            background: Vec::new(),
+            auto_background_after: None,
             cache_ttl: None,
+            tools_cache: BTreeMap::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             trusted: false,
         }
+    }
+
+    /// Tells what it is reached by and with, secret values included, from anything else.
+    pub(super) fn credential_scope(&self) -> ContentHash {
+        ContentHash::of_value(&match &self.transport {
+            McpTransport::Stdio { command, args, env, cwd } => {
+                json!({"command": command, "args": args, "env": env, "cwd": cwd})
+            }
+            McpTransport::Http { url, headers } => json!({"url": url, "headers": headers}),
+        })
     }
 
     /// Key of its cached list: changes with what decides which tools it has, and holds no secret value.
@@ -153,6 +184,7 @@ mod tests {
         let mut two = http("http://a/mcp", &[("Authorization", "two")]);
         two.tools_denied = vec!["x".into()];
         assert_eq!(one.manifest_key(), two.manifest_key());
+        assert_ne!(one.credential_scope(), two.credential_scope(), "results of two keys are not shared");
         assert_ne!(one.manifest_key(), http("http://b/mcp", &[("Authorization", "one")]).manifest_key());
         assert!(!format!("{one:?}").contains("\"one\""));
     }

@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use toolwright_core::sandbox::SandboxProfile;
+
 /// A command that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
@@ -37,6 +39,34 @@ pub enum SpawnError {
         /// Cause.
         source: io::Error,
     },
+    /// The sandbox has no grant for the program or its interpreter.
+    #[error(
+        "the command `{program}` may not be executed in the sandbox profile {profile}: add its folder, and that of its interpreter, to `sandbox.read`, or choose a wider profile"
+    )]
+    NotGranted {
+        /// As it was given.
+        program: String,
+        /// The profile.
+        profile: SandboxProfile,
+    },
+    /// Walls are missing, and the operator wants all of them.
+    #[error(
+        "the command was not started, since `sandbox.strict` is set and {gaps}: install bubblewrap or a newer kernel, choose another profile, or turn `sandbox.strict` off"
+    )]
+    Unenforced {
+        /// Which, and why.
+        gaps: String,
+    },
+    /// The kernel refused what it had said it can do.
+    #[error("the sandbox profile {profile} could not be set up for `{program}`: {source}; it was not started")]
+    Sandbox {
+        /// As it was given.
+        program: String,
+        /// The profile.
+        profile: SandboxProfile,
+        /// Cause.
+        source: io::Error,
+    },
     /// The system refused for another reason: no more processes, descriptors or memory.
     #[error("the command `{program}` could not be started: {source}")]
     Failed {
@@ -49,7 +79,12 @@ pub enum SpawnError {
 
 impl SpawnError {
     /// Tells the cases apart that exec(2) reports by one and the same code.
-    pub(super) fn explain(program: &OsStr, directory: Option<&Path>, error: io::Error) -> Self {
+    pub(super) fn explain(
+        program: &OsStr,
+        directory: Option<&Path>,
+        profile: SandboxProfile,
+        error: io::Error,
+    ) -> Self {
         if let Some(directory) = directory
             // The final dot asks for what chdir(2) needs: a directory, and the right to search it.
             && let Err(source) = std::fs::metadata(directory.join("."))
@@ -65,6 +100,9 @@ impl SpawnError {
                 } else {
                     Self::NotFound { program: name }
                 }
+            }
+            io::ErrorKind::PermissionDenied if profile == SandboxProfile::Pure => {
+                Self::NotGranted { program: name, profile }
             }
             io::ErrorKind::PermissionDenied => Self::NotExecutable { program: name, source: error },
             // ENOEXEC

@@ -8,6 +8,8 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
+use super::sandbox::Entry;
+
 /// Kills the group when dropped.
 #[derive(Debug)]
 pub(super) struct Lifeline(Option<Pid>);
@@ -35,7 +37,7 @@ impl Drop for Lifeline {
 pub(super) fn harden() {}
 
 /// Starts `command` as the leader of a process group.
-pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Lifeline)> {
+pub(super) fn spawn(mut command: Command, _: Option<Entry>) -> io::Result<(Child, Lifeline)> {
     command.process_group(0);
     let child = tokio::process::Command::from(command).spawn()?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);

@@ -8,6 +8,8 @@ mod env;
 mod error;
 #[cfg(not(target_os = "linux"))]
 mod group;
+mod lookup;
+pub mod sandbox;
 #[cfg(target_os = "linux")]
 mod watcher;
 
@@ -21,14 +23,19 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use toolwright_core::sandbox::{Enforcement, SandboxProfile};
 
 #[cfg(not(target_os = "linux"))]
 use group::{Lifeline, harden, spawn as spawn_below};
 #[cfg(target_os = "linux")]
 use watcher::{Lifeline, harden, spawn as spawn_below};
 
+use sandbox::{OnGap, Prepared, Sandbox, Scratch};
+
 pub use env::withheld_by_default;
 pub use error::SpawnError;
+pub(crate) use lookup::candidates;
+pub use lookup::find_program;
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.
 const KILL_BOUND: Duration = Duration::from_secs(8);
@@ -67,30 +74,51 @@ pub enum Output {
 #[derive(Debug)]
 pub struct SupervisedCommand {
     program: OsString,
-    command: Command,
+    arguments: Vec<OsString>,
+    variables: Vec<Variable>,
     directory: Option<PathBuf>,
     stdin: Stdin,
     output: Output,
+    sandbox: Option<Sandbox>,
+}
+
+/// A change of the inherited environment.
+#[derive(Debug)]
+enum Variable {
+    Set(OsString, OsString),
+    Removed(OsString),
+    AllRemoved,
+}
+
+impl Variable {
+    /// The `PATH` that it sets.
+    fn path(&self) -> Option<&OsStr> {
+        match self {
+            Self::Set(name, value) if name == "PATH" => Some(value),
+            _ => None,
+        }
+    }
 }
 
 impl SupervisedCommand {
     /// Runs `program`, looked up in `PATH` unless it contains a slash. Inherits the environment and the
     /// working directory; reads nothing.
     pub fn new(program: impl Into<OsString>) -> Self {
-        let program = program.into();
         Self {
-            command: Command::new(&program),
-            program,
+            program: program.into(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
             directory: None,
             stdin: Stdin::default(),
             output: Output::default(),
+            sandbox: None,
         }
     }
 
     /// Appends arguments.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        self.command.args(args);
+        self.arguments.extend(args.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
@@ -98,39 +126,37 @@ impl SupervisedCommand {
     /// [`withheld_by_default`]). Variables set after this stay.
     #[must_use]
     pub fn withhold(mut self, patterns: &[String]) -> Self {
-        env::matching(patterns).for_each(|name| {
-            self.command.env_remove(name);
-        });
+        self.variables.extend(env::matching(patterns).map(Variable::Removed));
         self
     }
 
     /// Sets variables over the inherited ones.
     #[must_use]
     pub fn envs(mut self, variables: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>) -> Self {
-        self.command.envs(variables);
+        let set = variables.into_iter().map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.variables.extend(set.map(|(name, value)| Variable::Set(name, value)));
         self
     }
 
     /// Takes one inherited variable away.
     #[must_use]
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
-        self.command.env_remove(name);
+        self.variables.push(Variable::Removed(name.as_ref().to_owned()));
         self
     }
 
     /// Inherits no variable and forgets those set so far.
     #[must_use]
     pub fn env_clear(mut self) -> Self {
-        self.command.env_clear();
+        self.variables.push(Variable::AllRemoved);
         self
     }
 
-    /// Runs in this directory. A relative program path is looked up from there.
+    /// Runs in this directory. A relative program path is looked up from there. In the sandbox profile
+    /// `pure`, which has no other place, the command runs in its temporary folder.
     #[must_use]
     pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
-        let directory = directory.into();
-        self.command.current_dir(&directory);
-        self.directory = Some(directory);
+        self.directory = Some(directory.into());
         self
     }
 
@@ -148,37 +174,105 @@ impl SupervisedCommand {
         self
     }
 
-    /// Starts it. Must be called inside a Tokio runtime.
+    /// Keeps it, and all that it starts, in a sandbox. `TMPDIR` then names a folder of its own.
+    #[must_use]
+    pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
+        self.sandbox = Some(sandbox);
+        self
+    }
+
+    /// Starts it. Must be called inside a Tokio runtime. With a sandbox it touches the disk.
     ///
     /// # Errors
     /// [`SpawnError`] tells what is missing apart, with a remedy; nothing is left running.
     pub fn spawn(mut self) -> Result<SupervisedChild, SpawnError> {
-        let (program, directory) = (self.program, self.directory);
-        let explain = |error: io::Error| SpawnError::explain(&program, directory.as_deref(), error);
-        self.command.stdin(match self.stdin {
+        let prepared = self.prepare()?;
+        let mut command = self.command(prepared.as_ref());
+        let profile = self.sandbox.as_ref().map_or(SandboxProfile::Full, |sandbox| sandbox.profile);
+        let explain = |error: io::Error| SpawnError::explain(&self.program, self.directory.as_deref(), profile, error);
+        command.stdin(match self.stdin {
             Stdin::Null => Stdio::null(),
             Stdin::Piped => Stdio::piped(),
         });
         let merged = match self.output {
             Output::Separate => {
-                self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
                 None
             }
             Output::Merged => {
                 let (reader, writer) = io::pipe().map_err(explain)?;
-                self.command.stdout(writer.try_clone().map_err(explain)?).stderr(writer);
+                command.stdout(writer.try_clone().map_err(explain)?).stderr(writer);
                 Some(std::process::ChildStdout::from(OwnedFd::from(reader)))
             }
         };
         let merged = merged.map(ChildStdout::from_std).transpose().map_err(explain)?;
-        let (mut child, lifeline) = spawn_below(self.command).map_err(explain)?;
+        let (entry, enforcement, scratch) = match prepared {
+            Some(Prepared { entry, enforcement, scratch, .. }) => (entry, Some(enforcement), scratch),
+            None => (None, None, None),
+        };
+        let (mut child, lifeline) = spawn_below(command, entry).map_err(explain)?;
         Ok(SupervisedChild {
             stdin: child.stdin.take(),
             stdout: merged.or_else(|| child.stdout.take()),
             stderr: child.stderr.take(),
+            enforcement,
             child,
             lifeline: Some(lifeline),
+            _scratch: scratch,
         })
+    }
+
+    /// Builds the sandbox. What it changes is the program, which becomes a path, and the directory.
+    fn prepare(&mut self) -> Result<Option<Prepared>, SpawnError> {
+        let Some(sandbox) = self.sandbox.as_ref().filter(|sandbox| sandbox.profile != SandboxProfile::Full) else {
+            return Ok(None);
+        };
+        let profile = sandbox.profile;
+        if let (OnGap::Refuse, Some(gaps)) = (sandbox.settings.on_gap, sandbox.enforcement().gaps()) {
+            return Err(SpawnError::Unenforced { gaps });
+        }
+        let name = self.program.to_string_lossy().into_owned();
+        let found = match self.variables.iter().rev().find_map(Variable::path) {
+            Some(path) => lookup::find_in(path, &self.program, self.directory.as_deref()),
+            None => find_program(&self.program, self.directory.as_deref()),
+        };
+        let program = found.ok_or_else(|| {
+            SpawnError::explain(&self.program, self.directory.as_deref(), profile, io::ErrorKind::NotFound.into())
+        })?;
+        let directory = if profile == SandboxProfile::Pure { None } else { self.directory.as_deref() };
+        let prepared = sandbox.prepare(&program, directory).map_err(|source| SpawnError::Sandbox {
+            program: name,
+            profile,
+            source,
+        })?;
+        self.program = program.into();
+        if let Some(scratch) = &prepared.scratch {
+            if profile == SandboxProfile::Pure {
+                self.directory = Some(scratch.path().to_owned());
+            }
+            for name in ["TMPDIR", "TMP", "TEMP"] {
+                self.variables.push(Variable::Set(name.into(), scratch.path().into()));
+            }
+        }
+        Ok(Some(prepared))
+    }
+
+    fn command(&self, prepared: Option<&Prepared>) -> Command {
+        let wrapper = prepared.map_or(&[][..], |prepared| &prepared.wrapper);
+        let line: Vec<&OsString> = wrapper.iter().chain([&self.program]).chain(&self.arguments).collect();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]);
+        for variable in &self.variables {
+            match variable {
+                Variable::Set(name, value) => command.env(name, value),
+                Variable::Removed(name) => command.env_remove(name),
+                Variable::AllRemoved => command.env_clear(),
+            };
+        }
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command
     }
 }
 
@@ -191,8 +285,12 @@ pub struct SupervisedChild {
     pub stdout: Option<ChildStdout>,
     /// What the command writes to standard error; `None` for [`Output::Merged`].
     pub stderr: Option<ChildStderr>,
+    /// What holds of its sandbox, and what does not; `None` without one.
+    pub enforcement: Option<Enforcement>,
     child: Child,
     lifeline: Option<Lifeline>,
+    /// Dropped last, when the end of the tree has been asked for.
+    _scratch: Option<Scratch>,
 }
 
 impl SupervisedChild {

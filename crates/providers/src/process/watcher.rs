@@ -28,6 +28,8 @@ use std::ptr;
 use libc::{c_int, pid_t};
 use tokio::process::Child;
 
+use super::sandbox::Entry;
+
 /// How long the watcher keeps killing before it gives up on what does not die (uninterruptible sleep,
 /// another user's process).
 const KILL_SECONDS: libc::time_t = 5;
@@ -51,20 +53,26 @@ pub(super) fn harden() {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
 }
 
-/// Starts `command` below a watcher. The child's pid and exit status are the watcher's, which ends as the
+/// Starts `command` below a watcher and behind the walls of `entry`. The child's pid and exit status are the watcher's, which ends as the
 /// command did and after everything the command has started.
-pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Lifeline)> {
+pub(super) fn spawn(mut command: Command, entry: Option<Entry>) -> io::Result<(Child, Lifeline)> {
     let (theirs, ours) = io::pipe()?;
-    split_before_exec(&mut command, theirs);
+    split_before_exec(&mut command, theirs, entry);
     let child = tokio::process::Command::from(command).spawn()?;
     Ok((child, Lifeline(ours)))
 }
 
-fn split_before_exec(command: &mut Command, lifeline: PipeReader) {
+fn split_before_exec(command: &mut Command, lifeline: PipeReader, entry: Option<Entry>) {
     // SAFETY: the hook runs in the forked child of a process with many threads, where other threads' locks
-    // may be held for ever. `split` therefore makes system calls only: it allocates nothing, takes no lock,
-    // cannot panic, and touches no memory that another thread may have left half written.
-    unsafe { command.pre_exec(move || split(lifeline.as_raw_fd())) };
+    // may be held for ever. `split` and `enter` therefore make system calls only: they allocate nothing, take
+    // no lock, cannot panic, and touch no memory that another thread may have left half written.
+    unsafe {
+        command.pre_exec(move || {
+            split(lifeline.as_raw_fd())?;
+            // In the command's process alone: the watcher has to be able to kill it.
+            entry.as_ref().map_or(Ok(()), Entry::enter)
+        });
+    }
 }
 
 /// Becomes the watcher (and never returns), or the process that goes on to exec the command.

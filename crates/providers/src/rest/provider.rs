@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method};
-use serde_json::Value;
-use toolwright_core::catalogue::RegistrationError;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{CallLimits, RegistrationError};
 use toolwright_core::{
-    Effects, ErrorKind, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolContext,
-    ToolDefinition, ToolError, ToolId, ToolOutput,
+    ContentHash, Effects, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
+    RegisteredTool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 
 use super::error::RestError;
@@ -23,6 +23,8 @@ const NAME: &str = "rest";
 const VERSION: &str = "1.0.0";
 /// Bytes of a response that are read unless an entry says otherwise.
 const MAX_BYTES: usize = 2 << 20;
+/// How often a failed call is tried again where that is safe, unless its tool says otherwise.
+const RETRIES: u32 = 1;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -56,6 +58,7 @@ pub struct RestProvider {
     tools: HashMap<String, RestTool>,
     listed: Vec<Arc<RegisteredTool>>,
     warnings: Vec<String>,
+    credential_scope: ContentHash,
 }
 
 struct RestTool {
@@ -78,7 +81,8 @@ impl RestProvider {
     /// # Errors
     /// The first entry that is wrong; build entries one at a time to leave out the wrong ones.
     pub fn new(tools: Vec<(String, RestToolSpec)>, options: &RestOptions) -> Result<Self, RestError> {
-        let mut provider = Self { tools: HashMap::new(), listed: Vec::new(), warnings: Vec::new() };
+        let credential_scope = credential_scope(&tools);
+        let mut provider = Self { tools: HashMap::new(), listed: Vec::new(), warnings: Vec::new(), credential_scope };
         let mut clients: Vec<Arc<HttpClient>> = Vec::new();
         let mut names: HashMap<ToolId, String> = HashMap::new();
         for (name, spec) in tools {
@@ -126,9 +130,26 @@ impl Provider for RestProvider {
         }
     }
 
+    fn limits(&self) -> CallLimits {
+        CallLimits { retries: Some(RETRIES), ..CallLimits::default() }
+    }
+
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(self.credential_scope)
+    }
+
     fn health(&self) -> Health {
         Health::Ready
     }
+}
+
+/// A hash of everything in the entries that may hold a secret.
+fn credential_scope(tools: &[(String, RestToolSpec)]) -> ContentHash {
+    let part = |(name, spec): &(String, RestToolSpec)| {
+        let query: Vec<_> = spec.query.iter().map(|(name, query)| (name, &query.value)).collect();
+        json!([name, spec.url, spec.headers, query, spec.body])
+    };
+    ContentHash::of_value(&tools.iter().map(part).collect())
 }
 
 impl RestTool {
@@ -218,6 +239,8 @@ fn definition(id: ToolId, spec: RestToolSpec, method: &Method) -> ToolDefinition
     definition.contribution = spec.contribution;
     definition.body_argument = spec.body_argument;
     definition.timeout = spec.timeout;
+    definition.idle_timeout = spec.idle_timeout;
+    definition.retries = spec.retries;
     definition.queue = spec.queue;
     definition.cache_ttl = spec.cache;
     definition.declaration = Some(declaration);

@@ -8,6 +8,7 @@ mod output;
 mod process;
 mod protected;
 mod rest;
+mod sandbox;
 mod shell;
 mod web;
 mod wire;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::catalogue::Entry;
@@ -14,6 +15,7 @@ use toolwright_core::output::{
 };
 use toolwright_core::policy::{Effect, PolicyQuery};
 use toolwright_core::session::CallId;
+use toolwright_core::store::StoredOutput;
 
 use super::{Executor, RunContext};
 
@@ -30,7 +32,7 @@ impl Executor {
     /// their caps.
     ///
     /// Text over the cap goes to the output store and a message with its handle takes its place; other blocks pass.
-    /// What the tool has stored itself is left as it is. The structured result of a tool with an output schema
+    /// Of what the tool has stored itself, its text is a preview. The structured result of a tool with an output schema
     /// stays whole up to its own cap; another one counts as text.
     pub(super) async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
         let mut output = match self.conform(output, entry) {
@@ -39,7 +41,9 @@ impl Executor {
         };
         let max = self.max_output(entry);
         let mut error = None;
-        if !output.extras.contains_key(TOOL_OUTPUT) {
+        if let Some(stored) = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok()) {
+            tell_of(&stored, &mut output, max, run);
+        } else {
             let text = self.cap_text(&mut output, max, run).await;
             error = self.cap_structured(&mut output, text, entry, run).await;
         }
@@ -136,6 +140,18 @@ impl Executor {
             }
         }
     }
+}
+
+/// Puts the message about an output that its tool has stored in the place of the tool's text, a preview.
+fn tell_of(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
+    let (preview, readers) = (countable_text(&output.content), readers(run));
+    let shown = if readers.is_empty() {
+        cut_message(&preview, max, "no tool that reads stored outputs is open here. Ask for less at a time")
+    } else {
+        stored_message(stored, &preview, max, &readers)
+    };
+    output.content.retain(|block| countable(block).is_none());
+    output.content.insert(0, ContentBlock::text(shown));
 }
 
 /// The tools by which the caller can go on with what is stored, by the names that it has for them.

@@ -1,10 +1,13 @@
 //! The executor and the live catalogue, with real tools, a real store and real time.
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod cache;
 mod catalogue;
 mod checking;
+mod endings;
 mod executor;
 mod house;
+mod jobs;
 mod output;
 mod pick;
 mod select;

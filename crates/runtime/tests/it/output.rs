@@ -82,9 +82,12 @@ async fn text_of_all_kinds_is_stored_and_the_rest_passes() {
     assert_eq!(stored(&house, &outcome).await, format!("{}\n{}", "t".repeat(200), "r".repeat(900)));
     assert_eq!((outcome.content.len(), &outcome.content[1]), (2, &image));
 
-    let own = ToolOutput::text("x".repeat(3000)).with_extra("tool_output", json!({"handle": "its own"}));
+    let note = json!({"handle": "session-a/b", "bytes": 9000, "lines": 3, "tokens": 2250});
+    let own = ToolOutput::text("a preview").with_extra("tool_output", note.clone());
     let outcome = one(&house, Gives::output(own)).await;
-    assert_eq!((outcome.text().len(), &outcome.extras["tool_output"]["handle"]), (3000, &json!("its own")));
+    let text = outcome.text();
+    assert!(text.contains("session-a/b") && text.contains("9000 bytes") && text.ends_with("a preview"), "{text}");
+    assert_eq!(outcome.extras["tool_output"], note, "what the tool has stored itself is not stored again");
 }
 
 #[tokio::test]

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use toolwright_core::SandboxProfile;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
+use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
 
@@ -37,6 +39,8 @@ pub struct Config {
     pub model_habits: Vec<(String, ModelHabits)>,
     /// Where sentence embeddings come from.
     pub embeddings: Option<EmbeddingSource>,
+    /// How processes are sandboxed; what it protects comes from the other settings.
+    pub sandbox: SandboxSettings,
     /// Queues.
     pub queues: BTreeMap<String, QueueSpec>,
     /// Rules; the profile is the configured one, if any.
@@ -94,6 +98,18 @@ pub struct ServerSettings {
     pub queue: Option<String>,
     /// Limit of one call.
     pub request_timeout: Option<Duration>,
+    /// Tools whose calls are background jobs, as globs.
+    pub background: Vec<String>,
+    /// How long a call keeps its caller waiting before it goes on as one.
+    pub auto_background_after: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    pub retries: Option<u32>,
+    /// How long results of its read-only tools may be served again.
+    pub cache: Option<Duration>,
+    /// The same for single tools.
+    pub tools_cache: BTreeMap<String, Option<Duration>>,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
 }
@@ -111,6 +127,8 @@ pub enum ServerLink {
         env: Vec<(String, String)>,
         /// Folder, absolute.
         cwd: PathBuf,
+        /// What it may do.
+        sandbox: SandboxProfile,
     },
     /// Streamable HTTP.
     Http {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use serde_json::Value;
+use toolwright_core::SandboxProfile;
 use toolwright_core::name::server_namespace;
+use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::expand::{ExpandError, Variables, expand};
 use super::problem::{At, Problem, Severity};
@@ -72,6 +74,12 @@ pub(crate) fn resolve(
             tools_denied: written.tools_denied.clone(),
             queue,
             request_timeout,
+            background: written.background.clone(),
+            auto_background_after: written.auto_background_after.map(|span| span.0),
+            idle_timeout: written.idle_timeout.map(|span| span.0),
+            retries: written.retries,
+            cache: written.cache.and_then(|ttl| ttl.0),
+            tools_cache: written.tools_cache.iter().map(|(tool, ttl)| (tool.clone(), ttl.0)).collect(),
             trusted: written.trusted.unwrap_or(false),
         },
     })
@@ -189,10 +197,15 @@ impl Resolver<'_, '_> {
             None => Some(self.scope.root.to_owned()),
             Some(cwd) => self.text("cwd", cwd, Holds::Setting).map(|cwd| folder.join(cwd)),
         };
-        Some(ServerLink::Stdio { command: command?, args: args?, env: env?, cwd: cwd? })
+        let sandbox = written.sandbox.unwrap_or(SandboxProfile::Full);
+        Some(ServerLink::Stdio { command: command?, args: args?, env: env?, cwd: cwd?, sandbox })
     }
 
     fn http(&mut self, url: &str, written: &McpServer) -> Option<ServerLink> {
+        if written.sandbox.is_some_and(|profile| profile != SandboxProfile::Full) {
+            let remedy = "remove it, or give the server as a `command`";
+            self.warn("sandbox", "it has no process of ours: a server at an address cannot be sandboxed", remedy);
+        }
         let url = self.text("url", url, Holds::Setting);
         let headers = self.pairs("headers", &written.headers);
         let url = url?;
@@ -278,14 +291,15 @@ impl Scope<'_> {
         self.problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
     }
 
-    /// Checks that a queue is defined; a fault leaves the entry out.
+    /// Checks that a queue is defined; without one, what was meant to bound the calls would not.
     pub(crate) fn check_queue(&mut self, at: &At, field: &str, queue: &str) {
-        if self.queues.iter().any(|known| known == queue) {
+        if queue == DEFAULT_QUEUE || self.queues.iter().any(|known| known == queue) {
             return;
         }
         let near = super::check::nearest(queue, self.queues.iter().map(String::as_str));
         let remedy = near.map_or_else(|| format!("define `queues.{queue}`"), |near| format!("did you mean `{near}`?"));
-        self.leave_out(at, field, format!("there is no queue called `{queue}`"), remedy);
+        let message = format!("there is no queue called `{queue}`");
+        self.problems.push(Problem::new(Severity::Error, at, field, message, remedy));
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolwright_agent::ModelExtractor;
+use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::{Extensions, Services};
 use toolwright_core::name::{server_namespace, wire_candidate};
@@ -11,14 +12,16 @@ use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
-use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, web};
-use toolwright_providers::mcp::{McpServerSpec, McpTransport};
+use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
+use toolwright_providers::mcp::{DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::AddressPolicy;
+use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
+    EventHub, Executor, ExecutorOptions, JobManager, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles,
+    SessionManuals, SqliteStore, SystemClock,
 };
 
 use super::{BUILTIN, REST};
@@ -47,6 +50,11 @@ impl ProviderSettings {
             },
             protected: protected(config),
             withheld_env: withheld_env(config),
+            shell: ShellOptions {
+                bash: config.written.sandbox.bash,
+                python: config.written.sandbox.python,
+                sandbox: config.sandbox.clone(),
+            },
         };
         Self {
             enabled: defaults.builtins,
@@ -65,6 +73,11 @@ impl ProviderSettings {
     /// Environment variables that children do not inherit.
     pub(super) fn withheld_env(&self) -> &[String] {
         &self.builtin.withheld_env
+    }
+
+    /// How the processes of servers are sandboxed.
+    pub(super) fn sandbox(&self) -> &SandboxSettings {
+        &self.builtin.shell.sandbox
     }
 
     /// The built-in tools that pass the lists; `None` when they are switched off.
@@ -144,7 +157,7 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
 pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
     let settings = &server.settings;
     let transport = match settings.link.clone() {
-        ServerLink::Stdio { command, args, env, cwd } => {
+        ServerLink::Stdio { command, args, env, cwd, .. } => {
             McpTransport::Stdio { command, args, env: env.into_iter().collect(), cwd: Some(cwd) }
         }
         ServerLink::Http { url, headers } => McpTransport::Http { url, headers: headers.into_iter().collect() },
@@ -152,13 +165,29 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
-        request_timeout: Some(settings.request_timeout.unwrap_or(config.written.defaults.tool_timeout.0)),
+        request_timeout: settings.request_timeout,
+        idle_timeout: settings.idle_timeout,
+        retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
+        background: settings.background.clone(),
+        auto_background_after: settings.auto_background_after,
+        sandbox: match &settings.link {
+            ServerLink::Stdio { sandbox, .. } => Some(server_sandbox(*sandbox, config)),
+            ServerLink::Http { .. } => None,
+        },
+        cache_ttl: settings.cache,
+        tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
     }
+}
+
+/// What a server's process is kept in.
+pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbox {
+    let settings = SandboxSettings { protected: protected(config), ..config.sandbox.clone() };
+    Sandbox { profile, root: config.root.clone(), settings }
 }
 
 /// Places that answer model requests: the environment's, and over them the configuration's.
@@ -179,6 +208,7 @@ pub(super) fn executor(
     redactor: &Arc<SecretRedactor>,
     store: &Arc<SqliteStore>,
     models: &Arc<HttpModelClient>,
+    jobs: &Arc<JobManager>,
 ) -> Arc<Executor> {
     let outputs = &config.written.outputs;
     let dir = outputs
@@ -192,7 +222,8 @@ pub(super) fn executor(
     let services = Services {
         model: Arc::clone(models) as _,
         files: Arc::new(SessionFiles::default()),
-        jobs: Arc::clone(store) as _,
+        jobs: Arc::clone(jobs) as _,
+        manuals: Arc::new(SessionManuals::default()),
         outputs: stored,
         extensions,
         events: Arc::clone(events) as _,
@@ -202,10 +233,15 @@ pub(super) fn executor(
     let defaults = &config.written.defaults;
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(store) as _, Arc::clone(store) as _);
     options.timeout = defaults.tool_timeout.0;
+    options.idle_timeout = defaults.idle_timeout.map(|span| span.0);
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
+    options.jobs = Some(Arc::clone(jobs));
+    options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
     options.queues = Queues::new(config.queues.clone());
+    // Only tools with a time to live use it.
+    options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));
     Executor::new(options)
 }
 

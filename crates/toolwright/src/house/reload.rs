@@ -69,7 +69,10 @@ impl House {
         if running.settings.as_ref() != Some(&settings) || running.rest != config.rest_tools {
             self.put(REST, settings.rest(&config.rest_tools), &mut done).await;
         }
-        let same_env = running.settings.as_ref().is_some_and(|old| old.withheld_env() == settings.withheld_env());
+        let same_surroundings = running
+            .settings
+            .as_ref()
+            .is_some_and(|old| (old.withheld_env(), old.sandbox()) == (settings.withheld_env(), settings.sandbox()));
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
         let wanted: HashMap<String, _> =
@@ -81,7 +84,7 @@ impl House {
         for server in &config.servers {
             let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
             let same = running.servers.get(&server.namespace) == Some(&server.settings);
-            if !same || (inherits && !same_env) {
+            if !same || (inherits && !same_surroundings) {
                 let provider = McpProvider::new(server_spec(server, &config), self.mcp.clone());
                 self.put(&server.namespace, Some(provider), &mut done).await;
             }
@@ -141,9 +144,11 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         }
     };
     check(a.defaults.tool_timeout == b.defaults.tool_timeout, "defaults.tool_timeout");
+    check(a.defaults.idle_timeout == b.defaults.idle_timeout, "defaults.idle_timeout");
     check(a.defaults.tool_response_max_bytes == b.defaults.tool_response_max_bytes, "defaults.tool_response_max_bytes");
     check(a.defaults.calls_per_turn == b.defaults.calls_per_turn, "defaults.calls_per_turn");
     check(a.defaults.repair_model == b.defaults.repair_model, "defaults.repair_model");
+    check(a.defaults.auto_background_after == b.defaults.auto_background_after, "defaults.auto_background_after");
     check(old.queues == new.queues, "queues");
     check(a.outputs == b.outputs, "outputs");
     check(a.server == b.server, "server");

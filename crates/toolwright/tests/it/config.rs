@@ -135,7 +135,7 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         "mcpServers:\n  a:\n    command: x\n    queue: slow\n",
         2,
         "mcp_servers.a.queue",
-        EntryDisabled,
+        Error,
         &["no queue called `slow`"],
     );
     broken(

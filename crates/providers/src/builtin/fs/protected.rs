@@ -15,45 +15,7 @@ use toolwright_core::catalogue::CallScope;
 use toolwright_core::session::Session;
 
 use super::guard::{PathGuard, Target, real_path};
-
-/// Files and folders that are protected at any depth below the root, folders with all that is in them.
-/// Case does not matter: on some disks it makes no difference.
-const NAMES: &[&str] = &[
-    // Our own configuration: starts servers and holds the policy, and is taken up as soon as it changes.
-    "toolwright.yaml",
-    "toolwright.yml",
-    "toolwright.json",
-    ".mcp.json",
-    // Version control: hooks, and settings that name programs. `.git` may also be a file that points on.
-    ".git",
-    ".hg",
-    ".husky",
-    ".pre-commit-config.yaml",
-    // Run when a shell enters the folder.
-    ".envrc",
-    // Editors and agents: tasks, hooks and servers that start when the folder is opened.
-    ".vscode",
-    ".idea",
-    ".zed",
-    ".devcontainer",
-    ".claude",
-    ".cursor",
-    ".codex",
-    ".gemini",
-    // Where the root is a home folder: what a login, a shell or a connection runs.
-    ".config",
-    ".ssh",
-    ".gitconfig",
-    ".profile",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-];
+use crate::protected::NAMES;
 
 /// Where a write may go, and which of these places are not ordinary.
 #[derive(Debug, Clone)]

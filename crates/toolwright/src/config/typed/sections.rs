@@ -3,7 +3,6 @@
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::scalar::{TimeSpan, Written};
 use super::selection::ExposureSetting;
@@ -14,6 +13,10 @@ use super::selection::ExposureSetting;
 pub struct Defaults {
     /// Absolute limit of one call, where neither tool nor server sets one.
     pub tool_timeout: TimeSpan,
+    /// How long a call may go on without a report of progress, where neither tool nor server says so. Default:
+    /// as long as it may take at all. Changing it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<TimeSpan>,
     /// Cap on the text of a result, in bytes; what is over it goes to the output store.
     #[schemars(range(min = 256))]
     pub tool_response_max_bytes: usize,
@@ -22,11 +25,18 @@ pub struct Defaults {
     pub calls_per_turn: usize,
     /// When the calls of a model's answer start, in `run` and `chat`.
     pub dispatch: DispatchSetting,
+    /// Tools of the agent itself that `run` and `chat` show besides. A model may call them in any case;
+    /// `agent__final_report` is shown by `run --format` and `--output-schema`.
+    pub agent_tools: Vec<AgentToolSetting>,
     /// The model, `provider/model`, that is asked once to mend the arguments of a call that are not valid.
     /// Each attempt is a request to it; without one, whoever made the call is told what is wrong. Changing
     /// it needs a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair_model: Option<String>,
+    /// How long a call keeps its caller waiting before it goes on as a background job, where neither tool nor server
+    /// says so. Default: as long as it takes. Changing it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_background_after: Option<TimeSpan>,
     /// How many MCP servers start at once.
     #[schemars(range(min = 1, max = 256))]
     pub mcp_init_concurrency: usize,
@@ -59,6 +69,16 @@ pub enum DispatchSetting {
     Streaming,
 }
 
+/// A tool of the agent itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentToolSetting {
+    /// `agent__batch`: several calls as one.
+    Batch,
+    /// `agent__task_status`: how far the task is.
+    TaskStatus,
+}
+
 /// What happens to a path outside the workspace root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -76,10 +96,13 @@ impl Default for Defaults {
     fn default() -> Self {
         Self {
             tool_timeout: TimeSpan::seconds(300),
+            idle_timeout: None,
             tool_response_max_bytes: toolwright_core::output::DEFAULT_MAX_BYTES,
             calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
             dispatch: DispatchSetting::TurnEnd,
+            agent_tools: Vec::new(),
             repair_model: None,
+            auto_background_after: None,
             mcp_init_concurrency: 8,
             trace_mcp: false,
             builtins: true,
@@ -98,16 +121,17 @@ pub struct Queue {
     /// Calls that run at once.
     #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Calls that may wait; more fail at once, with 0 all that cannot run at once. Default 1000.
+    /// Calls that may wait, background calls counted apart; more fail at once, with 0 all that cannot run at
+    /// once. Default 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,
     /// How long a call may wait. Default 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_timeout: Option<TimeSpan>,
-    /// Calls that may start in a minute.
+    /// Calls that may start in any minute. Default: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unsupported" = true))]
-    pub per_minute: Option<Value>,
+    #[schemars(range(min = 1, max = 100_000))]
+    pub per_minute: Option<usize>,
 }
 
 /// `policy`
@@ -301,6 +325,9 @@ pub struct ServerSection {
     /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
     #[schemars(range(min = 16, max = 64))]
     pub max_tool_name: usize,
+    /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
+    /// approval screen it is one call that may do anything. Changing it needs a restart.
+    pub batch: bool,
     /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
     pub allowed_hosts: Vec<String>,
     /// Web origins that may send requests; none by default. Changing it needs a restart.
@@ -313,6 +340,7 @@ impl Default for ServerSection {
             http: "127.0.0.1:7117".into(),
             token: None,
             max_tool_name: 48,
+            batch: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
         }

@@ -4,8 +4,9 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolwright_core::SandboxProfile;
 
-use super::scalar::{TimeSpan, Written};
+use super::scalar::{CacheTtl, TimeSpan, Written};
 use super::sections::EffectFlags;
 
 /// One MCP server. Keys of other clients are understood where they mean the same, and warned about
@@ -47,13 +48,33 @@ pub struct McpServer {
     /// Queue its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How long results of its read-only tools may be served again.
+    /// How long results of its read-only tools may be served again: a duration, or `off`, the default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unsupported" = true))]
-    pub cache: Option<Value>,
+    pub cache: Option<CacheTtl>,
+    /// The same for single tools, by the names that the server has for them, whatever it says of their effects.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub tools_cache: IndexMap<String, CacheTtl>,
     /// Limit of one call to it. Default: `defaults.tool_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<TimeSpan>,
+    /// Tools whose calls are background jobs from the beginning, as globs without regard to case.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<String>,
+    /// How long a call to it keeps its caller waiting before it goes on as a background job. Default:
+    /// `defaults.auto_background_after`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_background_after: Option<TimeSpan>,
+    /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxProfile>,
+    /// How long a call to it may go on without a report of progress. Default: `defaults.idle_timeout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<TimeSpan>,
+    /// How often a failed call to it is tried again: only if it was not sent, or if the server is trusted and says
+    /// that the tool only reads or may be called twice. Default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 10))]
+    pub retries: Option<u32>,
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
@@ -148,6 +169,14 @@ pub struct RestTool {
     /// Limit of one call. Default: `defaults.tool_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSpan>,
+    /// How long a call may go on without a report of progress. Default: `defaults.idle_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<TimeSpan>,
+    /// How often a failed call is tried again: only if it was not sent, or if `effects` say that it only reads or
+    /// may be called twice. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 10))]
+    pub retries: Option<u32>,
     /// Bytes of a response that are read. Default 2 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 256))]
@@ -189,10 +218,9 @@ pub struct RestTool {
     /// Queue its calls wait in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How long a successful result may be served again.
+    /// How long a successful result may be served again: a duration, or `off`, the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unsupported" = true))]
-    pub cache: Option<Value>,
+    pub cache: Option<CacheTtl>,
     /// Whether private addresses are open to it. Default: `web.allow_private`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_private: Option<bool>,

@@ -1,0 +1,363 @@
+//! Sandbox profiles: what the processes of a tool may do, and which part of that a machine can enforce.
+//!
+//! A profile is a promise made of [`Wall`]s. [`enforcement`] says which of them hold on a machine and by
+//! what; it is a pure function, so that a table can test it for kernels that nobody has at hand. What
+//! builds the walls is in `toolwright-providers`.
+//!
+//! No profile hides that a file exists: names, sizes and times that stat(2) gives are not behind a wall.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// How far the processes of a tool reach. Ordered: each one may do all that those before it may, but that
+/// `Pure` alone has nothing of the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxProfile {
+    /// Computes: reads what programs need to run, writes to a temporary folder of its own.
+    Pure,
+    /// Reads any file that the user may; writes to a temporary folder of its own.
+    ReadOnly,
+    /// As `read-only`, and writes in the workspace, but not to files that decide what runs.
+    Workspace,
+    /// As `workspace`, with network. Sockets of other programs on this machine (Docker, D-Bus) are part of it.
+    Network,
+    /// No sandbox: the user's own rights.
+    Full,
+}
+
+/// A profile's name was none of those there are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no sandbox profile `{0}`: write pure, read-only, workspace, network or full")]
+pub struct UnknownProfile(String);
+
+impl SandboxProfile {
+    /// All, narrowest first.
+    pub const ALL: [Self; 5] = [Self::Pure, Self::ReadOnly, Self::Workspace, Self::Network, Self::Full];
+
+    /// Its name in configuration and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::ReadOnly => "read-only",
+            Self::Workspace => "workspace",
+            Self::Network => "network",
+            Self::Full => "full",
+        }
+    }
+
+    /// What its processes may reach. Empty for `Full`, which is not restricted at all.
+    #[must_use]
+    pub fn grants(self) -> &'static [Grant] {
+        use Grant::{Read, Write};
+        match self {
+            Self::Pure => &[Read(Area::Programs), Write(Area::Devices), Write(Area::Scratch)],
+            Self::ReadOnly => &[Read(Area::Everything), Write(Area::Devices), Write(Area::Scratch)],
+            Self::Workspace => {
+                &[Read(Area::Everything), Write(Area::Devices), Write(Area::Scratch), Write(Area::Workspace)]
+            }
+            Self::Network => &[
+                Read(Area::Everything),
+                Write(Area::Devices),
+                Write(Area::Scratch),
+                Write(Area::Workspace),
+                Grant::Sockets,
+            ],
+            Self::Full => &[],
+        }
+    }
+
+    /// What it promises to keep its processes from.
+    #[must_use]
+    pub fn walls(self) -> &'static [Wall] {
+        use Wall::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
+        match self {
+            Self::Pure => &[Reads, Writes, Metadata, Network, Services, Processes, Kernel],
+            Self::ReadOnly => &[Writes, Metadata, Network, Services, Processes, Kernel],
+            Self::Workspace => &[Writes, Metadata, Protected, Network, Services, Processes, Kernel],
+            Self::Network => &[Writes, Metadata, Protected, Processes, Kernel],
+            Self::Full => &[],
+        }
+    }
+}
+
+impl fmt::Display for SandboxProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for SandboxProfile {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|profile| profile.as_str() == name).ok_or_else(|| UnknownProfile(name.to_owned()))
+    }
+}
+
+/// One thing that a profile's processes may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grant {
+    /// Read and execute there.
+    Read(Area),
+    /// Read, execute and write there.
+    Write(Area),
+    /// Make and connect sockets of any kind.
+    Sockets,
+}
+
+/// A part of the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Area {
+    /// All of it.
+    Everything,
+    /// What programs and their libraries need to run: the system's folders and some of `/etc`.
+    Programs,
+    /// The workspace root, and what the configuration adds to it.
+    Workspace,
+    /// A folder made for one start and removed after it; `TMPDIR` names it.
+    Scratch,
+    /// Devices without a memory: `/dev/null` and its like, terminals.
+    Devices,
+}
+
+/// One thing that a profile keeps its processes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wall {
+    /// Reading files that it has no grant for.
+    Reads,
+    /// Making, changing, renaming and deleting files that it has no grant for.
+    Writes,
+    /// Changing permissions, owner, times and attributes of files that it may not write.
+    Metadata,
+    /// Changing the files in the workspace that decide what runs.
+    Protected,
+    /// Sockets other than Unix sockets.
+    Network,
+    /// Connecting to Unix sockets of other programs.
+    Services,
+    /// Signalling, tracing and reading processes that it did not start.
+    Processes,
+    /// Mounts, namespaces, modules, BPF, keys, `io_uring` and the like.
+    Kernel,
+}
+
+impl fmt::Display for Wall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+            Self::Metadata => "metadata",
+            Self::Protected => "protected",
+            Self::Network => "network",
+            Self::Services => "services",
+            Self::Processes => "processes",
+            Self::Kernel => "kernel",
+        })
+    }
+}
+
+/// What a machine has to build walls with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Means {
+    /// Version of Landlock's interface; 0 where the kernel has none.
+    pub landlock: u32,
+    /// Whether system calls can be filtered.
+    pub seccomp: bool,
+    /// Whether bubblewrap is installed and works.
+    pub bubblewrap: bool,
+}
+
+/// What builds the walls of one start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mechanism {
+    /// Nothing: there are none to build, or nothing to build them with.
+    None,
+    /// Landlock and seccomp, in the process itself.
+    Kernel,
+    /// Mount, process and network namespaces made by bubblewrap, and seccomp.
+    Bubblewrap,
+}
+
+/// Which walls of a profile hold, and which do not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enforcement {
+    /// The profile.
+    pub profile: SandboxProfile,
+    /// What builds its walls.
+    pub mechanism: Mechanism,
+    /// Walls that hold, and by what.
+    pub enforced: Vec<(Wall, &'static str)>,
+    /// Walls that do not hold, wholly or in part, and why.
+    pub not_enforced: Vec<(Wall, &'static str)>,
+}
+
+impl Enforcement {
+    /// Whether every wall holds.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.not_enforced.is_empty()
+    }
+
+    /// What does not hold, as a sentence for an operator; `None` where all does.
+    #[must_use]
+    pub fn gaps(&self) -> Option<String> {
+        let gaps: Vec<String> = self.not_enforced.iter().map(|(wall, why)| format!("{wall} ({why})")).collect();
+        (!gaps.is_empty())
+            .then(|| format!("the sandbox profile {} is not enforced for {}", self.profile, gaps.join("; ")))
+    }
+
+    /// `{profile, enforced: ["writes: landlock"], not_enforced: ["protected: …"]}`
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let lines = |walls: &[(Wall, &str)]| -> Vec<String> {
+            walls.iter().map(|(wall, what)| format!("{wall}: {what}")).collect()
+        };
+        json!({
+            "profile": self.profile,
+            "enforced": lines(&self.enforced),
+            "not_enforced": lines(&self.not_enforced),
+        })
+    }
+}
+
+/// How a profile is enforced with these means: by whichever mechanism leaves fewer walls open, and by the
+/// kernel itself where both leave as many, since it costs no process.
+#[must_use]
+pub fn enforcement(profile: SandboxProfile, means: &Means) -> Enforcement {
+    if profile == SandboxProfile::Full {
+        return Enforcement { profile, mechanism: Mechanism::None, enforced: Vec::new(), not_enforced: Vec::new() };
+    }
+    let kernel = by(profile, Mechanism::Kernel, |wall| in_kernel(profile, wall, means));
+    if !means.bubblewrap {
+        return if means.landlock == 0 && !means.seccomp {
+            Enforcement { mechanism: Mechanism::None, ..kernel }
+        } else {
+            kernel
+        };
+    }
+    let wrapped = by(profile, Mechanism::Bubblewrap, |wall| in_bubblewrap(wall, means));
+    if wrapped.not_enforced.len() < kernel.not_enforced.len() { wrapped } else { kernel }
+}
+
+fn by(
+    profile: SandboxProfile,
+    mechanism: Mechanism,
+    holds: impl Fn(Wall) -> Result<&'static str, &'static str>,
+) -> Enforcement {
+    let mut all = Enforcement { profile, mechanism, enforced: Vec::new(), not_enforced: Vec::new() };
+    for &wall in profile.walls() {
+        match holds(wall) {
+            Ok(by) => all.enforced.push((wall, by)),
+            Err(why) => all.not_enforced.push((wall, why)),
+        }
+    }
+    all
+}
+
+const NO_LANDLOCK: &str = "the kernel has no Landlock (Linux 5.13 and later, switched on at boot)";
+const NO_SECCOMP: &str = "system calls cannot be filtered on this machine";
+
+fn in_kernel(profile: SandboxProfile, wall: Wall, means: &Means) -> Result<&'static str, &'static str> {
+    let reads_only = matches!(profile, SandboxProfile::Pure | SandboxProfile::ReadOnly);
+    match wall {
+        Wall::Reads | Wall::Writes if means.landlock == 0 => Err(NO_LANDLOCK),
+        Wall::Writes if means.landlock < 3 => Err("Landlock stops truncating files from Linux 6.2 on"),
+        Wall::Reads | Wall::Writes => Ok("landlock"),
+        Wall::Metadata if reads_only && means.seccomp => Ok("seccomp"),
+        Wall::Metadata => {
+            Err("Landlock does not cover permissions, owners and times of files outside the workspace; bubblewrap does")
+        }
+        Wall::Protected => Err(
+            "Landlock cannot except files of a folder that may be written, such as .git and toolwright.yaml; bubblewrap can",
+        ),
+        Wall::Network | Wall::Services | Wall::Kernel if !means.seccomp => Err(NO_SECCOMP),
+        Wall::Network if means.landlock >= 4 => Ok("seccomp, landlock"),
+        Wall::Network | Wall::Services | Wall::Kernel => Ok("seccomp"),
+        Wall::Processes if means.landlock == 0 => Err(NO_LANDLOCK),
+        Wall::Processes if means.landlock < 6 => Err("Landlock stops signals from Linux 6.12 on"),
+        Wall::Processes => Ok("landlock"),
+    }
+}
+
+fn in_bubblewrap(wall: Wall, means: &Means) -> Result<&'static str, &'static str> {
+    match wall {
+        Wall::Reads | Wall::Writes | Wall::Metadata | Wall::Network | Wall::Processes => Ok("bubblewrap"),
+        Wall::Protected => Ok("bubblewrap: those that exist at the start"),
+        Wall::Services | Wall::Kernel if means.seccomp => Ok("seccomp"),
+        Wall::Services | Wall::Kernel => Err(NO_SECCOMP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for profile in SandboxProfile::ALL {
+            assert_eq!(profile.as_str().parse(), Ok(profile));
+            assert_eq!(serde_json::to_value(profile).expect("json"), json!(profile.as_str()));
+        }
+        let error = "readonly".parse::<SandboxProfile>().expect_err("unknown");
+        assert!(error.to_string().contains("read-only"), "{error}");
+    }
+
+    #[test]
+    fn a_wider_profile_never_loses_a_grant_but_for_programs_that_everything_holds() {
+        for pair in SandboxProfile::ALL[..4].windows(2) {
+            for grant in pair[0].grants().iter().filter(|grant| **grant != Grant::Read(Area::Programs)) {
+                assert!(pair[1].grants().contains(grant), "{} {grant:?}", pair[1]);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check(profile: &str, (landlock, seccomp, bubblewrap): (u32, bool, bool), mechanism: Mechanism, open: &[Wall]) {
+        let profile: SandboxProfile = profile.parse().expect("profile");
+        let found = enforcement(profile, &Means { landlock, seccomp, bubblewrap });
+        let not: Vec<Wall> = found.not_enforced.iter().map(|(wall, _)| *wall).collect();
+        assert_eq!((found.mechanism, not.as_slice()), (mechanism, open), "{profile}");
+        assert_eq!(found.enforced.len() + not.len(), profile.walls().len());
+        assert_eq!(found.gaps().is_none(), open.is_empty());
+    }
+
+    #[test]
+    fn what_holds_follows_from_profile_and_machine() {
+        use Mechanism::{Bubblewrap, Kernel as InKernel, None};
+        use Wall::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
+        let new = (7, true, false);
+        check("full", (0, false, false), None, &[]);
+        check("pure", new, InKernel, &[]);
+        check("read-only", new, InKernel, &[]);
+        check("workspace", new, InKernel, &[Metadata, Protected]);
+        check("network", new, InKernel, &[Metadata, Protected]);
+        // Bubblewrap where it closes more, and only there.
+        check("pure", (7, true, true), InKernel, &[]);
+        check("workspace", (7, true, true), Bubblewrap, &[]);
+        check("network", (7, true, true), Bubblewrap, &[]);
+        check("read-only", (0, true, true), Bubblewrap, &[]);
+        check("workspace", (0, false, true), Bubblewrap, &[Services, Kernel]);
+        // Older kernels.
+        check("read-only", (5, true, false), InKernel, &[Processes]);
+        check("read-only", (2, true, false), InKernel, &[Writes, Processes]);
+        check("pure", (0, true, false), InKernel, &[Reads, Writes, Processes]);
+        check("pure", (0, false, false), None, SandboxProfile::Pure.walls());
+        check("pure", (7, false, false), InKernel, &[Metadata, Network, Services, Kernel]);
+    }
+
+    #[test]
+    fn the_report_names_profile_and_walls() {
+        let report = enforcement(SandboxProfile::Workspace, &Means { landlock: 7, seccomp: true, bubblewrap: false });
+        let json = report.to_json();
+        assert_eq!((&json["profile"], &json["enforced"][0]), (&json!("workspace"), &json!("writes: landlock")));
+        assert!(json["not_enforced"][1].as_str().expect("text").starts_with("protected: "), "{json}");
+    }
+}

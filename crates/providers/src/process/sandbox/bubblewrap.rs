@@ -1,0 +1,65 @@
+//! A profile's grants as arguments of bubblewrap (bwrap(1)).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use toolwright_core::sandbox::{Area, Grant, Wall};
+
+use super::{Sandbox, places};
+use crate::protected::existing_in;
+
+/// Looked up in `PATH`.
+pub(super) const PROGRAM: &str = "bwrap";
+
+/// The command line up to the command's own program and arguments. `filter` must be inherited by bubblewrap
+/// under the number that it has now.
+pub(super) fn arguments(
+    sandbox: &Sandbox,
+    program: &Path,
+    scratch: &Path,
+    directory: &Path,
+    filter: Option<&File>,
+) -> Vec<OsString> {
+    let mut line = Line(vec![PROGRAM.into()]);
+    // Namespaces for processes and their messages: nothing outside can be seen or signalled.
+    line.add(["--die-with-parent", "--unshare-pid", "--unshare-ipc"]);
+    if !sandbox.profile.grants().contains(&Grant::Sockets) {
+        line.add(["--unshare-net"]);
+    }
+    for grant in sandbox.profile.grants() {
+        match grant {
+            Grant::Read(area) => line.bind("--ro-bind-try", &places::paths(*area, sandbox, scratch)),
+            Grant::Write(Area::Devices) => line.add(["--dev", "/dev", "--proc", "/proc"]),
+            Grant::Write(area) => line.bind("--bind-try", &places::paths(*area, sandbox, scratch)),
+            Grant::Sockets => {}
+        }
+    }
+    if !sandbox.profile.grants().contains(&Grant::Read(Area::Everything)) {
+        line.bind("--ro-bind-try", &[program.to_owned()]);
+        line.bind("--ro-bind-try", &sandbox.settings.read);
+    }
+    if sandbox.profile.walls().contains(&Wall::Protected) {
+        line.bind("--ro-bind-try", &existing_in(&sandbox.root, &sandbox.settings.protected));
+    }
+    if let Some(filter) = filter {
+        line.add(["--seccomp".to_owned(), filter.as_raw_fd().to_string()]);
+    }
+    line.add(["--chdir".into(), directory.as_os_str().to_owned(), OsString::from("--")]);
+    line.0
+}
+
+struct Line(Vec<OsString>);
+
+impl Line {
+    fn add<T: Into<OsString>>(&mut self, arguments: impl IntoIterator<Item = T>) {
+        self.0.extend(arguments.into_iter().map(Into::into));
+    }
+
+    fn bind(&mut self, how: &str, paths: &[PathBuf]) {
+        for path in paths {
+            self.add([how.into(), path.clone().into_os_string(), path.clone().into_os_string()]);
+        }
+    }
+}

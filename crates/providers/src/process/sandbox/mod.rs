@@ -1,0 +1,168 @@
+//! Sandboxes for supervised processes: what [`toolwright_core::sandbox`] promises, built before the fork and
+//! put on between fork and exec.
+//!
+//! Two mechanisms. *Landlock and seccomp* work in the process itself, need no rights and cost no process;
+//! they cannot except a file inside a folder that may be written, nor tell a chmod(2) inside the workspace
+//! from one outside. *Bubblewrap*, where it is installed, can both, since it shows the process other
+//! mounts; it adds a process and namespaces. [`toolwright_core::sandbox::enforcement`] picks whichever leaves
+//! fewer walls open. Under bubblewrap, SIGTERM ends the command at once, and a command killed by signal
+//! N ends with exit code 128 + N.
+//!
+//! Children inherit all of it; nothing inside can take it off again.
+
+#[cfg(target_os = "linux")]
+mod bubblewrap;
+#[cfg(target_os = "linux")]
+mod enter;
+#[cfg(target_os = "linux")]
+mod landlock;
+#[cfg(target_os = "linux")]
+mod means;
+#[cfg(target_os = "linux")]
+mod places;
+mod scratch;
+#[cfg(target_os = "linux")]
+mod seccomp;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, enforcement};
+
+#[cfg(target_os = "linux")]
+pub(super) use enter::Entry;
+#[cfg(target_os = "linux")]
+pub use means::means;
+pub(super) use scratch::Scratch;
+
+/// There is nothing to put on.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+pub(super) struct Entry;
+
+/// Nothing that this crate knows how to use.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn means() -> &'static toolwright_core::sandbox::Means {
+    use toolwright_core::sandbox::Means;
+    const NONE: Means = Means { landlock: 0, seccomp: false, bubblewrap: false };
+    &NONE
+}
+
+/// What a command is to be kept in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// What it may do.
+    pub profile: SandboxProfile,
+    /// The workspace root. One that does not exist is no grant.
+    pub root: PathBuf,
+    /// How the operator has set sandboxes up.
+    pub settings: SandboxSettings,
+}
+
+/// What the operator has set for all sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SandboxSettings {
+    /// What happens where a wall cannot be built.
+    pub on_gap: OnGap,
+    /// Files and folders, absolute, that every profile may read and execute besides its own; `pure` is the
+    /// only one that needs it.
+    pub read: Vec<PathBuf>,
+    /// Files and folders, absolute, that `workspace` and `network` may write besides the workspace.
+    pub write: Vec<PathBuf>,
+    /// Files and folders, absolute, that decide what runs, besides those known by name.
+    pub protected: Vec<PathBuf>,
+    /// Limits of each process.
+    pub limits: Limits,
+}
+
+/// What happens to a command whose profile cannot be enforced on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnGap {
+    /// It starts behind the walls that can be built; which are not is reported.
+    #[default]
+    Report,
+    /// It does not start.
+    Refuse,
+}
+
+/// Limits of each process of a sandbox (setrlimit(2)); `None` leaves what is inherited. None writes a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Address space, in bytes.
+    pub memory: Option<u64>,
+    /// Size of a file that it writes, in bytes.
+    pub file_size: Option<u64>,
+    /// Open descriptors.
+    pub open_files: Option<u64>,
+    /// Time on the processor.
+    pub cpu: Option<Duration>,
+}
+
+/// Everything that one start needs, made before the fork.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// What it will be.
+    pub(super) enforcement: Enforcement,
+    /// Its temporary folder; none without a mechanism.
+    pub(super) scratch: Option<Scratch>,
+    /// Program and arguments that come before the command's own.
+    pub(super) wrapper: Vec<OsString>,
+    /// What the child does between fork and exec.
+    pub(super) entry: Option<Entry>,
+}
+
+impl Sandbox {
+    /// What enforces the profile on this machine.
+    #[must_use]
+    pub fn enforcement(&self) -> Enforcement {
+        enforcement(self.profile, means())
+    }
+
+    /// Builds the walls for a start of `program`, a path, in `directory`. Touches the disk.
+    ///
+    /// # Errors
+    /// Where the kernel refuses what it said it can do. Never starts less protected than reported.
+    pub(super) fn prepare(&self, program: &Path, directory: Option<&Path>) -> io::Result<Prepared> {
+        let enforcement = self.enforcement();
+        let mut prepared = Prepared { enforcement, scratch: None, wrapper: Vec::new(), entry: None };
+        if prepared.enforcement.mechanism == Mechanism::None {
+            return Ok(prepared);
+        }
+        let scratch = Scratch::new()?;
+        self.build(program, directory, scratch.path(), &mut prepared)?;
+        prepared.scratch = Some(scratch);
+        Ok(prepared)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn build(
+        &self,
+        program: &Path,
+        directory: Option<&Path>,
+        scratch: &Path,
+        prepared: &mut Prepared,
+    ) -> io::Result<()> {
+        let filter = seccomp::program(self.profile)?;
+        let mut entry = Entry::new(&self.settings.limits);
+        if prepared.enforcement.mechanism == Mechanism::Bubblewrap {
+            let filter = seccomp::as_file(&filter)?;
+            let current = std::env::current_dir()?;
+            let directory = current.join(directory.unwrap_or(Path::new("")));
+            prepared.wrapper = bubblewrap::arguments(self, program, scratch, &directory, filter.as_ref());
+            entry.hand_over(filter);
+        } else {
+            entry.restrict(landlock::ruleset(self, program, scratch)?, filter);
+        }
+        prepared.entry = Some(entry);
+        Ok(())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
+    fn build(&self, _: &Path, _: Option<&Path>, _: &Path, _: &mut Prepared) -> io::Result<()> {
+        Ok(())
+    }
+}

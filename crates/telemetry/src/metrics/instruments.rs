@@ -1,0 +1,82 @@
+//! Every instrument that there is. Bounds of buckets are those that the conventions advise.
+
+use super::family::{Family, Instrument, Kind};
+use crate::semconv::{ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE};
+
+/// Of requests to models.
+const MODEL_SECONDS: Kind =
+    Kind::Histogram(&[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]);
+const TOKENS: Kind = Kind::Histogram(&[
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+]);
+/// Of MCP requests.
+const CALL_SECONDS: Kind =
+    Kind::Histogram(&[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0]);
+/// Of our own: calls of local tools and waits are often shorter.
+const SHORT_SECONDS: Kind = Kind::Histogram(&[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0]);
+
+macro_rules! families {
+    ($($field:ident: $name:literal, $unit:literal, $kind:expr, $labels:expr, $help:literal;)*) => {
+        /// What each instrument has counted.
+        #[derive(Debug)]
+        pub(super) struct Families {
+            $(pub(super) $field: Family,)*
+        }
+
+        impl Default for Families {
+            fn default() -> Self {
+                Self {
+                    $($field: {
+                        static INSTRUMENT: Instrument =
+                            Instrument { name: $name, help: $help, unit: $unit, kind: $kind, labels: $labels };
+                        Family::new(&INSTRUMENT)
+                    },)*
+                }
+            }
+        }
+
+        impl Families {
+            pub(super) fn all(&self) -> Vec<&Family> {
+                vec![$(&self.$field,)*]
+            }
+        }
+    };
+}
+
+families! {
+    model_seconds: "gen_ai.client.operation.duration", "s", MODEL_SECONDS,
+        &[OPERATION, PROVIDER, REQUEST_MODEL, ERROR_TYPE], "Duration of requests to models.";
+    tokens: "gen_ai.client.token.usage", "{token}", TOKENS,
+        &[OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE], "Tokens used by each request to a model.";
+    execute_tool: "gen_ai.execute_tool.duration", "s", CALL_SECONDS,
+        &[OPERATION, TOOL_NAME, TOOL_TYPE, ERROR_TYPE], "Duration of tool calls.";
+    mcp_client: "mcp.client.operation.duration", "s", CALL_SECONDS,
+        &[MCP_METHOD, OPERATION, TOOL_NAME, ERROR_TYPE], "Duration of calls to MCP servers.";
+    mcp_server: "mcp.server.operation.duration", "s", CALL_SECONDS,
+        &[MCP_METHOD, OPERATION, TOOL_NAME, ERROR_TYPE], "Duration of calls that MCP clients made.";
+    calls: "toolwright.tool.calls", "{call}", Kind::Counter,
+        &["tool", "provider", "status"], "Tool calls by how they ended: ok, or the kind of error.";
+    tool_seconds: "toolwright.tool.duration", "s", SHORT_SECONDS,
+        &["tool", "provider"], "Duration of tool calls, approval and waiting included.";
+    queue_wait: "toolwright.queue.wait", "s", SHORT_SECONDS,
+        &["queue"], "How long calls waited for a slot or a lock, those that had to wait.";
+    waiting: "toolwright.queue.waiting", "{call}", Kind::Gauge, &["queue"], "Calls that wait for a slot or a lock.";
+    running: "toolwright.tool.running", "{call}", Kind::Gauge, &[], "Calls that run.";
+    approvals: "toolwright.approvals", "{decision}", Kind::Counter, &["decision"], "Answers to what policy asked.";
+    events_lost: "toolwright.events.lost", "{event}", Kind::Counter, &[], "Events that metrics and spans missed.";
+    spans_lost: "toolwright.spans.lost", "{span}", Kind::Counter,
+        &["reason"], "Spans that no receiver got: dropped for want of room, or failed to be sent.";
+}

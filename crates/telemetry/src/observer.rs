@@ -1,0 +1,80 @@
+//! From the event hub to spans and metrics.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, mpsc};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::event::Event;
+
+use crate::metrics::Metrics;
+use crate::spans::{Span, Spans};
+
+/// Feeds metrics, and spans where somebody takes them, from events. It waits for nobody but events: where it lags behind
+/// or the taker of spans does, something is lost and counted, and that is all.
+#[derive(Debug)]
+pub struct Observer {
+    metrics: Arc<Metrics>,
+    spans: Option<(Spans, mpsc::Sender<Span>)>,
+    ended: Vec<Span>,
+}
+
+impl Observer {
+    /// An observer that counts.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, spans: None, ended: Vec::new() }
+    }
+
+    /// Makes spans too, and gives each that has ended to `taker`, or drops it when that is full.
+    #[must_use]
+    pub fn with_spans(mut self, spans: Spans, taker: mpsc::Sender<Span>) -> Self {
+        self.spans = Some((spans, taker));
+        self
+    }
+
+    /// Observes until `stop` or the end of events. What was sent before is taken still; then what is under way is
+    /// given as it is, and the taker is let go.
+    pub async fn run(mut self, mut events: broadcast::Receiver<Event>, stop: Cancel) {
+        loop {
+            let event = tokio::select! {
+                event = events.recv() => event,
+                _ = stop.cancelled() => break,
+            };
+            match event {
+                Ok(event) => self.take(&event),
+                Err(RecvError::Lagged(lost)) => self.metrics.lost(lost),
+                Err(RecvError::Closed) => break,
+            }
+        }
+        // Whatever else happens meanwhile is not waited for.
+        for _ in 0..events.len() {
+            match events.try_recv() {
+                Ok(event) => self.take(&event),
+                Err(TryRecvError::Lagged(lost)) => self.metrics.lost(lost),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            }
+        }
+        if let Some((spans, _)) = &mut self.spans {
+            spans.close(SystemTime::now(), &mut self.ended);
+        }
+        self.give();
+    }
+
+    fn take(&mut self, event: &Event) {
+        self.metrics.observe(event, Instant::now());
+        if let Some((spans, _)) = &mut self.spans {
+            spans.observe(event, SystemTime::now(), &mut self.ended);
+        }
+        self.give();
+    }
+
+    fn give(&mut self) {
+        let Some((_, taker)) = &self.spans else { return };
+        let dropped = self.ended.drain(..).filter_map(|span| taker.try_send(span).err()).count();
+        if dropped > 0 {
+            self.metrics.spans_lost("dropped", dropped as u64);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Which spans come of which events.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use toolwright_core::error::ErrorKind;
+use toolwright_core::event::Event;
+use toolwright_core::operation::{Lineage, OpId, TraceId};
+use toolwright_telemetry::{Content, Span, SpanOptions, Spans, Value};
+
+use crate::support::{SAID, answered, asked, at, finished, in_run, op, started};
+
+/// A span as one line, and one for each attribute.
+fn drawn(span: &Span) -> String {
+    let ms = |time: SystemTime| time.duration_since(at(0)).expect("later").as_millis();
+    let parent = span.parent.map(|parent| format!(" in {:x}", parent.get())).unwrap_or_default();
+    let failed = span.failure.as_ref().map(|said| format!(" failed {said:?}")).unwrap_or_default();
+    let mut out = format!(
+        "{:x}{parent} {:?} `{}` {}..{}{failed}\n",
+        span.id.get(),
+        span.kind,
+        span.name,
+        ms(span.start),
+        ms(span.end)
+    );
+    for attribute in &span.attributes {
+        let value = match &attribute.value {
+            Value::Text(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Flag(flag) => flag.to_string(),
+        };
+        writeln!(out, "  {}={value}", attribute.key).expect("text");
+    }
+    out
+}
+
+/// The spans that end with each event, and what is left at last.
+fn check(options: SpanOptions, events: &[(u64, Event)], expect: &str) {
+    let mut spans = Spans::new(options);
+    let mut ended = Vec::new();
+    for (ms, event) in events {
+        spans.observe(event, at(*ms), &mut ended);
+    }
+    spans.close(at(9000), &mut ended);
+    let drawn: String = ended.iter().map(drawn).collect();
+    let expect: String = expect.lines().filter(|line| !line.trim().is_empty()).fold(String::new(), |all, line| {
+        let line = line.strip_prefix("        ").unwrap_or(line);
+        all + line + "\n"
+    });
+    assert_eq!(drawn, expect);
+}
+
+fn recorded() -> SpanOptions {
+    SpanOptions { content: Content::Recorded, ..SpanOptions::default() }
+}
+
+#[test]
+fn a_call_is_a_span_from_its_start_to_its_end() {
+    let op = in_run(op(0xb, 0xa), "run-1", 2);
+    let events = [(10, started(&op, "github:search@1.0.0")), (260, finished(&op, "github:search@1.0.0", None, 300))];
+    check(
+        SpanOptions::default(),
+        &events,
+        "
+        b in a Internal `execute_tool github__search` 10..260
+          toolwright.run.id=run-1
+          toolwright.run.turn=2
+          gen_ai.operation.name=execute_tool
+          gen_ai.tool.name=github__search
+          gen_ai.tool.call.id=call-11
+          gen_ai.tool.type=function
+          gen_ai.conversation.id=s1
+          toolwright.tool.id=github:search@1.0.0
+        ",
+    );
+}
+
+#[test]
+fn what_was_said_is_told_only_where_that_is_wanted() {
+    let op = op(0xb, 0);
+    let id = "x:echo@1.0.0";
+    let events = [(0, started(&op, id)), (5, finished(&op, id, Some(ErrorKind::ExecutionError), 5))];
+    let expect = |failed: &str, argument: &str| {
+        format!(
+            "
+        b Internal `execute_tool x__echo` 0..5 failed {failed:?}
+          gen_ai.operation.name=execute_tool
+          gen_ai.tool.name=x__echo
+          gen_ai.tool.call.id=call-11
+          gen_ai.tool.type=function
+          gen_ai.conversation.id=s1
+          toolwright.tool.id=x:echo@1.0.0
+        {argument}
+          error.type=execution_error
+        "
+        )
+    };
+    check(SpanOptions::default(), &events, &expect("", ""));
+    let argument = format!("  gen_ai.tool.call.arguments={{\"text\":\"{SAID}\"}}");
+    check(recorded(), &events, &expect(SAID, &argument));
+}
+
+#[test]
+fn a_call_that_never_started_is_a_span_of_its_latency() {
+    let event = finished(&op(0xb, 0xa), "", Some(ErrorKind::UnknownTool), 40);
+    check(
+        SpanOptions::default(),
+        &[(100, event)],
+        "
+        b in a Internal `execute_tool unknown` 60..100 failed \"\"
+          gen_ai.operation.name=execute_tool
+          gen_ai.tool.name=unknown
+          gen_ai.tool.call.id=call-11
+          gen_ai.tool.type=function
+          gen_ai.conversation.id=s1
+          error.type=unknown_tool
+        ",
+    );
+}
+
+#[test]
+fn a_model_request_is_a_client_span_with_its_tokens() {
+    let (first, second) = (op(1, 0), op(2, 0));
+    let events = [
+        (0, asked(&first, "gemini/gemini-3-pro")),
+        (3, asked(&second, "local/a/b")),
+        (900, answered(&first, "gemini/gemini-3-pro", true, 900)),
+        (1000, answered(&second, "local/a/b", false, 997)),
+    ];
+    check(
+        SpanOptions::default(),
+        &events,
+        "
+        1 Client `chat gemini-3-pro` 0..900
+          gen_ai.operation.name=chat
+          gen_ai.provider.name=gcp.gemini
+          gen_ai.request.model=gemini-3-pro
+          gen_ai.conversation.id=s1
+          gen_ai.usage.input_tokens=1000
+          gen_ai.usage.output_tokens=50
+          gen_ai.usage.cache_read.input_tokens=900
+        2 Client `chat a/b` 3..1000 failed \"\"
+          gen_ai.operation.name=chat
+          gen_ai.provider.name=local
+          gen_ai.request.model=a/b
+          gen_ai.conversation.id=s1
+          gen_ai.usage.input_tokens=0
+          gen_ai.usage.output_tokens=0
+          error.type=_OTHER
+        ",
+    );
+}
+
+/// Ids and times of the spans, and whether they are unfinished.
+fn outline(options: SpanOptions, events: &[(u64, Event)]) -> Vec<(u64, bool)> {
+    let mut spans = Spans::new(options);
+    let mut ended = Vec::new();
+    for (ms, event) in events {
+        spans.observe(event, at(*ms), &mut ended);
+    }
+    spans.close(at(9000), &mut ended);
+    let unfinished = |span: &Span| span.attributes.iter().any(|attribute| attribute.key == "toolwright.unfinished");
+    ended.iter().map(|span| (span.id.get(), unfinished(span))).collect()
+}
+
+#[test]
+fn what_is_never_told_to_end_ends_unfinished_and_the_oldest_makes_room() {
+    let id = "x:echo@1.0.0";
+    let begun: Vec<_> = (1..=5).map(|n| (n, started(&op(n, 0), id))).collect();
+    let two = SpanOptions { max_open: 2, ..SpanOptions::default() };
+    assert_eq!(outline(two, &begun), [(1, true), (2, true), (3, true), (4, true), (5, true)]);
+    let ends = [begun.clone(), vec![(8, finished(&op(5, 0), id, None, 3))]].concat();
+    assert_eq!(outline(two, &ends), [(1, true), (2, true), (3, true), (5, false), (4, true)]);
+    assert_eq!(outline(SpanOptions::default(), &ends)[0], (5, false));
+}
+
+#[test]
+fn a_trace_is_sampled_whole_or_not_at_all() {
+    let id = "x:echo@1.0.0";
+    let half = SpanOptions { sample_ratio: 0.5, ..SpanOptions::default() };
+    let none = SpanOptions { sample_ratio: 0.0, ..SpanOptions::default() };
+    let mut sampled = 0;
+    for n in 0..2000_u128 {
+        // Spread over the lower half of the id, which decides.
+        let trace = TraceId::new(1 + n * 0x20_c49b_a5e3_53f7);
+        let lineage = Lineage { trace, parent: None, run: None, turn: 0 };
+        let (outer, inner) = (lineage.begin(OpId::new(1)), lineage.begin(OpId::new(2)));
+        let events =
+            [&outer, &inner].map(|op| [(0, started(op, id)), (1, finished(op, id, None, 1))]).as_flattened().to_vec();
+        let given = outline(half, &events).len();
+        assert!(given == 0 || given == 2, "{given}");
+        sampled += usize::from(given > 0);
+        assert!(outline(none, &events).is_empty());
+    }
+    assert!((900..1100).contains(&sampled), "{sampled}");
+}
+
+#[test]
+fn a_clock_that_goes_back_makes_no_span_that_ends_before_it_begins() {
+    let (op, id) = (op(1, 0), "x:echo@1.0.0");
+    let mut spans = Spans::new(SpanOptions::default());
+    let mut ended = Vec::new();
+    spans.observe(&started(&op, id), at(500), &mut ended);
+    spans.observe(&finished(&op, id, None, 3), at(100), &mut ended);
+    assert_eq!((ended[0].start, ended[0].end), (at(500), at(500)));
+}
