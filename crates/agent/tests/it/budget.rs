@@ -76,7 +76,7 @@ async fn where_nothing_fits_the_next_turn_is_the_last() {
     let refused = || vec![ContentBlock::text("x".repeat(8000))];
     for (last, status, reason) in [
         (Reply::Text("as far as I got"), Status::Success, None),
-        (calls(&["2"]), Status::Partial, Some("the context window is full")),
+        (calls(&["2"]), Status::Partial, Some("the last turn was forced: Your context window is full")),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let house = house(dir.path(), vec![calls(&["1"]), last], refused()).await;
