@@ -126,6 +126,11 @@ impl Catalogue {
         self.current.generation.subscribe()
     }
 
+    /// Wakes those who wait for changes though no tool has changed: what some of them show may be another.
+    pub fn nudge(&self) {
+        self.current.generation.send_modify(|generation| *generation += 1);
+    }
+
     /// Adds a provider at the end of the registration order, with its cached tools if it has any. Does
     /// not wait for its list: call [`Catalogue::refresh`] for that.
     ///

@@ -22,7 +22,7 @@ use toolwright_core::{
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
-use toolwright_runtime::{Catalogue, Executor, JobManager, SqliteStore, SystemClock};
+use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
 
 /// Who mends calls in a [`House::mending`].
 const MENDER: &str = "fix/m";
@@ -282,6 +282,7 @@ impl House {
         let client: Arc<dyn ModelClient> = model.clone();
         let jobs = JobManager::new(store.clone(), dir);
         let services = Services {
+            outputs: OutputFiles::new(dir.join("outputs")),
             events: Arc::clone(&events),
             jobs: jobs.clone(),
             model: Arc::clone(&client),

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod budget;
 mod dispatch;
 mod exposure;
+mod extract;
 mod house;
 mod jobs;
 mod mended;

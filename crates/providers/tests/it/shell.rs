@@ -10,7 +10,7 @@ use toolwright_core::content::joined_text;
 use toolwright_core::event::Partial;
 use toolwright_core::sandbox::SandboxProfile;
 use toolwright_core::schema::CompiledSchema;
-use toolwright_core::store::{OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
+use toolwright_core::store::{OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::{ErrorKind, Provider as _, SessionId};
 use toolwright_providers::builtin::{BuiltinOptions, ShellOptions, provider, tools};
 
@@ -318,45 +318,6 @@ async fn keys_of_ours_are_not_inherited() {
     assert!(!joined_text(&output.content).contains("CARGO_MANIFEST_DIR="));
     let default = BuiltinOptions::default().withheld_env;
     assert!(default.contains(&"TOOLWRIGHT_*".to_owned()) && default.contains(&"OPENAI_API_KEY".to_owned()));
-}
-
-struct OneOutput;
-
-#[async_trait]
-impl OutputStore for OneOutput {
-    async fn read(
-        &self,
-        _session: &SessionId,
-        handle: &str,
-        offset: u64,
-        limit: usize,
-    ) -> Result<OutputSlice, StoreError> {
-        let whole = "0123456789";
-        if handle != "session-a/b" {
-            return Err(StoreError::NotFound(handle.to_owned()));
-        }
-        let start = usize::try_from(offset).expect("small").min(whole.len());
-        let end = (start + limit).min(whole.len());
-        Ok(OutputSlice { text: whole[start..end].to_owned(), next_offset: end as u64, total_bytes: whole.len() as u64 })
-    }
-}
-
-#[tokio::test]
-async fn stored_output_is_read_in_parts() {
-    let mut ws = Workspace::new();
-    ws.fails("output:read", json!({"handle": "session-a/b"}), ErrorKind::InternalError, &["not supported"]).await;
-    ws.services().outputs = Arc::new(OneOutput);
-    for (arguments, expect) in [
-        (json!({"handle": "session-a/b"}), "0123456789\n[bytes 0 to 10 of 10; this is the end]"),
-        (
-            json!({"handle": "session-a/b", "offset": 2, "limit": 3}),
-            "234\n[bytes 2 to 5 of 10; read on with \"offset\": 5]",
-        ),
-    ] {
-        assert_eq!(ws.ok("output:read", arguments).await, expect);
-    }
-    let unknown = ws.ok("output:read", json!({"handle": "../../etc/passwd"})).await;
-    assert!(unknown.contains("no stored output `../../etc/passwd`") && unknown.contains("expires"), "{unknown}");
 }
 
 #[tokio::test]

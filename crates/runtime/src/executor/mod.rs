@@ -136,8 +136,8 @@ const DEFAULT_INNER_CALLS: usize = 100;
 /// Makes the sink that takes one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
 
-/// Says of a tool whether it is offered.
-pub type Offered = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
+/// A caller's name for a tool; `None` if it cannot call it.
+pub type CallerNames = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
 
 /// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
 #[derive(Clone)]
@@ -184,8 +184,8 @@ pub struct RunContext {
     pub model: Option<Arc<str>>,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
     pub budget: Option<Arc<ContextBudget>>,
-    /// Which tools of the snapshot the caller can call; `None`: all that are open to it.
-    pub offered: Option<Offered>,
+    /// What the caller calls the tools of the snapshot; `None`: by their wire names.
+    pub names: Option<CallerNames>,
 }
 
 impl RunContext {
@@ -219,7 +219,7 @@ impl RunContext {
             job: None,
             model: None,
             budget: None,
-            offered: None,
+            names: None,
         }
     }
 

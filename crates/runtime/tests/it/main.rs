@@ -9,5 +9,6 @@ mod executor;
 mod house;
 mod inbox;
 mod jobs;
+mod output;
 mod pick;
 mod select;

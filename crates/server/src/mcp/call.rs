@@ -140,7 +140,7 @@ impl Gateway {
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
         }
-        let list = self.tools(&caller.view, &caller.session.principal);
+        let list = self.tools(&caller.view, &caller.session);
         let arguments = params.arguments.unwrap_or(Value::Null);
         let (name, arguments) =
             list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
@@ -152,7 +152,9 @@ impl Gateway {
         let entered = caller.running.enter(id, &cancel)?;
         let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
         let traced = params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent);
+        let named = Arc::clone(&list);
         let run = RunContext {
+            names: Some(Arc::new(move |entry| named.name_of(entry).map(str::to_owned))),
             lineage: traced.unwrap_or_else(|| Lineage::named(call.id.as_str())),
             origin: Origin::Gateway,
             cancel: cancel.clone(),
@@ -163,6 +165,9 @@ impl Gateway {
         let task = self.running.spawn(async move {
             let _held = (slot, entered);
             let outcomes = gateway.options.executor.run_calls(vec![call], &run).await;
+            if outcomes.iter().any(|outcome| list.grows_by(outcome)) {
+                gateway.options.catalogue.nudge();
+            }
             gateway.answer(outcomes, era)
         });
         Ok(RunningCall { cancel, era, task })

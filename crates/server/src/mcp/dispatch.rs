@@ -91,7 +91,7 @@ impl Gateway {
             "capabilities": capabilities(),
             "serverInfo": self.options.info,
         });
-        if let Some(instructions) = self.instructions(&caller.view, &caller.session.principal) {
+        if let Some(instructions) = self.instructions(&caller.view, &caller.session) {
             result["instructions"] = instructions.into();
         }
         to_json(&result)
@@ -106,7 +106,7 @@ impl Gateway {
             "cacheScope": "private",
             "_meta": {SERVER_INFO: self.options.info},
         });
-        if let Some(instructions) = self.instructions(&caller.view, &caller.session.principal) {
+        if let Some(instructions) = self.instructions(&caller.view, &caller.session) {
             result["instructions"] = instructions.into();
         }
         to_json(&result)
@@ -116,7 +116,7 @@ impl Gateway {
         if params.cursor.is_some() {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
-        let list = self.tools(&caller.view, &caller.session.principal);
+        let list = self.tools(&caller.view, &caller.session);
         let mut out = Vec::with_capacity(list.json.len() + 256);
         out.extend_from_slice(br#"{"tools":"#);
         out.extend_from_slice(&list.json);

@@ -9,6 +9,7 @@ mod http;
 mod legacy;
 mod metrics;
 mod modern;
+mod outputs;
 mod peers;
 mod search;
 mod shutdown;

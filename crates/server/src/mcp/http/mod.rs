@@ -226,7 +226,7 @@ impl Endpoint {
         permit: OwnedSemaphorePermit,
     ) -> Result<Response, Refusal> {
         if request.method == "tools/list" {
-            session.has_listed(self.gateway.tools(&session.caller.view, &self.principal).fingerprint);
+            session.has_listed(self.gateway.tools(&session.caller.view, &session.caller.session).fingerprint);
         }
         let held = (permit, Some(session.enter()));
         self.answer(&session.caller, Era::Legacy, accepts, request, held).await
