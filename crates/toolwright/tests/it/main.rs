@@ -15,6 +15,7 @@ mod exposure;
 mod import;
 mod pick;
 mod safety;
+mod sandbox;
 mod serve;
 mod support;
 mod text_format;

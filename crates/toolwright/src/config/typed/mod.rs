@@ -2,6 +2,7 @@
 //! structs are the one definition table: the checker, the published JSON Schema and `config schema`
 //! all come from them.
 
+mod sandbox;
 mod scalar;
 mod sections;
 mod selection;
@@ -12,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use sandbox::{SandboxLimits, SandboxSection};
 pub use scalar::{TimeSpan, Written};
 pub use sections::{
     Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models, OutputsSection,
@@ -42,6 +44,8 @@ pub struct ConfigFile {
     pub models: Models,
     /// Where and how long large outputs are kept.
     pub outputs: OutputsSection,
+    /// What the processes of tools may do.
+    pub sandbox: SandboxSection,
     /// `toolwright serve`.
     pub server: ServerSection,
     /// Which addresses `web__fetch` and REST tools may reach.

@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolwright_core::SandboxProfile;
 
 use super::scalar::{TimeSpan, Written};
 use super::sections::EffectFlags;
@@ -62,6 +63,9 @@ pub struct McpServer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10))]
     pub retries: Option<u32>,
+    /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxProfile>,
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
