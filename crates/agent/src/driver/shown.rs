@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::model::{Exposed, ShownTool};
+use toolwright_core::output::is_output_tool;
 use toolwright_core::select::{
     CALL_ID, Choice, DESCRIBE_ID, Exposure, PickInput, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
 };
-use toolwright_core::session::Principal;
+use toolwright_core::session::{Principal, Session};
 
 use super::Driver;
 use super::view::{View, entry, shown_tool};
@@ -36,7 +37,12 @@ impl Driver {
     }
 
     /// The tools of the next request. In the first turn it is settled how they are put before the model.
-    pub(super) async fn show(&self, state: &mut RunState, view: &View, principal: &Principal) -> Shown {
+    /// Those that read stored outputs are among them once the session has stored one.
+    pub(super) async fn show(&self, state: &mut RunState, view: &View, session: &Session) -> Shown {
+        let stored = match self.executor.services().outputs.has_outputs(&session.id) {
+            true => Stored::Some,
+            false => Stored::Nothing,
+        };
         let choice = match state.exposure() {
             Some(choice) => choice.clone(),
             None => {
@@ -46,11 +52,11 @@ impl Driver {
             }
         };
         let exposure = match choice.exposure {
-            Exposure::Pick => self.pick(state, view, principal).await,
+            Exposure::Pick => self.pick(state, view, &session.principal).await,
             other => other,
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
-        let wanted = wanted(exposure, state, view, snapshot);
+        let wanted = wanted(exposure, stored, state, view, snapshot);
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
         let order = state.line_up(&wanted);
         let mut shown = view.lists.get(exposure, order, view, snapshot);
@@ -106,11 +112,27 @@ fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
     taken
 }
 
+/// Whether the session has stored outputs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    Nothing,
+    Some,
+}
+
 /// The tools that are to be shown whole, each once: the ones that find others, those that are pinned, those that
-/// came before the model on the way.
-fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot: &'a Snapshot) -> Vec<&'a Arc<Entry>> {
+/// came before the model on the way, those for stored outputs where there are any.
+fn wanted<'a>(
+    exposure: Exposure,
+    stored: Stored,
+    state: &mut RunState,
+    view: &'a View,
+    snapshot: &'a Snapshot,
+) -> Vec<&'a Arc<Entry>> {
     let finders: &[&str] = match exposure {
-        Exposure::Direct => return view.open.iter().collect(),
+        Exposure::Direct => {
+            let of_use = |entry: &&Arc<Entry>| stored == Stored::Some || !is_output_tool(entry.id());
+            return view.open.iter().filter(of_use).collect();
+        }
         Exposure::Search => &[SEARCH_ID, DESCRIBE_ID, CALL_ID],
         Exposure::Pick | Exposure::Deferred => &[SEARCH_ID],
     };
@@ -120,7 +142,8 @@ fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot
     let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
     let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
     let mut there = HashSet::new();
-    finders.chain(pinned).chain(loaded).filter(|entry| there.insert(&*entry.wire_name)).collect()
+    let readers = view.open.iter().filter(|entry| stored == Stored::Some && is_output_tool(entry.id()));
+    finders.chain(pinned).chain(loaded).chain(readers).filter(|entry| there.insert(&*entry.wire_name)).collect()
 }
 
 /// What the system prompt says of the tools that are not shown: one line, the same for equal catalogues.

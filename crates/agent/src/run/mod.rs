@@ -29,6 +29,7 @@ use toolwright_core::model::{Message, ModelError, ModelRequest, ToolChoice, Usag
 use toolwright_core::outcome::Outcome;
 use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
+use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use crate::report::{CallRecord, RunResult, Status};
 pub use limits::Limits;
@@ -239,6 +240,7 @@ impl RunState {
         if outcomes.is_empty() {
             return Err(TransitionError::Illegal { transition: "on_tools", phase: self.phase.describe() });
         }
+        let window_full = outcomes.iter().any(|outcome| outcome.extras.contains_key(BUDGET_EXCEEDED));
         for outcome in outcomes {
             let Some(call) = calls.iter_mut().find(|call| call.id == outcome.call_id && call.is_open()) else {
                 return Err(TransitionError::NoSuchCall { transition: "on_tools", call: outcome.call_id });
@@ -246,6 +248,9 @@ impl RunState {
             call.ended(outcome);
         }
         self.phase = Phase::Calls { calls };
+        if window_full {
+            self.force_final("Your context window is full");
+        }
         self.settle();
         Ok(())
     }
@@ -345,6 +350,19 @@ impl RunState {
     #[must_use]
     pub fn context_tokens(&self) -> usize {
         context::tokens(&self.system(), &self.messages)
+    }
+
+    /// Tokens that system prompt, conversation and definitions of tools may have together: the model's window, if it
+    /// is known, less its answer and a buffer, since tokens are estimated.
+    #[must_use]
+    pub fn context_limit(&self) -> Option<usize> {
+        self.spec.window.map(|window| context::limit(window, self.spec.max_tokens))
+    }
+
+    /// Estimated tokens of the results that could give way to others.
+    #[must_use]
+    pub fn removable_tokens(&self) -> usize {
+        context::removable(&self.messages)
     }
 
     /// Makes room where the next request is over `budget` tokens: the oldest results give way to a note

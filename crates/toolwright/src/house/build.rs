@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
-use toolwright_core::context::Services;
+use toolwright_agent::ModelExtractor;
+use toolwright_core::context::{Extensions, Services};
 use toolwright_core::name::{server_namespace, wire_candidate};
+use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
@@ -207,11 +209,16 @@ pub(super) fn executor(
         .dir
         .as_ref()
         .map_or_else(|| config.state_dir.join("outputs"), |dir| config.root.join(PathBuf::from(dir)));
+    let stored = OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0);
+    stored.keep_swept();
+    let mut extensions = Extensions::default();
+    extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor(config)));
     let services = Services {
         model: Arc::clone(models) as _,
         files: Arc::new(SessionFiles::default()),
         jobs: Arc::clone(store) as _,
-        outputs: OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0),
+        outputs: stored,
+        extensions,
         events: Arc::clone(events) as _,
         redactor: Arc::clone(redactor) as _,
         ..Services::none(Arc::new(SystemClock))
@@ -225,4 +232,14 @@ pub(super) fn executor(
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
     options.queues = Queues::new(config.queues.clone());
     Executor::new(options)
+}
+
+/// Who extracts from stored outputs.
+fn extractor(config: &Config) -> ModelExtractor {
+    let known = config.clone();
+    ModelExtractor {
+        model: config.written.outputs.extract_model.clone(),
+        default_model: config.written.models.default.clone(),
+        window: Arc::new(move |model| known.window(model)),
+    }
 }

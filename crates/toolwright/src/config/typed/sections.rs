@@ -282,11 +282,14 @@ pub struct OutputsSection {
     pub max_bytes: u64,
     /// How long an output is kept.
     pub max_age: TimeSpan,
+    /// Model that output__extract asks, `provider/model`. Default: the model of the run, else `models.default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extract_model: Option<String>,
 }
 
 impl Default for OutputsSection {
     fn default() -> Self {
-        Self { dir: None, max_bytes: 1 << 30, max_age: TimeSpan::seconds(30 * 24 * 3600) }
+        Self { dir: None, max_bytes: 1 << 30, max_age: TimeSpan::seconds(30 * 24 * 3600), extract_model: None }
     }
 }
 
