@@ -60,7 +60,12 @@ impl Executor {
     }
 
     /// Whether the call may run, and with which arguments.
-    async fn admission(&self, call: &mut ValidCall, run: &RunContext, account: &mut Account) -> Result<Admitted, Stop> {
+    async fn admission(
+        self: &Arc<Self>,
+        call: &mut ValidCall,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Admitted, Stop> {
         self.in_flight.is_open()?;
         refuse(call, run)?;
         account.stage = Stage::Interceptors;

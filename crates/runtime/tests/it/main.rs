@@ -6,5 +6,6 @@ mod checking;
 mod endings;
 mod executor;
 mod house;
+mod inner;
 mod pick;
 mod select;

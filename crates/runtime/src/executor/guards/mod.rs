@@ -67,11 +67,9 @@ impl<F: Fn(&ValidCall) -> Verdict + Send + Sync> InputGuard for F {
 /// Where a guard judges.
 pub struct Bench<'a> {
     /// The executor of the call, for what the guard itself does.
-    pub executor: &'a Executor,
+    pub executor: &'a Arc<Executor>,
     /// The call's terms, as operations inside the judgement, without guards.
     pub run: RunContext,
-    /// How long the judgement may take.
-    pub limit: Duration,
 }
 
 /// Which calls a guard is asked about.
@@ -139,7 +137,7 @@ impl Executor {
     /// Hears every guard that is bound to the call, in order. The first denial ends the call; else the first
     /// reason to ask is returned. A guard that cannot judge, or not in time, denies.
     pub(super) async fn guards(
-        &self,
+        self: &Arc<Self>,
         call: &mut ValidCall,
         run: &RunContext,
         account: &Account,
@@ -164,7 +162,7 @@ impl Executor {
 
     /// One guard's word, which enters the account as an operation inside the call.
     async fn judgement(
-        &self,
+        self: &Arc<Self>,
         binding: &GuardBinding,
         call: &ValidCall,
         run: &RunContext,
@@ -178,9 +176,10 @@ impl Executor {
             journal: None,
             timeout: None,
             partials: None,
+            budget: None,
             ..run.clone()
         };
-        let bench = Bench { executor: self, run: terms, limit: binding.timeout };
+        let bench = Bench { executor: self, run: terms };
         let judged = tokio::select! {
             biased;
             judged = binding.guard.judge(call, &bench) => judged,
