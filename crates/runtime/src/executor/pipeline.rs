@@ -55,7 +55,7 @@ impl Executor {
         let admission = contained(self.admission(&mut call, &run, &mut account)).await;
         match admission.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry))) {
             Ok(admitted) => self.carry_out(call, admitted, run, account).await,
-            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).await,
+            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).boxed().await,
         }
     }
 
@@ -94,7 +94,8 @@ impl Executor {
         let end = End::of(&call);
         let performed = contained(self.perform(call, admitted, &run, &mut account)).await;
         let performed = performed.unwrap_or_else(|panicked| Err(account.blame(&panicked, &end.entry)));
-        self.conclude(end, performed, &run, account).await
+        // Boxed, as the run is: thousands of calls may wait in line, and what comes later need not.
+        self.conclude(end, performed, &run, account).boxed().await
     }
 
     /// What an admitted call says: from the cache, or in its turn from its tool.
@@ -114,7 +115,7 @@ impl Executor {
         let held = self.turn(&call, run, account).await?;
         account.stage = Stage::Run;
         let entry = Arc::clone(&call.entry);
-        let output = self.run_tool(call, held, run, account).await?;
+        let output = self.run_tool(call, held, run, account).boxed().await?;
         account.stage = Stage::Interceptors;
         let output = self.intercept_output(&entry, output, run).await?;
         account.stage = Stage::Cache;

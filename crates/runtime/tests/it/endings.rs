@@ -42,7 +42,11 @@ impl Tool for Ends {
         definition.effects = Effects::WRITE;
         definition.concurrency = Concurrency::Exclusive;
         definition.cache_ttl = Some(Duration::from_secs(60));
-        definition.timeout = (self.name == "last_words").then_some(Duration::from_millis(30));
+        definition.timeout = match self.name {
+            "last_words" => Some(Duration::from_millis(30)),
+            "flaky" => Some(Duration::from_secs(20)),
+            _ => None,
+        };
         definition.idle_timeout = matches!(self.name, "silent" | "working").then_some(Duration::from_millis(60));
         definition.retries = (self.name == "flaky").then_some(2);
         definition
