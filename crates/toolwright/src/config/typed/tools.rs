@@ -55,6 +55,9 @@ pub struct McpServer {
     /// Limit of one call to it. Default: `defaults.tool_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<TimeSpan>,
+    /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxProfile>,
     /// How long a call to it may go on without a report of progress. Default: `defaults.idle_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<TimeSpan>,
@@ -63,9 +66,6 @@ pub struct McpServer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10))]
     pub retries: Option<u32>,
-    /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sandbox: Option<SandboxProfile>,
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
