@@ -10,6 +10,7 @@ pub mod plan;
 pub mod prompt;
 pub mod report;
 pub mod run;
+pub mod tools;
 
 pub use driver::{Driver, DriverError, RunOptions, Transcript};
 pub use extract::ModelExtractor;
@@ -19,3 +20,4 @@ pub use report::{CallRecord, HeldCall, RunReport, RunResult, Status};
 pub use run::{
     DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Resolved, RunSpec, RunState, Step, ToolBatch, TransitionError,
 };
+pub use tools::{AgentTools, FinalReport, Format, ReportSpec};

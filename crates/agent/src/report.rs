@@ -10,6 +10,7 @@ use toolwright_core::select::Choice;
 use toolwright_core::{ApprovalRequest, Outcome};
 
 use crate::run::TurnCall;
+use crate::tools::FinalReport;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,11 +141,14 @@ pub struct RunReport {
     pub held: Vec<HeldCall>,
     /// How the catalogue was put before the model, and why; `None` if it was never asked.
     pub exposure: Option<Choice>,
+    /// The final report, where the run ended with one; `answer` is its text.
+    pub final_report: Option<FinalReport>,
 }
 
 impl RunReport {
-    /// `{status, answer, turns, calls, usage}`, `exposure` and `exposure_reason` if the model was asked, and `reason`,
-    /// `pending` and `held` where there are any.
+    /// `{status, answer, turns, calls, usage}`, `exposure` and `exposure_reason` if the model was asked, `reason`,
+    /// `pending` and `held` where there are any, and of a final report `format`, `content` or `content_json`,
+    /// `metadata` and `warnings`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -167,6 +171,11 @@ impl RunReport {
             }
             if !self.held.is_empty() {
                 object.insert("held".into(), json!(self.held));
+            }
+            if let Some(Value::Object(mut report)) = self.final_report.as_ref().map(|report| json!(report)) {
+                // How the run ended is more than what the model said of it.
+                report.remove("status");
+                object.extend(report);
             }
         }
         value
@@ -192,6 +201,12 @@ impl RunReport {
         }
         for call in &mut self.held {
             call.arguments = redactor.redact_value(&call.arguments);
+        }
+        if let Some(report) = &mut self.final_report {
+            report.content.iter_mut().for_each(clean);
+            report.content_json = report.content_json.take().map(|value| redactor.redact_value(&value));
+            report.metadata.values_mut().for_each(|value| *value = redactor.redact_value(value));
+            report.warnings.iter_mut().for_each(clean);
         }
         self
     }

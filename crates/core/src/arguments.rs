@@ -13,6 +13,10 @@ use crate::repair::RepairRecord;
 use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults};
 use crate::variables::{Hole, Outlook, Resolved, Variables, resolve, resolve_at};
 
+/// The capability of a tool whose array arguments hold items that stand for themselves, like the calls of a
+/// batch: of a text that was cut, an item that is not whole is dropped, for half of one means something else.
+pub const WHOLE_ITEMS: &str = "whole_items";
+
 /// Arguments as they arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RawArguments {
@@ -43,6 +47,10 @@ pub struct Provenance {
     /// They were broken JSON and were mended.
     #[serde(skip_serializing_if = "is_default")]
     pub repaired: bool,
+    /// The text ended too early: JSON Pointer to the innermost container that was open. For a tool of
+    /// [`WHOLE_ITEMS`], an item that it lay in was dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
     /// JSON Pointers to the references that were replaced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resolved: Vec<String>,
@@ -110,6 +118,11 @@ impl Fitted {
             raw => (raw, None),
         };
         let mut arguments = read_arguments(raw, &mut provenance)?;
+        if let Some(cut) = &provenance.cut
+            && entry.definition().capabilities.get(WHOLE_ITEMS) == Some(&Value::Bool(true))
+        {
+            drop_item(&mut arguments, cut);
+        }
         let variables = variables.filter(|variables| variables.serve(entry.tool.origin()));
         let found = match (variables, holes) {
             (Some(variables), Some(holes)) => resolve_at(&mut arguments, &holes, variables, Outlook::Open),
@@ -141,6 +154,15 @@ impl Fitted {
             fitted = fit_around(schema, fitted.arguments, fitted.provenance, fitted.pending);
         }
         fitted
+    }
+}
+
+/// Drops the item of an array argument that the container at `cut` is in or is, with those behind it.
+fn drop_item(arguments: &mut Value, cut: &str) {
+    let mut steps = cut.split('/').skip(1);
+    let (Some(member), Some(Ok(item))) = (steps.next(), steps.next().map(str::parse::<usize>)) else { return };
+    if let Some(Value::Array(items)) = arguments.pointer_mut(&format!("/{member}")) {
+        items.truncate(item);
     }
 }
 
@@ -234,6 +256,7 @@ pub(crate) fn read_arguments(raw: RawArguments, provenance: &mut Provenance) -> 
             value = inner.value;
             provenance.unwrapped = true;
             provenance.repaired |= inner.repaired;
+            provenance.cut = inner.cut;
         }
     }
     match value {
@@ -273,6 +296,7 @@ fn read(text: &str, provenance: &mut Provenance) -> Result<Value, String> {
         return Err(not_json(&error));
     }
     provenance.repaired = true;
+    provenance.cut = mended.cut;
     Ok(mended.value)
 }
 

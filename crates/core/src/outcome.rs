@@ -14,7 +14,8 @@ use crate::name::ToolId;
 use crate::session::CallId;
 
 /// What a provider returns for a call that reached it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolOutput {
     /// Content blocks, in order.
     pub content: Vec<ContentBlock>,

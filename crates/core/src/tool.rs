@@ -68,6 +68,12 @@ impl StaticProvider {
         }
         Ok(Self { name: name.into(), kind, tools: registered, by_id })
     }
+
+    /// Its tools, in the order in which they were given.
+    #[must_use]
+    pub fn tools(&self) -> &[Arc<RegisteredTool>] {
+        &self.tools
+    }
 }
 
 #[async_trait]

@@ -2,6 +2,7 @@
 //!
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
+pub mod cache;
 pub mod catalogue;
 pub mod clock;
 pub mod events;
@@ -13,6 +14,7 @@ pub mod redact;
 pub mod select;
 pub mod store;
 
+pub use cache::Responses;
 pub use catalogue::Catalogue;
 pub use clock::SystemClock;
 pub use events::EventHub;

@@ -160,10 +160,11 @@ impl Driver {
     /// begins.
     #[must_use]
     pub fn system_prompt(&self, base: &str, spec: &RunSpec, options: &RunOptions) -> String {
-        let view = self.views.current(&self.catalogue, &spec.tools, &options.session.principal);
+        let view = self.views.current(&self.catalogue, spec, &options.session.principal);
         let all = self.choice(spec, &view).exposure == Exposure::Direct;
         let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned);
-        let tools: Vec<_> = view.open.iter().filter(is_shown).cloned().collect();
+        let own = view.own(&spec.agent_tools);
+        let tools: Vec<_> = view.open.iter().filter(is_shown).chain(own).cloned().collect();
         system_prompt(base, &options.session.root, &tools)
     }
 
@@ -186,10 +187,9 @@ impl Driver {
 
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
-        let allowed = state.spec().tools.clone();
-        let current = || self.views.current(&self.catalogue, &allowed, &options.session.principal);
+        let current = |state: &RunState| self.views.current(&self.catalogue, state.spec(), &options.session.principal);
         let meaning = |state: &RunState, view: &View| Arc::clone(view.snapshot(exposed(state), &self.finder));
-        let mut snapshot = meaning(state, &current());
+        let mut snapshot = meaning(state, &current(state));
         let changed = resume::changed(state, &snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
@@ -208,7 +208,7 @@ impl Driver {
                 state.cancel(cause);
             }
             let shown = if state.waits_for_model() {
-                let view = current();
+                let view = current(state);
                 let shown = self.show(state, &view, &options.session).await;
                 snapshot = meaning(state, &view);
                 self.make_room(state, shown.showing.tokens);

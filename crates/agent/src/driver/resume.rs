@@ -53,7 +53,7 @@ impl Driver {
         let mut state = RunState::from_json(saved.state)?;
         state.reopen();
         state.answer_lost();
-        let view = self.views.current(&self.catalogue, &state.spec().tools, &options.session.principal);
+        let view = self.views.current(&self.catalogue, state.spec(), &options.session.principal);
         let snapshot = view.snapshot(super::exposed(&state), &self.finder);
         let known = |call| settled(call, &saved.calls, snapshot);
         let settled: Vec<Outcome> = state.to_run().filter_map(known).collect();
@@ -84,6 +84,10 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
 }
 
 fn may_repeat(entry: &Entry) -> bool {
+    // What the calls that it made came to is not in the journal.
+    if entry.provider.awaits_others(entry.id()) {
+        return false;
+    }
     let effects = entry.definition().effects;
     entry.provider.trust() == HintTrust::Trusted && (effects.read_only || effects.idempotent)
 }

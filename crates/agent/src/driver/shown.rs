@@ -14,6 +14,7 @@ use toolwright_core::session::{Principal, Session};
 use super::Driver;
 use super::view::{View, entry, shown_tool};
 use crate::run::{RunSpec, RunState};
+use crate::tools::FINAL_REPORT_ID;
 
 /// Lists of tools that a view keeps, so that requests with the same tools share one.
 const MAX_LISTS: usize = 8;
@@ -56,7 +57,11 @@ impl Driver {
             other => other,
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
-        let wanted = wanted(exposure, stored, state, view, snapshot);
+        let wanted = match last_report(state, snapshot) {
+            // What was loaded on the way must stay where the API loads tools.
+            Some(report) if exposure != Exposure::Deferred => vec![report],
+            _ => wanted(exposure, stored, state, view, snapshot),
+        };
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
         let order = state.line_up(&wanted);
         let mut shown = view.lists.get(exposure, order, view, snapshot);
@@ -119,8 +124,14 @@ enum Stored {
     Some,
 }
 
-/// The tools that are to be shown whole, each once: the ones that find others, those that are pinned, those that
-/// came before the model on the way, those for stored outputs where there are any.
+/// The final report, if it is all that the model may call now.
+fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
+    let asked = state.is_last_turn() && state.spec().agent_tools.report.is_some();
+    snapshot.get(FINAL_REPORT_ID).filter(|_| asked)
+}
+
+/// The tools that are to be shown whole, each once: the ones that find others, those of the agent itself, those
+/// that are pinned, those that came before the model on the way, those for stored outputs where there are any.
 fn wanted<'a>(
     exposure: Exposure,
     stored: Stored,
@@ -128,10 +139,11 @@ fn wanted<'a>(
     view: &'a View,
     snapshot: &'a Snapshot,
 ) -> Vec<&'a Arc<Entry>> {
+    let own: Vec<_> = view.own(&state.spec().agent_tools).collect();
     let finders: &[&str] = match exposure {
         Exposure::Direct => {
             let of_use = |entry: &&Arc<Entry>| stored == Stored::Some || !is_output_tool(entry.id());
-            return view.open.iter().filter(of_use).collect();
+            return view.open.iter().filter(of_use).chain(own).collect();
         }
         Exposure::Search => &[SEARCH_ID, DESCRIBE_ID, CALL_ID],
         Exposure::Pick | Exposure::Deferred => &[SEARCH_ID],
@@ -143,7 +155,8 @@ fn wanted<'a>(
     let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
     let mut there = HashSet::new();
     let readers = view.open.iter().filter(|entry| stored == Stored::Some && is_output_tool(entry.id()));
-    finders.chain(pinned).chain(loaded).chain(readers).filter(|entry| there.insert(&*entry.wire_name)).collect()
+    let all = finders.chain(own).chain(pinned).chain(loaded).chain(readers);
+    all.filter(|entry| there.insert(&*entry.wire_name)).collect()
 }
 
 /// What the system prompt says of the tools that are not shown: one line, the same for equal catalogues.

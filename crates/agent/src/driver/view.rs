@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use toolwright_core::StaticProvider;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::carried::carried;
-use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_core::names::Resolution;
 use toolwright_core::select::{Cost, Exposure};
@@ -12,7 +13,8 @@ use toolwright_core::session::{CallId, Principal};
 use toolwright_runtime::{Catalogue, ToolFinder, searchable};
 
 use super::shown::Lists;
-use crate::run::Resolved;
+use crate::run::{Resolved, RunSpec};
+use crate::tools::{AgentTools, ReportSpec, of_run};
 
 /// Views that are kept; a driver rarely has runs of more kinds at once.
 const MAX_KEPT: usize = 16;
@@ -20,19 +22,23 @@ const MAX_KEPT: usize = 16;
 /// The catalogue through a run's list of tools: a snapshot of its own, so that a tool outside the list
 /// is unknown to the run by whatever name it is called.
 pub(super) struct View {
-    /// The tools of the run, and no others.
+    /// The tools of the run, and no others, without those of the agent itself.
     pub(super) tools: Arc<Snapshot>,
     /// Those open to the run's principal that run here, in catalogue order.
     pub(super) open: Vec<Arc<Entry>>,
     /// What requests were shown of them.
     pub(super) lists: Lists,
+    /// The tools of the agent itself.
+    own: Arc<StaticProvider>,
+    whole: OnceLock<Arc<Snapshot>>,
     searchable: OnceLock<Arc<Snapshot>>,
     cost: OnceLock<Cost>,
 }
 
 impl View {
     /// `before` is an older view, whose index tells much of this one's.
-    fn new(whole: &Arc<Snapshot>, allowed: &[String], principal: &Principal, before: Option<&Self>) -> Self {
+    fn new(whole: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, before: Option<&Self>) -> Self {
+        let allowed = spec.tools.as_slice();
         let tools = match allowed {
             [] => Arc::clone(whole),
             _ => {
@@ -44,15 +50,38 @@ impl View {
             }
         };
         let open = shown(&tools, principal).cloned().collect();
-        Self { tools, open, lists: Lists::default(), searchable: OnceLock::new(), cost: OnceLock::new() }
+        Self {
+            tools,
+            open,
+            lists: Lists::default(),
+            own: Arc::new(of_run(spec.agent_tools.report.as_ref())),
+            whole: OnceLock::new(),
+            searchable: OnceLock::new(),
+            cost: OnceLock::new(),
+        }
     }
 
     /// What names mean under `exposure`: the tools of the run, and unless all are shown, those that find them.
     pub(super) fn snapshot(&self, exposure: Option<Exposure>, finder: &ToolFinder) -> &Arc<Snapshot> {
         match exposure {
-            None | Some(Exposure::Direct) => &self.tools,
-            Some(_) => self.searchable.get_or_init(|| searchable(&self.tools, finder.clone())),
+            None | Some(Exposure::Direct) => self.whole(),
+            Some(_) => self.searchable.get_or_init(|| self.with_own(&searchable(&self.tools, finder.clone()))),
         }
+    }
+
+    fn whole(&self) -> &Arc<Snapshot> {
+        self.whole.get_or_init(|| self.with_own(&self.tools))
+    }
+
+    fn with_own(&self, tools: &Snapshot) -> Arc<Snapshot> {
+        let provider: Arc<dyn Provider> = Arc::clone(&self.own) as _;
+        Arc::new(tools.with(&provider, self.own.tools()))
+    }
+
+    /// The tools of the agent itself that a run is shown.
+    pub(super) fn own(&self, shown: &AgentTools) -> impl Iterator<Item = &Arc<Entry>> {
+        let ids = self.own.tools().iter().map(|tool| tool.definition().id.as_str());
+        ids.filter(move |id| shown.shows(id)).filter_map(|id| self.whole().get(id))
     }
 
     /// What it costs to show all that is open.
@@ -88,24 +117,27 @@ pub(super) struct Views(Mutex<Vec<Kept>>);
 struct Kept {
     whole: Arc<Snapshot>,
     allowed: Vec<String>,
+    report: Option<ReportSpec>,
     principal: Principal,
     view: Arc<View>,
 }
 
 impl Views {
-    /// The catalogue as it is now, through the globs `allowed` (all tools when there are none), as
+    /// The catalogue as it is now, through the globs of `spec` (all tools when there are none), as
     /// `principal` sees it.
-    pub(super) fn current(&self, catalogue: &Catalogue, allowed: &[String], principal: &Principal) -> Arc<View> {
+    pub(super) fn current(&self, catalogue: &Catalogue, spec: &RunSpec, principal: &Principal) -> Arc<View> {
+        let (allowed, report) = (&spec.tools, &spec.agent_tools.report);
         let whole = catalogue.snapshot();
         let find = |kept: &[Kept]| {
-            let same = |kept: &&Kept| kept.allowed == allowed && kept.principal == *principal;
+            let same =
+                |kept: &&Kept| kept.allowed == *allowed && kept.report == *report && kept.principal == *principal;
             kept.iter().filter(|kept| Arc::ptr_eq(&kept.whole, &whole)).find(same).map(|kept| Arc::clone(&kept.view))
         };
         if let Some(view) = find(&self.kept()) {
             return view;
         }
-        let before = self.kept().iter().rev().find(|kept| kept.allowed == allowed).map(|kept| Arc::clone(&kept.view));
-        let view = Arc::new(View::new(&whole, allowed, principal, before.as_deref()));
+        let before = self.kept().iter().rev().find(|kept| kept.allowed == *allowed).map(|kept| Arc::clone(&kept.view));
+        let view = Arc::new(View::new(&whole, spec, principal, before.as_deref()));
         let mut kept = self.kept();
         // Somebody else may have made it meanwhile; all are to share one.
         if let Some(theirs) = find(&kept) {
@@ -117,7 +149,8 @@ impl Views {
         }
         kept.push(Kept {
             whole: Arc::clone(&whole),
-            allowed: allowed.to_vec(),
+            allowed: allowed.clone(),
+            report: report.clone(),
             principal: principal.clone(),
             view: Arc::clone(&view),
         });

@@ -20,6 +20,7 @@ impl RunState {
             pending: Vec::new(),
             held: Vec::new(),
             exposure: self.exposure().cloned(),
+            final_report: self.task.report.clone().filter(|_| self.is_over()),
         };
         match &self.phase {
             Phase::Done { result, .. } => {

@@ -41,14 +41,15 @@ impl RunState {
             call.status = ready.clone();
         }
         if last {
-            turn::refuse(&mut calls, 0, "this was the last turn, so the call was not run");
+            turn::refuse_work(&mut calls, "this was the last turn, so the call was not run");
         } else if let Some(limit) = self.spec.limits.calls {
             turn::refuse(&mut calls, self.calls_left(), &format!("the run may make {limit} calls and has made them"));
         }
         let replayed = calls.iter().map(TurnCall::replay).collect();
         self.messages.push(Message::Assistant { text: response.text, calls: replayed, opaque: response.opaque });
+        let reports = calls.iter().any(TurnCall::is_open);
         self.phase = Phase::Calls { calls };
-        if last {
+        if last && !reports {
             self.stop(Status::Partial, self.why_last());
         } else {
             self.settle();
@@ -75,7 +76,10 @@ impl RunState {
             }
             return;
         }
-        self.messages.push(Message::Assistant { text, calls: Vec::new(), opaque });
+        self.messages.push(Message::Assistant { text: text.clone(), calls: Vec::new(), opaque });
+        if !matches!(stop, StopReason::MaxTokens | StopReason::Refusal) && self.adopt(&text) {
+            return;
+        }
         match stop {
             StopReason::MaxTokens => self.finish(Status::Partial, Some("the answer was cut at its token limit".into())),
             StopReason::Refusal => self.finish(Status::Failure, Some("the model refused to answer".into())),

@@ -1,9 +1,14 @@
-//! How a task ends before its limits do.
+//! How a task ends before its limits do: with a final report, or in a last turn that is forced.
 
-use toolwright_core::model::Message;
+use serde::Deserialize as _;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::{Message, ToolChoice};
+use toolwright_core::outcome::Outcome;
 
 use super::limits::last_turn;
 use super::{Phase, RunState};
+use crate::report::Status;
+use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, FinalReport, TASK_STATUS_ID, TaskStatus};
 
 impl RunState {
     /// Makes the next turn the last, as if it were the limit's: the model is told `why` (the beginning of a
@@ -19,6 +24,78 @@ impl RunState {
             self.messages.push(Message::user(last_turn(&why).text));
         }
         self.task.forced = Some(why);
+    }
+
+    /// Whether the model is asked for the last time: with the final report alone, where the run is to end with one,
+    /// else without tools.
+    #[must_use]
+    pub fn is_last_turn(&self) -> bool {
+        matches!(self.phase, Phase::Model { last: true, .. })
+    }
+
+    pub(super) fn tool_choice(&self, last: bool) -> ToolChoice {
+        match (last, &self.spec.agent_tools.report) {
+            (false, _) => ToolChoice::Auto,
+            (true, None) => ToolChoice::None,
+            (true, Some(_)) => ToolChoice::Tool(FINAL_REPORT.into()),
+        }
+    }
+
+    /// Takes what an outcome of the agent's own tools means for the run. A report counts once: those after the
+    /// first are refused.
+    pub(super) fn heed(&mut self, outcome: Outcome) -> Outcome {
+        let said = outcome.structured.as_ref().filter(|_| outcome.ok);
+        match (outcome.tool.as_ref().map(|tool| tool.as_str()), said) {
+            (Some(FINAL_REPORT_ID), Some(said)) => {
+                let Ok(report) = serde_json::from_value::<FinalReport>(said.clone()) else { return outcome };
+                if self.task.report.is_some() {
+                    let error = ToolError::new(ErrorKind::LimitExceeded, "the run has its final report already");
+                    return Outcome { tool: outcome.tool, ..Outcome::failed(outcome.call_id, error) };
+                }
+                self.task.report = Some(report);
+            }
+            (Some(TASK_STATUS_ID), Some(said)) => {
+                if TaskStatus::deserialize(said).is_ok_and(|status| status.is_final()) {
+                    self.force_final("You said that the task is completed");
+                }
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Ends the task with its report, if there is one.
+    pub(super) fn deliver(&mut self) -> bool {
+        let Some(report) = &self.task.report else { return false };
+        let (status, answer) = (report.status, report.text());
+        let reason = (status != Status::Success).then(|| format!("the model reported {}", status.as_str()));
+        self.task.said = answer;
+        self.finish(status, reason);
+        true
+    }
+
+    /// An answer in text, where the run is to end with a report: taken for it if it makes one. Else the model is
+    /// told once what is wrong, and the second time the run ends without. Returns whether that settled it.
+    pub(super) fn adopt(&mut self, text: &str) -> bool {
+        let Some(spec) = &self.spec.agent_tools.report else { return false };
+        match FinalReport::adopt(text, spec) {
+            Ok(report) => {
+                self.task.report = Some(report);
+                self.deliver()
+            }
+            Err(why) if self.task.corrected => {
+                self.finish(Status::Partial, Some(format!("there is no final report: {why}")));
+                true
+            }
+            Err(why) => {
+                self.task.corrected = true;
+                self.messages.push(Message::user(format!(
+                    "[toolwright notice] Your answer is not in the form that was asked for: {why}. Give it by calling agent__final_report."
+                )));
+                self.ask_model();
+                true
+            }
+        }
     }
 
     /// Why a turn was the last, for a model that called tools in it nevertheless.

@@ -25,13 +25,14 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
-use toolwright_core::model::{Message, ModelError, ModelRequest, ToolChoice, Usage};
+use toolwright_core::model::{Message, ModelError, ModelRequest, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
 use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use crate::report::{CallRecord, RunResult, Status};
+use crate::tools::FinalReport;
 pub use limits::Limits;
 use lineup::Lineup;
 use repeats::Repeats;
@@ -71,6 +72,9 @@ struct Task {
     /// Why its next turn is the last, whatever the limits say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forced: Option<String>,
+    /// What it ends with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    report: Option<FinalReport>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -180,7 +184,7 @@ impl RunState {
             Phase::Model { last, .. } => Step::CallModel(ModelRequest {
                 system: self.system(),
                 messages: self.messages.clone(),
-                tool_choice: if *last { ToolChoice::None } else { ToolChoice::Auto },
+                tool_choice: self.tool_choice(*last),
                 max_tokens: self.spec.max_tokens,
                 temperature: self.spec.temperature,
                 ..ModelRequest::default()
@@ -241,11 +245,16 @@ impl RunState {
             return Err(TransitionError::Illegal { transition: "on_tools", phase: self.phase.describe() });
         }
         let window_full = outcomes.iter().any(|outcome| outcome.extras.contains_key(BUDGET_EXCEEDED));
-        for outcome in outcomes {
-            let Some(call) = calls.iter_mut().find(|call| call.id == outcome.call_id && call.is_open()) else {
-                return Err(TransitionError::NoSuchCall { transition: "on_tools", call: outcome.call_id });
-            };
-            call.ended(outcome);
+        let mut places = Vec::with_capacity(outcomes.len());
+        for Outcome { call_id, .. } in &outcomes {
+            let place = calls.iter().position(|call| call.id == *call_id && call.is_open());
+            match place.filter(|place| !places.contains(place)) {
+                Some(place) => places.push(place),
+                None => return Err(TransitionError::NoSuchCall { transition: "on_tools", call: call_id.clone() }),
+            }
+        }
+        for (place, outcome) in places.into_iter().zip(outcomes) {
+            calls[place].ended(self.heed(outcome));
         }
         self.phase = Phase::Calls { calls };
         if window_full {
@@ -409,6 +418,9 @@ impl RunState {
         }
         let looping = self.task.repeats.note_turn(calls);
         self.commit();
+        if self.deliver() {
+            return;
+        }
         match looping {
             Some(call) => {
                 let reason = format!(
@@ -460,7 +472,8 @@ impl RunState {
             return;
         }
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
-        let notice = self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
+        let notice =
+            self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.messages.push(Message::user(notice.text));

@@ -10,6 +10,7 @@ use toolwright_core::session::CallId;
 
 use super::{FORMAT_VERSION, Limits};
 use crate::report::RunResult;
+use crate::tools::AgentTools;
 
 /// What does not change during a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct RunSpec {
     /// where their definitions are large: they may have a fiftieth of the catalogue's tokens.
     #[serde(default = "default_pick_size")]
     pub pick_size: usize,
+    /// Which tools of the agent itself are shown.
+    #[serde(default)]
+    pub agent_tools: AgentTools,
 }
 
 /// Tools that are picked for a task unless configured otherwise.

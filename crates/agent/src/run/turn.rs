@@ -20,6 +20,7 @@ use toolwright_core::session::CallId;
 
 use super::{Grant, ToolBatch};
 use crate::report::CallRecord;
+use crate::tools::{BATCH_ID, FINAL_REPORT};
 
 /// Bytes of arguments in a note.
 const MAX_NOTE: usize = 1000;
@@ -96,6 +97,11 @@ impl TurnCall {
     /// Whether an outcome may be told of it.
     pub(super) fn is_open(&self) -> bool {
         self.is_to_run() || self.is_held()
+    }
+
+    /// Whether it gives the final report. No other tool has that wire name: the namespace is reserved.
+    pub(super) fn is_report(&self) -> bool {
+        self.definition.is_some() && self.wire_name == FINAL_REPORT
     }
 
     fn is_written_as(&self, call: &WrittenCall) -> bool {
@@ -273,6 +279,13 @@ pub(super) fn refuse(calls: &mut [TurnCall], left: usize, why: &str) {
     }
 }
 
+/// Answers all calls but those of the final report as refused by a limit.
+pub(super) fn refuse_work(calls: &mut [TurnCall], why: &str) {
+    for call in calls.iter_mut().filter(|call| !call.is_started() && !call.is_report()) {
+        call.ended(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::LimitExceeded, why)));
+    }
+}
+
 /// What is to run, with the leave that people gave, and what runs already.
 pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     let mut batch = ToolBatch::default();
@@ -347,6 +360,12 @@ fn mended_note(outcome: &Outcome) -> Option<String> {
     if let Some(candidate) = mended.and_then(|record| record.candidate.as_ref()) {
         let shown = head_and_tail(&candidate.to_string(), MAX_NOTE);
         return Some(format!("[toolwright notice] Your arguments did not fit the schema; the call ran with {shown}."));
+    }
+    let is_batch = outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == BATCH_ID);
+    if let Some(cut) = outcome.provenance.cut.as_deref().filter(|_| is_batch && outcome.ok) {
+        return Some(format!(
+            "[toolwright notice] Your batch broke off at {cut}: an item that was not whole was dropped and did not run. Call what is missing again."
+        ));
     }
     // A failed call says so in its own words.
     (outcome.ok && outcome.provenance.repaired).then(|| {

@@ -332,6 +332,7 @@ pub(crate) fn spec(limits: Limits) -> RunSpec {
         exposure: None,
         pinned: Vec::new(),
         pick_size: 12,
+        agent_tools: toolwright_agent::AgentTools::default(),
     }
 }
 

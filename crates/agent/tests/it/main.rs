@@ -6,6 +6,7 @@ mod dispatch;
 mod exposure;
 mod house;
 mod mended;
+mod own_tools;
 mod plan;
 mod resume;
 mod runs;

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::RegisteredTool;
+use crate::canonical::ContentHash;
 use crate::context::ToolContext;
 use crate::error::ToolError;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
-use crate::session::{CallId, Session};
+use crate::session::{CallId, Principal, Session};
 
 /// What kind of source a tool comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -135,6 +136,12 @@ pub trait Provider: Send + Sync {
     /// Limits of its calls. The default sets none.
     fn limits(&self) -> CallLimits {
         CallLimits::default()
+    }
+    /// What tells the credentials of a caller's calls from others', without holding any: results are never shared
+    /// between two scopes. A provider whose credentials depend on the caller must give each its own. The default
+    /// has none.
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        None
     }
     /// Tells the source that a call is not wanted any more. The default relies on the call's token.
     async fn cancel(&self, _call: &CallId) {}

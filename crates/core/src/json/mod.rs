@@ -22,6 +22,9 @@ pub struct Repaired {
     pub value: Value,
     /// The text was not JSON: the value is the likeliest reading.
     pub repaired: bool,
+    /// The innermost object or array that was open where the text ended, as a JSON Pointer into `value`, an
+    /// object: what is in it may not be all that was meant. `None` for a text that was not cut.
+    pub cut: Option<String>,
 }
 
 /// Why nothing can be read.
@@ -55,7 +58,7 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
     let mut text = Cow::Borrowed(text);
     for layer in 0..=MAX_LAYERS {
         match serde_json::from_str(&text) {
-            Ok(value) => return Ok(Repaired { value, repaired: layer > 0 }),
+            Ok(value) => return Ok(Repaired { value, repaired: layer > 0, cut: None }),
             Err(error) if is_out_of_range(&error) => return Err(Unreadable::OutOfRange),
             Err(_) => {}
         }
@@ -64,16 +67,16 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
         }
         text = Cow::Owned(quoted::unescape(&text));
     }
-    reader::read(&text).map(|value| Repaired { value, repaired: true })
+    reader::read(&text).map(|(value, cut)| Repaired { value, repaired: true, cut })
 }
 
 /// As [`repair`], for a text that is one object or array and nothing else: `None` where there is anything
 /// around it, or a value would have to be made up.
 pub(crate) fn repair_container(text: &str) -> Option<Repaired> {
     match serde_json::from_str::<Value>(text) {
-        Ok(value) => Some(Repaired { value, repaired: false }),
+        Ok(value) => Some(Repaired { value, repaired: false, cut: None }),
         Err(error) if is_out_of_range(&error) => None,
-        Err(_) => reader::read_whole(text).map(|value| Repaired { value, repaired: true }),
+        Err(_) => reader::read_whole(text).map(|value| Repaired { value, repaired: true, cut: None }),
     }
 }
 

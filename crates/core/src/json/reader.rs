@@ -49,6 +49,8 @@ struct Reader<'a> {
     in_call: bool,
     /// A name had no value, and got null.
     invented: bool,
+    /// The first container that the end of the text closed, as a JSON Pointer.
+    cut: Option<String>,
 }
 
 /// Reads `text` as one container, if it is nothing else and each name in it has a value.
@@ -59,14 +61,18 @@ pub(super) fn read_whole(text: &str) -> Option<Value> {
     (reader.cursor.rest().is_empty() && !reader.invented).then_some(value)
 }
 
-/// Reads the first value of `text`, and the objects that follow it.
-pub(super) fn read(text: &str) -> Result<Value, Unreadable> {
-    Reader::new(text).root()
+/// Reads the first value of `text`, and the objects that follow it; and where the text ended too early.
+pub(super) fn read(text: &str) -> Result<(Value, Option<String>), Unreadable> {
+    let mut reader = Reader::new(text);
+    let value = reader.root()?;
+    // Of several objects in a row only the last can be cut, and a pointer into it says nothing of the array.
+    let cut = reader.cut.filter(|_| value.is_object());
+    Ok((value, cut))
 }
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str) -> Self {
-        Self { cursor: Cursor::new(text), stack: Vec::new(), open: [0, 0], in_call: false, invented: false }
+        Self { cursor: Cursor::new(text), stack: Vec::new(), open: [0, 0], in_call: false, invented: false, cut: None }
     }
 
     fn root(&mut self) -> Result<Value, Unreadable> {
@@ -162,7 +168,10 @@ impl<'a> Reader<'a> {
             self.filler();
             self.cursor.within_bounds()?;
             let done = match self.cursor.peek() {
-                None => self.pop(),
+                None => {
+                    self.cut = self.cut.take().or_else(|| Some(self.place()));
+                    self.pop()
+                }
                 Some(next @ ('}' | ']')) => self.close(next),
                 Some(',') => {
                     self.cursor.bump();
@@ -227,6 +236,18 @@ impl<'a> Reader<'a> {
                 return done;
             }
         }
+    }
+
+    /// The innermost container, as a JSON Pointer.
+    fn place(&self) -> String {
+        let inner = self.stack.len().saturating_sub(1);
+        let step = |frame: &Frame| match frame {
+            Frame::Array(items) => format!("/{}", items.len()),
+            Frame::Object { key, .. } => {
+                format!("/{}", key.as_deref().unwrap_or_default().replace('~', "~0").replace('/', "~1"))
+            }
+        };
+        self.stack[..inner].iter().map(step).collect()
     }
 
     /// Closes the innermost container; the value, if it was the outermost.

@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn valid_json_is_never_changed(value in any_json()) {
         let read = repair(&value.to_string()).expect("valid");
-        prop_assert_eq!(read, Repaired { value, repaired: false });
+        prop_assert_eq!(read, Repaired { value, repaired: false, cut: None });
     }
 
     #[test]
@@ -167,5 +167,25 @@ proptest! {
             end += 1;
         }
         prop_assert!(repair(&text[..end]).expect("an object").value.is_object());
+    }
+}
+
+#[test]
+fn a_cut_text_says_which_containers_were_open() {
+    for (text, cut) in [
+        (r#"{"a": 1}"#, None),
+        (r#"{"a": 1,}"#, None),
+        (r#"{"a": 1"#, Some("")),
+        (r#"{"a": "x"#, Some("")),
+        (r#"{"a": [{"b": 1}"#, Some("/a")),
+        (r#"{"a": [{"b": 1},"#, Some("/a")),
+        (r#"{"a": [{"b": 1}, {"b": 2"#, Some("/a/1")),
+        (r#"{"a": [{"b": 1}, {"#, Some("/a/1")),
+        (r#"{"a": [{"b": 1}, {"b": {"c": "x"#, Some("/a/1/b")),
+        (r#"{"a/b": [[1, "#, Some("/a~1b/0")),
+        ("```json\n{\"a\": [1]}", None),
+        (r#"{"a": 1} {"b": 2"#, None),
+    ] {
+        assert_eq!(repair(text).expect(text).cut.as_deref(), cut, "{text}");
     }
 }

@@ -248,7 +248,7 @@ fn spelled(text: &str) -> Option<Repaired> {
         _ if text.starts_with(['{', '[']) => return repair_container(text),
         _ => serde_json::from_str(text).ok()?,
     };
-    Some(Repaired { value, repaired: false })
+    Some(Repaired { value, repaired: false, cut: None })
 }
 
 #[cfg(test)]

@@ -146,7 +146,9 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
     definition.queue.clone_from(&spec.queue);
-    definition.cache_ttl = spec.cache_ttl.filter(|_| definition.effects.read_only);
+    let of_server = spec.cache_ttl.filter(|_| definition.effects.read_only);
+    definition.cache_ttl =
+        text(tool, "name").and_then(|name| spec.tools_cache.get(&name).copied()).unwrap_or(of_server);
     let rest: Map<String, Value> = tool
         .iter()
         .filter(|(key, _)| !PLACED.contains(&key.as_str()))
@@ -259,12 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn results_are_cached_for_readers_only() {
+    fn results_of_a_server_are_cached_for_readers_and_as_single_tools_say() {
         let mut spec = spec();
         spec.cache_ttl = Some(Duration::from_secs(9));
-        let raw = [json!({"name": "r", "annotations": {"readOnlyHint": true}}), json!({"name": "w"})];
+        spec.tools_cache = [("off".into(), None), ("own".into(), Some(Duration::from_secs(1)))].into();
+        let reads = |name: &str| json!({"name": name, "annotations": {"readOnlyHint": true}});
+        let raw = [reads("r"), json!({"name": "w"}), reads("off"), json!({"name": "own"})];
         let listed = build(&spec, &raw).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
-        assert_eq!(ttls, [Some(Duration::from_secs(9)), None]);
+        assert_eq!(ttls, [Some(Duration::from_secs(9)), None, None, Some(Duration::from_secs(1))]);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallLimits, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
@@ -14,6 +15,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
+use toolwright_core::session::Principal;
 
 use super::call;
 use super::connect::Connector;
@@ -36,6 +38,7 @@ pub struct McpProvider {
     spec: Arc<McpServerSpec>,
     deps: McpDeps,
     manifest_key: String,
+    credential_scope: ContentHash,
     link: Arc<Link>,
     changes: Arc<Changes>,
     relist: Relist,
@@ -71,6 +74,7 @@ impl McpProvider {
         let announced = Arc::clone(&changes);
         Arc::new(Self {
             manifest_key: spec.manifest_key(),
+            credential_scope: spec.credential_scope(),
             link: Link::new(connector, Arc::new(move || announced.announce())),
             spec,
             deps,
@@ -214,6 +218,10 @@ impl Provider for McpProvider {
     fn limits(&self) -> CallLimits {
         let spec = &self.spec;
         CallLimits { timeout: spec.request_timeout, idle_timeout: spec.idle_timeout, retries: Some(spec.retries) }
+    }
+
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(self.credential_scope)
     }
 
     fn trust(&self) -> HintTrust {

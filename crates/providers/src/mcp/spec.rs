@@ -52,6 +52,8 @@ pub struct McpServerSpec {
     pub queue: Option<String>,
     /// How long results may be served again; applies to tools that say they only read.
     pub cache_ttl: Option<Duration>,
+    /// The same for single tools, by raw name, whatever they say of themselves; `None` for never.
+    pub tools_cache: BTreeMap<String, Option<Duration>>,
     /// Bound on one message from the server, in bytes.
     pub max_message_bytes: usize,
     /// Whether its hints may loosen policy.
@@ -76,9 +78,20 @@ impl McpServerSpec {
             connect_timeout: CONNECT_TIMEOUT,
             queue: None,
             cache_ttl: None,
+            tools_cache: BTreeMap::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             trusted: false,
         }
+    }
+
+    /// Tells what it is reached by and with, secret values included, from anything else.
+    pub(super) fn credential_scope(&self) -> ContentHash {
+        ContentHash::of_value(&match &self.transport {
+            McpTransport::Stdio { command, args, env, cwd } => {
+                json!({"command": command, "args": args, "env": env, "cwd": cwd})
+            }
+            McpTransport::Http { url, headers } => json!({"url": url, "headers": headers}),
+        })
     }
 
     /// Key of its cached list: changes with what decides which tools it has, and holds no secret value.
@@ -165,6 +178,7 @@ mod tests {
         let mut two = http("http://a/mcp", &[("Authorization", "two")]);
         two.tools_denied = vec!["x".into()];
         assert_eq!(one.manifest_key(), two.manifest_key());
+        assert_ne!(one.credential_scope(), two.credential_scope(), "results of two keys are not shared");
         assert_ne!(one.manifest_key(), http("http://b/mcp", &[("Authorization", "one")]).manifest_key());
         assert!(!format!("{one:?}").contains("\"one\""));
     }

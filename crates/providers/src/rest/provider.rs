@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method};
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallLimits, RegistrationError};
 use toolwright_core::{
-    Effects, ErrorKind, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolContext,
-    ToolDefinition, ToolError, ToolId, ToolOutput,
+    ContentHash, Effects, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
+    RegisteredTool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 
 use super::error::RestError;
@@ -58,6 +58,7 @@ pub struct RestProvider {
     tools: HashMap<String, RestTool>,
     listed: Vec<Arc<RegisteredTool>>,
     warnings: Vec<String>,
+    credential_scope: ContentHash,
 }
 
 struct RestTool {
@@ -80,7 +81,8 @@ impl RestProvider {
     /// # Errors
     /// The first entry that is wrong; build entries one at a time to leave out the wrong ones.
     pub fn new(tools: Vec<(String, RestToolSpec)>, options: &RestOptions) -> Result<Self, RestError> {
-        let mut provider = Self { tools: HashMap::new(), listed: Vec::new(), warnings: Vec::new() };
+        let credential_scope = credential_scope(&tools);
+        let mut provider = Self { tools: HashMap::new(), listed: Vec::new(), warnings: Vec::new(), credential_scope };
         let mut clients: Vec<Arc<HttpClient>> = Vec::new();
         let mut names: HashMap<ToolId, String> = HashMap::new();
         for (name, spec) in tools {
@@ -132,9 +134,22 @@ impl Provider for RestProvider {
         CallLimits { retries: Some(RETRIES), ..CallLimits::default() }
     }
 
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(self.credential_scope)
+    }
+
     fn health(&self) -> Health {
         Health::Ready
     }
+}
+
+/// A hash of everything in the entries that may hold a secret.
+fn credential_scope(tools: &[(String, RestToolSpec)]) -> ContentHash {
+    let part = |(name, spec): &(String, RestToolSpec)| {
+        let query: Vec<_> = spec.query.iter().map(|(name, query)| (name, &query.value)).collect();
+        json!([name, spec.url, spec.headers, query, spec.body])
+    };
+    ContentHash::of_value(&tools.iter().map(part).collect())
 }
 
 impl RestTool {

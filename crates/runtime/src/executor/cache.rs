@@ -6,16 +6,20 @@ use async_trait::async_trait;
 use serde_json::json;
 use toolwright_core::call::ValidCall;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::definition::Mode;
 use toolwright_core::outcome::ToolOutput;
 
 use super::admission::Admitted;
 use super::{Executor, RunContext};
 
+/// Namespaces whose tools depend on what no key holds: files, processes, notes and jobs.
+const NEVER: [&str; 4] = ["fs", "shell", "memory", "job"];
+
 /// Keeps successful outputs of tools that have a `cache_ttl`.
 #[async_trait]
 pub trait ResponseCache: Send + Sync {
-    /// A live entry.
-    async fn get(&self, key: &ContentHash) -> Option<ToolOutput>;
+    /// An entry that is not over, by what was said when it was kept and by the tool's `ttl` now.
+    async fn get(&self, key: &ContentHash, ttl: Duration) -> Option<ToolOutput>;
     /// Keeps an entry.
     async fn put(&self, key: &ContentHash, ttl: Duration, output: &ToolOutput);
 }
@@ -33,7 +37,7 @@ impl Executor {
     pub(super) async fn cached(&self, call: &ValidCall, admitted: Admitted, run: &RunContext) -> Cached {
         let Some(cache) = &self.options.cache else { return Cached::default() };
         let Some((key, ttl)) = cache_key(call, run, admitted) else { return Cached::default() };
-        match cache.get(&key).await {
+        match cache.get(&key, ttl).await {
             Some(output) => Cached { hit: Some(output.with_extra("cached", true)), place: None },
             None => Cached { hit: None, place: Some((key, ttl)) },
         }
@@ -47,19 +51,28 @@ impl Executor {
     }
 }
 
-/// The key and lifetime under which a call's output may be kept; `None` for a call that never may:
-/// no lifetime, unsafe, unvalidated, or approved by hand.
+/// The key and lifetime under which a call's output may be kept; `None` for a call that never may: no lifetime,
+/// unsafe, unvalidated, approved by hand, or with more to its output than it says at once. Two equal calls at once
+/// are two calls: nobody waits for another's output.
 fn cache_key(call: &ValidCall, run: &RunContext, admitted: Admitted) -> Option<(ContentHash, Duration)> {
-    let definition = call.entry.definition();
+    let (entry, definition) = (&call.entry, call.entry.definition());
     let ttl = definition.cache_ttl?;
-    if admitted == Admitted::Approved || !definition.safe || call.unvalidated.is_some() {
+    let is_plain = definition.safe && definition.mode == Mode::Direct && !entry.provider.awaits_others(entry.id());
+    if admitted == Admitted::Approved
+        || call.unvalidated.is_some()
+        || !is_plain
+        || NEVER.contains(&definition.id.namespace())
+    {
         return None;
     }
+    let principal = &run.session.principal;
     let key = ContentHash::of_value(&json!({
         "tool": definition.id,
-        "definition": call.entry.tool.hash(),
+        "definition": entry.tool.hash(),
         "arguments": call.arguments,
-        "principal": run.session.principal.id,
+        "instance": entry.provider.name(),
+        "principal": principal.id,
+        "credentials": entry.provider.credential_scope(principal),
         "root": run.session.root,
     }));
     Some((key, ttl))

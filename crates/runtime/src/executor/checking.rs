@@ -64,7 +64,9 @@ impl Executor {
     pub fn startable(&self, call: ToolCall, run: &RunContext) -> Option<ValidCall> {
         let call = check(call, &run.snapshot, caller(run)).ok()?;
         let refers = !call.pending.is_empty() || !call.provenance.resolved.is_empty();
-        if refers || call.unvalidated.is_some() {
+        // Whoever is asked about the calls that it makes is there when the turn is over.
+        let awaits = call.entry.provider.awaits_others(call.entry.id());
+        if refers || awaits || call.unvalidated.is_some() {
             return None;
         }
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);

@@ -2,6 +2,7 @@
 //! Toolwright processes. SQL is named only in this folder.
 
 mod approvals;
+pub(crate) mod cache;
 mod jobs;
 mod ledger;
 mod manifests;

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::call::ValidCall;
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, LedgerTotals, RunStore as _};
-use toolwright_core::{CallId, CancelCause, ContentHash, ErrorKind, Policy, Profile, ToolOutput};
-use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, ResponseCache, Verdict};
-use toolwright_runtime::{QueueSpec, Queues};
+use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile};
+use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, Verdict};
+use toolwright_runtime::{QueueSpec, Queues, RunContext};
 
-use crate::house::{House, Says, call, house};
+use crate::house::{Says, call, house};
 
 fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
     outcomes
@@ -330,32 +330,4 @@ async fn guards_deny_ask_and_rewrite_before_policy() {
         let text = house.one("echo", json!({"n": n})).await.text();
         assert!(text.contains(expect), "{n}: {text}");
     }
-}
-
-#[derive(Default)]
-struct Memory(Mutex<HashMap<ContentHash, ToolOutput>>);
-
-#[async_trait]
-impl ResponseCache for Memory {
-    async fn get(&self, key: &ContentHash) -> Option<ToolOutput> {
-        self.0.lock().expect("lock").get(key).cloned()
-    }
-    async fn put(&self, key: &ContentHash, _ttl: Duration, output: &ToolOutput) {
-        self.0.lock().expect("lock").insert(*key, output.clone());
-    }
-}
-
-#[tokio::test]
-async fn only_tools_with_a_lifetime_are_served_from_the_cache() {
-    let house = house(|options| options.cache = Some(Arc::new(Memory::default()))).await;
-    let ran = |house: &House| house.counts.ran.load(Ordering::SeqCst);
-    for n in [1, 1, 2] {
-        house.one("cached", json!({"n": n})).await;
-    }
-    assert_eq!(ran(&house), 2, "equal arguments ran once");
-    assert_eq!(house.one("cached", json!({"n": 1})).await.extras.get("cached"), Some(&json!(true)));
-    house.one("echo", json!({"n": 1})).await;
-    house.one("echo", json!({"n": 1})).await;
-    assert_eq!(ran(&house), 4);
-    assert!(house.dir.path().exists());
 }

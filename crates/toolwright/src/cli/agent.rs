@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use toolwright::House;
-use toolwright::agent::{BASE_PROMPT, Dispatch, Driver, Limits, RunOptions, RunSpec, Transcript};
-use toolwright::config::typed::{DispatchSetting, ExposureSetting};
+use toolwright::agent::{
+    AgentTools, BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunSpec, Transcript,
+};
+use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
 use toolwright::core::approval::NoApprover;
 use toolwright::core::{Approver, Cancel, Profile};
 use toolwright::models::default_model;
@@ -123,8 +125,17 @@ pub(crate) fn dispatch(agent: &Agent, house: &House) -> Dispatch {
     }
 }
 
+/// Which tools of the agent itself are shown: those that are configured, and the final report where there is to
+/// be one.
+pub(crate) fn agent_tools(house: &House, report: Option<ReportSpec>) -> AgentTools {
+    let config = house.config();
+    let shows = |tool| config.written.defaults.agent_tools.contains(&tool);
+    AgentTools { report, task_status: shows(AgentToolSetting::TaskStatus), batch: shows(AgentToolSetting::Batch) }
+}
+
 pub(crate) fn spec(
     agent: &Agent,
+    agent_tools: AgentTools,
     model: String,
     dispatch: Dispatch,
     house: &House,
@@ -150,6 +161,7 @@ pub(crate) fn spec(
         exposure: exposure.unwrap_or_else(|| config.exposure(&model)),
         pinned: selection.pinned.clone(),
         pick_size: selection.pick_size,
+        agent_tools,
         model,
     };
     spec.system = driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use toolwright::agent::Dispatch;
+use toolwright::agent::{Dispatch, Format};
 use toolwright::config::typed::ExposureSetting;
 use toolwright::core::Profile;
 use toolwright::core::schema::Draft;
@@ -183,11 +183,45 @@ pub(crate) struct Run {
         value_name = "ID",
         conflicts_with_all = [
             "task", "model", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+            "format", "output_schema",
         ]
     )]
     pub(crate) resume: Option<String>,
+    /// Has the run end with a final report in this format.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<ReportFormat>,
+    /// File with the JSON Schema of the answer, which is JSON then.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) agent: Agent,
+}
+
+/// What a final report is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// Plain text.
+    Text,
+    /// Markdown.
+    Markdown,
+    /// A JSON value.
+    Json,
+    /// Text for a terminal.
+    Tty,
+    /// Slack's own markup.
+    Slack,
+}
+
+impl From<ReportFormat> for Format {
+    fn from(format: ReportFormat) -> Self {
+        match format {
+            ReportFormat::Text => Self::Text,
+            ReportFormat::Markdown => Self::Markdown,
+            ReportFormat::Json => Self::Json,
+            ReportFormat::Tty => Self::Tty,
+            ReportFormat::Slack => Self::Slack,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use toolwright::core::model::Message;
 use toolwright::core::{Cancel, CancelCause, ContentBlock};
 
 use super::account::{Account, Shown, Text};
-use super::agent::{Desk, dispatch, driver, model, options, profile, spec};
+use super::agent::{Desk, agent_tools, dispatch, driver, model, options, profile, spec};
 use super::args::{Chat, Global};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
@@ -31,7 +31,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
             "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
     }
-    let spec = spec(&chat.agent, model, dispatch, &house, &driver, &run_options);
+    let spec = spec(&chat.agent, agent_tools(&house, None), model, dispatch, &house, &driver, &run_options);
     if is_interactive() {
         say(styled(DIM, format_args!("{}; Ctrl-C stops an answer, Ctrl-D or /exit ends", spec.model)));
     }

@@ -4,18 +4,19 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use serde_json::Value;
-use toolwright::agent::{DriverError, RunReport, RunState, Status};
+use toolwright::agent::tools::FINAL_REPORT_ID;
+use toolwright::agent::{CallRecord, DriverError, Format, ReportSpec, RunReport, RunState, Status};
 use toolwright::core::Cancel;
 use toolwright::core::model::Message;
 
 use super::account::{Account, Shown, Text};
-use super::agent::{Desk, dispatch, driver, model, options, profile, spec};
+use super::agent::{Desk, agent_tools, dispatch, driver, model, options, profile, spec};
 use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
 use super::screen::{BAD, DIM, harmless, print_json, print_text, prose, say, styled};
 use super::signals::{First, watch};
-use super::{config, open};
+use super::{config, input, open};
 
 /// How long the first request waits for providers of which no tools are known; what comes later is shown
 /// from the next turn on.
@@ -25,6 +26,7 @@ const MAX_TASK: u64 = 4 << 20;
 
 pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let task = run.task.as_deref().map(read_task).transpose()?;
+    let report = report_spec(run)?;
     let house = open(global, config::usable(global)?).await?;
     let profile = profile(&run.agent, &house)?;
     let cancel = Cancel::new();
@@ -40,7 +42,8 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     }
     let mut state = match (task, chosen) {
         (Some(task), Some(model)) => {
-            let spec = spec(&run.agent, model, dispatch(&run.agent, &house), &house, &driver, &options);
+            let agent_tools = agent_tools(&house, report);
+            let spec = spec(&run.agent, agent_tools, model, dispatch(&run.agent, &house), &house, &driver, &options);
             RunState::new(spec, vec![Message::user(task)])
         }
         _ => {
@@ -64,6 +67,19 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let report = report.map_err(Failure::failed)?;
     print(global, &id, &report, text, shown)?;
     Ok(exit(report.status))
+}
+
+/// What the run is to end with.
+fn report_spec(run: &Run) -> Result<Option<ReportSpec>, Failure> {
+    let format = run.format.map(Format::from);
+    let Some(file) = &run.output_schema else { return Ok(format.map(ReportSpec::in_format)) };
+    if format.is_some_and(|format| format != Format::Json) {
+        return Err(Failure::usage("--output-schema is for --format json, which it implies"));
+    }
+    let name = file.display();
+    let schema = serde_json::from_str(&input::read(file)?)
+        .map_err(|error| Failure::usage(format!("{name} is not JSON: {error}")))?;
+    ReportSpec::by_schema(schema).map(Some).map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 
 fn not_loaded(error: DriverError) -> Failure {
@@ -90,8 +106,10 @@ fn print(global: &Global, id: &str, report: &RunReport, text: Text, shown: Shown
     if global.json {
         return Ok(print_json(&with_id(report, id))?);
     }
-    // What was streamed whole is on the screen already.
-    if text == Text::Held || shown == Shown::Gaps || report.status != Status::Success {
+    // What was streamed whole is on the screen already; what a call said is not.
+    let called = |call: &CallRecord| call.ok && call.tool == FINAL_REPORT_ID;
+    if report.calls.iter().any(called) || text == Text::Held || shown == Shown::Gaps || report.status != Status::Success
+    {
         print_text(&prose(&report.answer))?;
     }
     for call in &report.held {

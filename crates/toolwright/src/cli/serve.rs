@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
+use toolwright::agent::tools::{NAMESPACE, batch_provider};
 use toolwright::config::Config;
 use toolwright::core::approval::NoApprover;
 use toolwright::core::{Cancel, Event, Profile};
@@ -28,6 +29,11 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let settings = config::usable(global)?;
     let house = open(global, settings).await?;
     let settings = house.config();
+    if settings.written.server.batch {
+        let batch = batch_provider().map_err(Failure::failed)?;
+        house.catalogue().add_provider(batch).await.map_err(Failure::failed)?;
+        house.catalogue().refresh(NAMESPACE).await;
+    }
     let given = serve.policy.map(Profile::from);
     let gateway = gateway(&house, &settings, serve);
     let shutdown = Cancel::new();

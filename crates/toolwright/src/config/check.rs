@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::node::{Data, Node};
 use super::problem::{At, Problem, Severity};
+use super::typed::is_off;
 
 /// Schema keyword: each member of this mapping stands alone; a broken one is left out.
 pub(crate) const ENTRIES: &str = "x-entries";
@@ -67,7 +68,8 @@ impl Walk<'_> {
                     let remedy = hint.unwrap_or_else(|| format!("choose one of {}", choices.join(", ")));
                     self.report(&node.at, format!("`{text}` is not one of {}", choices.join(", ")), remedy);
                 }
-                if schema.get("format").and_then(Value::as_str) == Some("duration") {
+                let format = schema.get("format").and_then(Value::as_str);
+                if format == Some("duration") || (format == Some("ttl") && !is_off(text)) {
                     match toolwright_core::duration::parse(text) {
                         Ok(duration) if duration.is_zero() => {
                             let remedy = "write more, like 30s, or leave the key out for its default";
@@ -232,8 +234,10 @@ fn types(schema: &Value) -> Vec<&str> {
 }
 
 fn expected(schema: &Value) -> String {
-    if schema.get("format").and_then(Value::as_str) == Some("duration") {
-        return "a duration like 30s".to_owned();
+    match schema.get("format").and_then(Value::as_str) {
+        Some("duration") => return "a duration like 30s".to_owned(),
+        Some("ttl") => return "a duration like 5m, or off".to_owned(),
+        _ => {}
     }
     let mut words: Vec<&str> = Vec::new();
     for kind in types(schema) {

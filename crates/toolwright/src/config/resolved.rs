@@ -102,6 +102,10 @@ pub struct ServerSettings {
     pub idle_timeout: Option<Duration>,
     /// How often a failed call is tried again where that is safe.
     pub retries: Option<u32>,
+    /// How long results of its read-only tools may be served again.
+    pub cache: Option<Duration>,
+    /// The same for single tools.
+    pub tools_cache: BTreeMap<String, Option<Duration>>,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
 }

@@ -76,6 +76,8 @@ pub(crate) fn resolve(
             request_timeout,
             idle_timeout: written.idle_timeout.map(|span| span.0),
             retries: written.retries,
+            cache: written.cache.and_then(|ttl| ttl.0),
+            tools_cache: written.tools_cache.iter().map(|(tool, ttl)| (tool.clone(), ttl.0)).collect(),
             trusted: written.trusted.unwrap_or(false),
         },
     })

@@ -2,17 +2,21 @@
 
 mod answers;
 mod dispatch;
+mod ending;
 mod flow;
 mod legality;
 mod lineup;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{CallResult, ModelErrorKind, ModelResponse, OpaqueData, StopReason, WrittenCall};
+use toolwright_core::model::{
+    CallResult, ModelErrorKind, ModelResponse, OpaqueData, StopReason, ToolChoice, WrittenCall,
+};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
 
 use super::*;
+use crate::tools::AgentTools;
 
 fn spec(limits: Limits) -> RunSpec {
     RunSpec {
@@ -27,6 +31,7 @@ fn spec(limits: Limits) -> RunSpec {
         exposure: None,
         pinned: Vec::new(),
         pick_size: DEFAULT_PICK_SIZE,
+        agent_tools: AgentTools::default(),
     }
 }
 

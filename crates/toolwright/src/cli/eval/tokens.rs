@@ -85,6 +85,7 @@ impl Play {
             exposure: Some(exposure),
             pinned: Vec::new(),
             pick_size: DEFAULT_PICK_SIZE,
+            agent_tools: toolwright::agent::AgentTools::default(),
         }
     }
 

@@ -14,10 +14,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use sandbox::{SandboxLimits, SandboxSection};
-pub use scalar::{TimeSpan, Written};
+pub(crate) use scalar::is_off;
+pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
-    Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models, OutputsSection,
-    PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
+    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models,
+    OutputsSection, PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection,
+    WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};

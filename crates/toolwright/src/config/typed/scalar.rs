@@ -48,6 +48,48 @@ impl JsonSchema for TimeSpan {
     }
 }
 
+/// How long a result may be served again: a duration as [`TimeSpan`], or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheTtl(pub Option<Duration>);
+
+impl Serialize for CacheTtl {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(duration) => serializer.serialize_str(&toolwright_core::duration::format(duration)),
+            None => serializer.serialize_str("off"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CacheTtl {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if is_off(&text) {
+            return Ok(Self(None));
+        }
+        toolwright_core::duration::parse(&text).map(|duration| Self(Some(duration))).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Whether a time to live is none: `off`, which older YAML reads as false.
+pub(crate) fn is_off(text: &str) -> bool {
+    matches!(text, "off" | "false")
+}
+
+impl JsonSchema for CacheTtl {
+    fn schema_name() -> Cow<'static, str> {
+        "CacheTtl".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"], "x-text": true, "format": "ttl" })
+    }
+}
+
 /// Text that YAML may take for a number or a boolean; it is kept as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

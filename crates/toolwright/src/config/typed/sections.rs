@@ -25,6 +25,9 @@ pub struct Defaults {
     pub calls_per_turn: usize,
     /// When the calls of a model's answer start, in `run` and `chat`.
     pub dispatch: DispatchSetting,
+    /// Tools of the agent itself that `run` and `chat` show besides. A model may call them in any case;
+    /// `agent__final_report` is shown by `run --format` and `--output-schema`.
+    pub agent_tools: Vec<AgentToolSetting>,
     /// The model, `provider/model`, that is asked once to mend the arguments of a call that are not valid.
     /// Each attempt is a request to it; without one, whoever made the call is told what is wrong. Changing
     /// it needs a restart.
@@ -62,6 +65,16 @@ pub enum DispatchSetting {
     Streaming,
 }
 
+/// A tool of the agent itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentToolSetting {
+    /// `agent__batch`: several calls as one.
+    Batch,
+    /// `agent__task_status`: how far the task is.
+    TaskStatus,
+}
+
 /// What happens to a path outside the workspace root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -83,6 +96,7 @@ impl Default for Defaults {
             tool_response_max_bytes: toolwright_core::output::DEFAULT_MAX_BYTES,
             calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
             dispatch: DispatchSetting::TurnEnd,
+            agent_tools: Vec::new(),
             repair_model: None,
             mcp_init_concurrency: 8,
             trace_mcp: false,
@@ -306,6 +320,9 @@ pub struct ServerSection {
     /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
     #[schemars(range(min = 16, max = 64))]
     pub max_tool_name: usize,
+    /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
+    /// approval screen it is one call that may do anything. Changing it needs a restart.
+    pub batch: bool,
     /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
     pub allowed_hosts: Vec<String>,
     /// Web origins that may send requests; none by default. Changing it needs a restart.
@@ -318,6 +335,7 @@ impl Default for ServerSection {
             http: "127.0.0.1:7117".into(),
             token: None,
             max_tool_name: 48,
+            batch: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolwright_core::SandboxProfile;
 
-use super::scalar::{TimeSpan, Written};
+use super::scalar::{CacheTtl, TimeSpan, Written};
 use super::sections::EffectFlags;
 
 /// One MCP server. Keys of other clients are understood where they mean the same, and warned about
@@ -48,10 +48,12 @@ pub struct McpServer {
     /// Queue its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How long results of its read-only tools may be served again.
+    /// How long results of its read-only tools may be served again: a duration, or `off`, the default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unsupported" = true))]
-    pub cache: Option<Value>,
+    pub cache: Option<CacheTtl>,
+    /// The same for single tools, by the names that the server has for them, whatever it says of their effects.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub tools_cache: IndexMap<String, CacheTtl>,
     /// Limit of one call to it. Default: `defaults.tool_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<TimeSpan>,
@@ -209,10 +211,9 @@ pub struct RestTool {
     /// Queue its calls wait in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How long a successful result may be served again.
+    /// How long a successful result may be served again: a duration, or `off`, the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unsupported" = true))]
-    pub cache: Option<Value>,
+    pub cache: Option<CacheTtl>,
     /// Whether private addresses are open to it. Default: `web.allow_private`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_private: Option<bool>,

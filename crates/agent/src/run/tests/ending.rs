@@ -1,0 +1,169 @@
+//! Final reports, the status of a task, and forced last turns.
+
+use super::*;
+use crate::tools::{FINAL_REPORT_ID, Format, ReportSpec, TASK_STATUS_ID};
+
+const REPORT: &str = "agent__final_report";
+
+/// Knows the tools of the agent besides those of [`super::resolve`].
+fn resolve(call: &WrittenCall) -> Option<Resolved> {
+    let own = call.name.starts_with("agent__");
+    let own = own.then(|| Resolved { wire_name: call.name.clone(), definition: ContentHash::of_bytes(b"own") });
+    own.or_else(|| super::resolve(call))
+}
+
+fn model(state: &mut RunState, response: ModelResponse) {
+    reload(state);
+    state.on_model(response, &resolve).expect("model");
+    legal(state);
+}
+
+fn reporting(limits: Limits, report: Option<ReportSpec>) -> RunState {
+    let agent_tools = AgentTools { report, task_status: true, batch: false };
+    RunState::new(RunSpec { agent_tools, ..spec(limits) }, vec![Message::user("task")])
+}
+
+fn json_report() -> Option<ReportSpec> {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    Some(ReportSpec::by_schema(schema).expect("schema"))
+}
+
+/// What the tool says to `arguments`.
+fn reported(id: &str, arguments: Value, spec: Option<&ReportSpec>) -> Outcome {
+    let id = CallId::new(id);
+    let mut outcome = match FinalReport::accept(&arguments, spec) {
+        Ok(report) => Outcome { structured: Some(json!(report)), ..done(&id, "accepted") },
+        Err(why) => Outcome::failed(id, ToolError::new(ErrorKind::ExecutionError, why)),
+    };
+    outcome.tool = ToolId::try_parse(FINAL_REPORT_ID);
+    outcome
+}
+
+fn status(id: &str, said: Value) -> Outcome {
+    let id = CallId::new(id);
+    Outcome { structured: Some(said), tool: ToolId::try_parse(TASK_STATUS_ID), ..done(&id, "noted") }
+}
+
+#[test]
+fn a_report_ends_the_run_once_its_siblings_have_ended() {
+    let mut state = reporting(Limits::default(), None);
+    model(&mut state, response("", &[("a", "fs__read", "{}"), ("b", REPORT, "{}"), ("c", REPORT, "{}")]));
+    state.on_tools(vec![reported("b", json!({"status": "partial", "content": "half"}), None)]).expect("report");
+    reload(&mut state);
+    assert!(!state.is_over(), "its siblings run");
+    assert_eq!(state.report().final_report, None);
+    let rest = vec![done(&CallId::new("a"), "x"), reported("c", json!({"content": "second"}), None)];
+    state.on_tools(rest).expect("siblings");
+    reload(&mut state);
+    legal(&state);
+    let report = state.report();
+    assert_eq!((report.status, report.answer.as_str()), (Status::Partial, "half"));
+    assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, true, false], "one report counts");
+    let value = report.to_json();
+    assert_eq!(
+        (&value["status"], &value["format"], &value["content"]),
+        (&json!("partial"), &json!("text"), &json!("half"))
+    );
+    state.continue_with(vec![ContentBlock::text("go on")]).expect("continue");
+    assert_eq!(state.report().final_report, None, "the next task has its own");
+}
+
+#[test]
+fn a_report_that_is_not_accepted_ends_nothing() {
+    let spec = json_report();
+    let mut state = reporting(Limits::default(), spec.clone());
+    model(&mut state, response("", &[("a", REPORT, "{}")]));
+    state.on_tools(vec![reported("a", json!({"content_json": {"n": "x"}}), spec.as_ref())]).expect("told");
+    assert_eq!(request(&state).tool_choice, ToolChoice::Auto);
+    model(&mut state, response("", &[("b", REPORT, "{}")]));
+    let right = json!({"status": "success", "format": "json", "content_json": {"n": 7}, "metadata": {"k": 1}});
+    state.on_tools(vec![reported("b", right, spec.as_ref())]).expect("report");
+    let value = state.report().to_json();
+    assert_eq!((&value["content_json"], &value["metadata"]), (&json!({"n": 7}), &json!({"k": 1})));
+    assert_eq!(value["status"], "success");
+}
+
+#[test]
+fn an_answer_in_text_is_adopted_where_it_makes_a_report() {
+    for (format, text, expect) in [
+        (Format::Markdown, "# Done", Some(json!("# Done"))),
+        (Format::Json, "```json\n{\"n\": 1}\n```", Some(json!({"n": 1}))),
+        (Format::Json, "It is done.", None),
+    ] {
+        let spec = if format == Format::Json { json_report() } else { Some(ReportSpec::in_format(format)) };
+        let mut state = reporting(Limits::default(), spec);
+        model(&mut state, response(text, &[]));
+        if let Some(expect) = expect {
+            let report = state.report().final_report.expect("adopted");
+            assert_eq!(report.content_json.unwrap_or_else(|| json!(report.content)), expect);
+            assert_eq!((result(&state).status, report.warnings.len()), (Status::Success, 1));
+            continue;
+        }
+        assert!(text_of(request(&state).messages.last().expect("notice")).contains(REPORT), "told what to do");
+        model(&mut state, response(text, &[]));
+        let ended = result(&state);
+        assert_eq!((ended.status, ended.answer.as_str()), (Status::Partial, text));
+    }
+}
+
+#[test]
+fn the_last_turn_is_for_the_report_alone() {
+    let spec = json_report();
+    let mut state = reporting(turns(1), spec.clone());
+    assert!(state.is_last_turn());
+    assert_eq!(request(&state).tool_choice, ToolChoice::Tool(REPORT.into()));
+    model(&mut state, response("", &[("a", "fs__read", "{}"), ("b", REPORT, "{}")]));
+    assert_eq!(ids(&state), [CallId::new("b")], "work is refused");
+    let mut rejected = state.clone();
+    state.on_tools(vec![reported("b", json!({"content_json": {"n": 1}}), spec.as_ref())]).expect("report");
+    assert_eq!(result(&state).status, Status::Success);
+    rejected.on_tools(vec![reported("b", json!({}), spec.as_ref())]).expect("no report");
+    assert_eq!(result(&rejected).status, Status::Partial);
+}
+
+#[test]
+fn a_completed_task_has_one_turn_left_if_its_flags_agree() {
+    let said = |status: &str, ready: bool, more: bool| json!({"status": status, "ready_for_final_report": ready, "need_to_run_more_tools": more});
+    for (said, last) in [
+        (said("completed", true, false), true),
+        (said("completed", true, true), false),
+        (said("completed", false, false), false),
+        (said("in-progress", true, false), false),
+        (json!({"status": "completed"}), false),
+    ] {
+        let mut state = reporting(Limits::default(), None);
+        model(&mut state, response("", &[("a", "agent__task_status", "{}"), ("b", "fs__read", "{}")]));
+        state.on_tools(vec![status("a", said.clone()), done(&CallId::new("b"), "x")]).expect("tools");
+        reload(&mut state);
+        assert_eq!(state.is_last_turn(), last, "{said}");
+        assert_eq!(request(&state).tool_choice == ToolChoice::None, last);
+        model(&mut state, response("all done", &[]));
+        assert_eq!(result(&state).status, Status::Success);
+    }
+}
+
+#[test]
+fn a_last_turn_can_be_forced_at_any_moment_and_once() {
+    let mut state = begin(Limits::default());
+    state.force_final("The conversation is full");
+    state.force_final("Something else");
+    reload(&mut state);
+    let asked = request(&state);
+    assert_eq!((asked.tool_choice, asked.messages.len()), (ToolChoice::None, 2));
+    assert!(text_of(&asked.messages[1]).contains("The conversation is full: calls will not run"));
+
+    let mut state = begin(Limits::default());
+    model(&mut state, response("", &[("a", "read", "{}")]));
+    state.force_final("The conversation is full");
+    assert_eq!(ids(&state).len(), 1, "what is under way ends");
+    answer(&mut state, "x");
+    assert!(state.is_last_turn());
+    model(&mut state, response("", &[("b", "read", "{}")]));
+    let ended = result(&state);
+    assert_eq!(ended.status, Status::Partial);
+    assert!(ended.reason.is_some_and(|reason| reason.contains("The conversation is full")));
+    state.force_final("too late");
+    assert!(state.is_over());
+    state.continue_with(vec![ContentBlock::text("go on")]).expect("continue");
+    assert!(!state.is_last_turn(), "it holds for one task");
+}

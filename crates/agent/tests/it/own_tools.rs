@@ -1,0 +1,193 @@
+//! The agent's own tools, through the one executor.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use toolwright_agent::{AgentTools, Dispatch, Format, Limits, ReportSpec, RunSpec, RunState, Status};
+use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::model::Message;
+use toolwright_core::store::LedgerStore as _;
+use toolwright_core::{Effects, Event, Tool};
+
+use crate::house::{Counter, Desk, House, Reply, asking, begin, begin_with, options, spec};
+
+fn items(items: &[(&str, &str)]) -> Value {
+    let item = |(id, tool): &(&str, &str)| json!({"id": id, "tool": tool, "parameters": {"n": 1}});
+    json!({"items": items.iter().map(item).collect::<Vec<_>>()})
+}
+
+/// The text of the only result of the call `id`.
+fn result(state: &RunState, id: &str) -> String {
+    let results = state.messages().iter().filter_map(|message| match message {
+        Message::Tool { results } => Some(results),
+        _ => None,
+    });
+    let found: Vec<_> = results.flatten().filter(|result| result.call_id == id).collect();
+    assert_eq!(found.len(), 1, "{id}");
+    toolwright_core::content::joined_text(&found[0].content)
+}
+
+/// `(id, ok)` of the items, and the whole.
+fn outcomes(text: &str) -> (Vec<(String, bool)>, Value) {
+    let parsed: Value = serde_json::from_str(text).unwrap();
+    let told = |item: &Value| (item["id"].as_str().unwrap().to_owned(), item["ok"].as_bool().unwrap());
+    (parsed.as_array().unwrap().iter().map(told).collect(), parsed)
+}
+
+#[tokio::test]
+async fn the_items_of_a_batch_are_calls_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (read, write) = (Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::WRITE));
+    let batch = json!({"items": [
+        {"id": "a", "tool": "t__read", "parameters": {"n": 1}},
+        {"id": "a", "tool": "t__write", "parameters": {}},
+        {"tool": "t__write", "parameters": {}},
+        {"id": 4, "tool": "t__read", "parameters": {"n": "many"}},
+        {"id": "e", "tool": "t__nope", "parameters": {}},
+        {"id": "f", "tool": "agent__batch", "parameters": items(&[("x", "t__read")])},
+        {"id": "g", "tool": "agent__final_report", "parameters": {"content": "no"}},
+        {"id": "h", "tool": "agent__task_status", "parameters": {"status": "completed"}},
+        "not an item",
+        {"id": "j", "tool": "t__read", "parameters": "{\"n\": 2}"},
+    ]});
+    let script = vec![Reply::Calls(vec![("b", "agent__batch", batch)]), Reply::Text("done")];
+    let house = House::new(dir.path(), script, vec![read.clone(), write.clone()]).await;
+    let desk = Desk::new(&[
+        ("b.2", ApprovalDecision::Approve),
+        ("b.3", ApprovalDecision::Deny { reason: "not this one".into() }),
+    ]);
+    let mut state = begin(Limits::default());
+    let report = house.driver.run(&mut state, &asking(desk)).await.unwrap();
+    assert_eq!((report.status, report.calls.len(), report.calls[0].ok), (Status::Success, 1, true));
+    assert_eq!((read.count(), write.count()), (2, 1));
+    let (told, all) = outcomes(&result(&state, "b"));
+    let expect = [
+        ("a", true),
+        ("a_2", true),
+        ("3", false),
+        ("4", false),
+        ("e", false),
+        ("f", false),
+        ("g", false),
+        ("h", false),
+        ("9", false),
+        ("j", true),
+    ];
+    assert_eq!(told, expect.map(|(id, ok)| (id.to_owned(), ok)));
+    assert_eq!(all[0], json!({"id": "a", "tool": "t__read", "ok": true, "output": "counted"}));
+    for (item, part) in [(2, "not this one"), (3, "/n"), (4, "t__nope"), (5, "another batch"), (6, "by itself")] {
+        assert!(all[item]["error"].as_str().unwrap().contains(part), "{}", all[item]);
+    }
+
+    let events = house.log.0.lock().unwrap().clone();
+    let ops = events.iter().filter_map(|event| match event {
+        Event::ToolFinished { op, call, .. } => Some((call.to_string(), op.clone())),
+        _ => None,
+    });
+    let (batches, inner): (Vec<_>, Vec<_>) = ops.partition(|(call, _)| call == "b");
+    assert_eq!((batches.len(), inner.len()), (1, 6));
+    assert!(inner.iter().all(|(_, op)| op.lineage.parent == Some(batches[0].1.id)), "they are part of the batch");
+    house.executor.ledger().flush().await.unwrap();
+    assert_eq!(house.store.totals().await.unwrap().tool_calls, 7);
+}
+
+#[tokio::test]
+async fn a_batch_holds_more_calls_than_a_turn_and_its_result_stays_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let long: &'static str = Box::leak("a \"line\" of text\n".repeat(300).into_boxed_str());
+    let (small, large) =
+        (Counter::new("t:small@1.0.0", Effects::READ), Counter::saying("t:large@1.0.0", Effects::READ, long));
+    let mut names = vec![("", "t__small"); 15];
+    names.extend([("", "t__large"); 5]);
+    let script = vec![Reply::Calls(vec![("b", "agent__batch", items(&names))]), Reply::Text("done")];
+    let house = House::new(dir.path(), script, vec![small.clone(), large.clone()]).await;
+    let mut state = begin(Limits::default());
+    house.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!((small.count(), large.count()), (15, 5));
+    let text = result(&state, "b");
+    assert!(text.len() <= toolwright_core::output::DEFAULT_MAX_BYTES, "{}", text.len());
+    let (told, all) = outcomes(&text);
+    assert!(told.len() == 20 && told.iter().all(|(_, ok)| *ok));
+    assert_eq!(all[3]["output"], "counted");
+    assert!(all[19]["output"].as_str().unwrap().contains("toolwright cut"), "{}", all[19]);
+}
+
+#[tokio::test]
+async fn of_a_batch_that_was_cut_the_whole_items_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let read = Counter::new("t:read@1.0.0", Effects::READ);
+    let house = House::new(dir.path(), Vec::new(), vec![read.clone()]).await;
+    let whole = items(&[("a", "t__read"), ("b", "t__read"), ("c", "t__read")]).to_string();
+    // At each place where it may be cut: as many items run as are whole.
+    for end in 1..=whole.len() {
+        let before = read.count();
+        let mut state = begin(Limits::default());
+        let call = toolwright_core::model::WrittenCall {
+            id: "b".into(),
+            name: "agent__batch".into(),
+            arguments: whole[..end].to_owned(),
+        };
+        let response = toolwright_core::model::ModelResponse { calls: vec![call], ..Default::default() };
+        state.on_model(response, &|_| None).unwrap();
+        house.driver.run(&mut state, &options()).await.unwrap();
+        let complete = whole[..end].matches("{\"n\":1}}").count();
+        assert_eq!(read.count() - before, complete, "{}", &whole[..end]);
+        let half = whole[..end].matches("{\"id\"").count() > complete;
+        assert_eq!(result(&state, "b").contains("did not run"), half && complete > 0, "{}", &whole[..end]);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_does_not_start_before_its_turn_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = Counter::new("t:write@1.0.0", Effects::WRITE);
+    let script = vec![Reply::Calls(vec![("b", "agent__batch", items(&[("a", "t__write")]))]), Reply::Text("done")];
+    let house = House::new(dir.path(), script, vec![write.clone()]).await;
+    let mut state = begin_with(RunSpec { dispatch: Dispatch::Streaming, ..spec(Limits::default()) });
+    house.driver.run(&mut state, &asking(Desk::new(&[("b.1", ApprovalDecision::Approve)]))).await.unwrap();
+    assert_eq!(write.count(), 1, "whoever is asked was there");
+}
+
+fn shown(house: &House) -> Vec<Vec<String>> {
+    let requests = house.model.shown.lock().unwrap();
+    requests.iter().map(|tools| tools.iter().map(|tool| tool.name.clone()).collect()).collect()
+}
+
+#[tokio::test]
+async fn a_run_ends_with_the_report_that_it_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let report = |content: Value| {
+        ("r", "agent__final_report", json!({"status": "success", "format": "json", "content_json": content}))
+    };
+    let script = vec![
+        Reply::Calls(vec![report(json!({"n": "many"}))]),
+        Reply::Calls(vec![("a", "t__a", json!({})), report(json!({"n": 3}))]),
+    ];
+    let tool = Counter::new("t:a@1.0.0", Effects::READ);
+    let house = House::new(dir.path(), script, vec![tool.clone() as Arc<dyn Tool>]).await;
+    let agent_tools = AgentTools { report: Some(ReportSpec::by_schema(schema).unwrap()), ..AgentTools::default() };
+    let mut state = begin_with(RunSpec { agent_tools, ..spec(Limits::default()) });
+    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!((report.status, report.turns, tool.count()), (Status::Success, 2, 1));
+    let value = report.to_json();
+    assert_eq!((&value["format"], &value["content_json"]), (&json!("json"), &json!({"n": 3})));
+    assert_eq!(shown(&house)[0], ["t__a", "agent__final_report"]);
+    assert_eq!(report.calls[0].error.as_ref().map(|error| error.message.contains("/n")), Some(true));
+}
+
+#[tokio::test]
+async fn a_completed_task_is_asked_for_its_report_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = json!({"status": "completed", "ready_for_final_report": true, "need_to_run_more_tools": false});
+    let script = vec![Reply::Calls(vec![("s", "agent__task_status", status)]), Reply::Text("# Done")];
+    let house = House::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ)]).await;
+    let report = Some(ReportSpec::in_format(Format::Markdown));
+    let agent_tools = AgentTools { report, task_status: true, batch: true };
+    let mut state = begin_with(RunSpec { agent_tools, ..spec(Limits::default()) });
+    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!(shown(&house)[0], ["t__a", "agent__batch", "agent__task_status", "agent__final_report"]);
+    assert_eq!(shown(&house)[1], ["agent__final_report"]);
+    let adopted = report.final_report.clone().unwrap();
+    assert_eq!((report.answer.as_str(), adopted.format), ("# Done", Format::Markdown));
+}

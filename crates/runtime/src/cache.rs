@@ -1,0 +1,284 @@
+//! The response cache (SPEC section 8): in the store, so that it outlives the process and is shared by all of a
+//! user's, with the latest in memory in front of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::context::Clock;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::store::StoreError;
+
+use crate::executor::ResponseCache;
+use crate::store::SqliteStore;
+use crate::store::cache::{Kept, Room};
+
+/// Bytes of one output, as JSON; a larger one is not kept.
+const MAX_OUTPUT: usize = 256 << 10;
+/// What the store keeps.
+const STORED: Room = Room { entries: 5000, bytes: 64 << 20 };
+/// What memory keeps.
+const IN_MEMORY: Room = Room { entries: 256, bytes: 8 << 20 };
+
+/// Outputs that may be served again. A store that fails is no reason for a call to: it is then a cache without
+/// anything in it.
+pub struct Responses {
+    store: Arc<SqliteStore>,
+    clock: Arc<dyn Clock>,
+    memory: Mutex<Memory>,
+    stored: Room,
+}
+
+impl std::fmt::Debug for Responses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responses").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Responses {
+    /// Those in `store`: 5,000 of 256 KiB at most each and 64 MiB together, the oldest out. `clock` tells when one
+    /// is over.
+    #[must_use]
+    pub fn new(store: Arc<SqliteStore>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Self::within(store, clock, STORED, IN_MEMORY)
+    }
+
+    fn within(store: Arc<SqliteStore>, clock: Arc<dyn Clock>, stored: Room, room: Room) -> Arc<Self> {
+        let memory = Mutex::new(Memory { room, entries: HashMap::new(), bytes: 0, uses: 0 });
+        Arc::new(Self { store, clock, memory, stored })
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn stored(&self, key: &ContentHash, now: u64, ttl: Duration) -> Result<Option<Entry>, StoreError> {
+        let Some(kept) = self.store.response(key).await? else { return Ok(None) };
+        let life = Life { saved_ms: kept.saved_ms, expires_ms: kept.expires_ms };
+        if !life.holds(now, ttl) {
+            return Ok(None);
+        }
+        let bytes = kept.output.len();
+        let output =
+            serde_json::from_str(&kept.output).map_err(|error| StoreError::failed("read a kept response", error))?;
+        Ok(Some(Entry { output, bytes, life, used: 0 }))
+    }
+}
+
+#[async_trait]
+impl ResponseCache for Responses {
+    async fn get(&self, key: &ContentHash, ttl: Duration) -> Option<ToolOutput> {
+        let now = self.clock.wall_ms();
+        if let Some(output) = self.memory().get(key, now, ttl) {
+            return Some(output);
+        }
+        match self.stored(key, now, ttl).await {
+            Ok(entry) => {
+                let entry = entry?;
+                let output = entry.output.clone();
+                self.memory().put(*key, entry);
+                Some(output)
+            }
+            Err(error) => {
+                tracing::warn!("a kept response was not read: {error}");
+                None
+            }
+        }
+    }
+
+    async fn put(&self, key: &ContentHash, ttl: Duration, output: &ToolOutput) {
+        let json = match serde_json::to_string(output) {
+            Ok(json) if json.len() <= MAX_OUTPUT => json,
+            Ok(_) => return,
+            Err(error) => return tracing::warn!("a response was not kept: {error}"),
+        };
+        let saved_ms = self.clock.wall_ms();
+        let expires_ms = saved_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        // SQLite's integers are signed.
+        let life = Life { saved_ms, expires_ms: expires_ms.min(i64::MAX as u64) };
+        self.memory().put(*key, Entry { output: output.clone(), bytes: json.len(), life, used: 0 });
+        let kept = Kept { output: json, saved_ms: life.saved_ms, expires_ms: life.expires_ms };
+        if let Err(error) = self.store.keep_response(key, kept, self.stored).await {
+            tracing::warn!("a response was not kept: {error}");
+        }
+    }
+}
+
+/// From when to when an output may be served.
+#[derive(Debug, Clone, Copy)]
+struct Life {
+    saved_ms: u64,
+    expires_ms: u64,
+}
+
+impl Life {
+    /// Whether it may be served now, by what was said when it was kept and by `ttl`, which is said now. One of a
+    /// time that has not come yet may not.
+    fn holds(self, now: u64, ttl: Duration) -> bool {
+        let age = now.checked_sub(self.saved_ms);
+        now < self.expires_ms && age.is_some_and(|age| u128::from(age) < ttl.as_millis())
+    }
+}
+
+struct Entry {
+    output: ToolOutput,
+    bytes: usize,
+    life: Life,
+    /// The later, the larger.
+    used: u64,
+}
+
+/// The outputs that were used last.
+struct Memory {
+    room: Room,
+    entries: HashMap<ContentHash, Entry>,
+    bytes: u64,
+    uses: u64,
+}
+
+impl Memory {
+    fn get(&mut self, key: &ContentHash, now: u64, ttl: Duration) -> Option<ToolOutput> {
+        let entry = self.entries.get_mut(key)?;
+        if !entry.life.holds(now, ttl) {
+            self.remove(*key);
+            return None;
+        }
+        self.uses += 1;
+        entry.used = self.uses;
+        Some(entry.output.clone())
+    }
+
+    fn put(&mut self, key: ContentHash, entry: Entry) {
+        self.uses += 1;
+        self.remove(key);
+        self.bytes += entry.bytes as u64;
+        self.entries.insert(key, Entry { used: self.uses, ..entry });
+        while self.entries.len() as u64 > self.room.entries || self.bytes > self.room.bytes {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
+            let Some(oldest) = oldest else { return };
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, key: ContentHash) {
+        if let Some(gone) = self.entries.remove(&key) {
+            self.bytes -= gone.bytes as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Instant, SystemTime};
+
+    use super::*;
+
+    /// Time of day in milliseconds, as it is set.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+        fn wall(&self) -> SystemTime {
+            SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.load(Ordering::SeqCst))
+        }
+    }
+
+    fn key(n: usize) -> ContentHash {
+        ContentHash::of_bytes(n.to_string().as_bytes())
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    struct Desk {
+        dir: tempfile::TempDir,
+        clock: Arc<Hand>,
+        stored: Room,
+        room: Room,
+    }
+
+    impl Desk {
+        fn new(stored: Room, room: Room) -> Self {
+            let clock = Arc::new(Hand::default());
+            clock.0.store(1_000_000, Ordering::SeqCst);
+            Self { dir: tempfile::tempdir().expect("dir"), clock, stored, room }
+        }
+
+        /// As another process has it: nothing in memory.
+        fn open(&self) -> Arc<Responses> {
+            let store = SqliteStore::open(self.dir.path()).expect("store");
+            Responses::within(store, Arc::clone(&self.clock) as _, self.stored, self.room)
+        }
+
+        fn pass(&self, millis: u64) {
+            self.clock.0.fetch_add(millis, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_output_is_served_until_it_is_over_by_either_word() {
+        let desk = Desk::new(STORED, IN_MEMORY);
+        let (writer, reader) = (desk.open(), desk.open());
+        let output = ToolOutput::text("x").with_extra("status", 200);
+        writer.put(&key(1), MINUTE, &output).await;
+        desk.pass(59_999);
+        assert_eq!(reader.get(&key(1), MINUTE).await, Some(output.clone()), "from the store");
+        assert_eq!(reader.get(&key(1), MINUTE).await, Some(output.clone()), "from memory");
+        assert_eq!(reader.get(&key(2), MINUTE).await, None);
+        assert_eq!(desk.open().get(&key(1), Duration::from_secs(59)).await, None, "it is to be kept less long now");
+        desk.pass(1);
+        for cache in [writer, reader, desk.open()] {
+            assert_eq!(cache.get(&key(1), 2 * MINUTE).await, None, "it was to be kept no longer");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_was_set_back_serves_nothing() {
+        let desk = Desk::new(STORED, IN_MEMORY);
+        let cache = desk.open();
+        cache.put(&key(1), MINUTE, &ToolOutput::text("x")).await;
+        desk.clock.0.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(cache.get(&key(1), MINUTE).await, None);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_goes_first_in_the_store_and_the_least_used_in_memory() {
+        let desk = Desk::new(Room { entries: 3, bytes: 10_000 }, Room { entries: 2, bytes: 10_000 });
+        let cache = desk.open();
+        for n in 0..5 {
+            cache.put(&key(n), MINUTE, &ToolOutput::text(n.to_string())).await;
+            desk.pass(1);
+        }
+        let fresh = desk.open();
+        let mut there = Vec::new();
+        for n in 0..5 {
+            there.push(fresh.get(&key(n), MINUTE).await.is_some());
+        }
+        assert_eq!(there, [false, false, true, true, true]);
+        assert!(cache.memory().entries.len() == 2 && cache.memory().get(&key(3), 1_000_010, MINUTE).is_some());
+        cache.memory().put(
+            key(9),
+            Entry { used: 0, bytes: 1, life: Life { saved_ms: 0, expires_ms: 1 }, output: ToolOutput::default() },
+        );
+        assert!(cache.memory().entries.contains_key(&key(3)), "it was used after the other");
+    }
+
+    #[tokio::test]
+    async fn neither_store_nor_memory_grows_past_its_bytes() {
+        let desk = Desk::new(Room { entries: 100, bytes: 3000 }, Room { entries: 100, bytes: 3000 });
+        let cache = desk.open();
+        for n in 0..20 {
+            cache.put(&key(n), MINUTE, &ToolOutput::text("y".repeat(500))).await;
+        }
+        assert!(cache.memory().bytes <= 3000 && cache.memory().entries.len() >= 4);
+        let fresh = desk.open();
+        assert!(fresh.get(&key(0), MINUTE).await.is_none() && fresh.get(&key(19), MINUTE).await.is_some());
+        cache.put(&key(99), MINUTE, &ToolOutput::text("z".repeat(MAX_OUTPUT))).await;
+        assert!(cache.get(&key(99), MINUTE).await.is_none(), "one that is too large is not kept");
+    }
+}

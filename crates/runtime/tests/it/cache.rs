@@ -1,0 +1,194 @@
+//! What the response cache serves, and to whom.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
+use toolwright_core::definition::Mode;
+use toolwright_core::{
+    ContentHash, Effects, Event, Policy, Principal, Profile, Provider, RegisteredTool, Session, SessionId, ToolContext,
+    ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::{Responses, RunContext, SqliteStore, SystemClock};
+
+use crate::house::{House, Says, house};
+
+/// A provider of one tool that counts its runs.
+struct Source {
+    name: &'static str,
+    credentials: &'static str,
+    tool: Arc<RegisteredTool>,
+    ran: AtomicUsize,
+}
+
+#[async_trait]
+impl Provider for Source {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Native
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(vec![Arc::clone(&self.tool)])
+    }
+    async fn call(&self, call: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let n = self.ran.fetch_add(1, Ordering::SeqCst) + 1;
+        let text = format!("run {n}");
+        Ok(if call.arguments["fail"] == true { ToolOutput::failure(text) } else { ToolOutput::text(text) })
+    }
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(ContentHash::of_bytes(self.credentials.as_bytes()))
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+fn source(id: &str, change: impl FnOnce(&mut ToolDefinition)) -> Source {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "fail": {"type": "boolean"}}});
+    let mut definition = ToolDefinition::new(ToolId::parse(id).expect("id"), "Counts.", Some(schema));
+    definition.effects = Effects::READ;
+    definition.cache_ttl = Some(Duration::from_secs(60));
+    change(&mut definition);
+    let tool = RegisteredTool::own(definition).expect("registers");
+    Source { name: "p", credentials: "", tool, ran: AtomicUsize::new(0) }
+}
+
+struct Desk {
+    house: House,
+}
+
+impl Desk {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("store");
+        let cache = Responses::new(store, Arc::new(SystemClock));
+        Self { house: house(|options| options.cache = Some(cache)).await }
+    }
+
+    /// Calls the one tool of `source`; what it said, and whether that came from the cache.
+    async fn call(
+        &self,
+        source: &Arc<Source>,
+        arguments: Value,
+        terms: impl FnOnce(&mut RunContext),
+    ) -> (String, bool) {
+        let listing = Listing {
+            provider: Arc::clone(source) as _,
+            tools: vec![Arc::clone(&source.tool)],
+            error: None,
+            withheld: vec![],
+        };
+        let mut run = self.house.on(Snapshot::build(&[listing]));
+        terms(&mut run);
+        let name = source.tool.definition().id.to_string();
+        let call = toolwright_core::ToolCall {
+            id: toolwright_core::CallId::new("c"),
+            name,
+            arguments: toolwright_core::RawArguments::Value(arguments),
+        };
+        let outcome = self.house.executor.run_calls(vec![call], &run).await.pop().expect("one");
+        (outcome.text(), outcome.extras.get("cached") == Some(&json!(true)))
+    }
+}
+
+fn as_is(_: &mut RunContext) {}
+
+#[tokio::test]
+async fn an_equal_call_is_served_without_being_run() {
+    let desk = Desk::new().await;
+    let mut events = desk.house.events.subscribe();
+    let tool = Arc::new(source("t:x@1.0.0", |_| {}));
+    assert_eq!(desk.call(&tool, json!({"n": 1, "fail": false}), as_is).await, ("run 1".into(), false));
+    assert_eq!(desk.call(&tool, json!({"fail": false, "n": 1}), as_is).await, ("run 1".into(), true));
+    assert_eq!(desk.call(&tool, json!({"n": 2}), as_is).await, ("run 2".into(), false));
+    let mut started = 0;
+    let mut finished = 0;
+    while let Ok(event) = events.try_recv() {
+        match event {
+            Event::ToolStarted { .. } => started += 1,
+            Event::ToolFinished { .. } => finished += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((started, finished), (2, 3), "what was served did not start");
+    assert_eq!(desk.call(&tool, json!({"fail": true}), as_is).await, ("run 3".into(), false));
+    assert_eq!(desk.call(&tool, json!({"fail": true}), as_is).await, ("run 4".into(), false), "a failure is not kept");
+}
+
+#[tokio::test]
+async fn what_is_never_served_again_runs_each_time() {
+    let never: [(&str, fn(&mut ToolDefinition)); 9] = [
+        ("t:x@1.0.0", |definition| definition.cache_ttl = None),
+        ("t:x@1.0.0", |definition| definition.safe = false),
+        ("t:x@1.0.0", |definition| definition.mode = Mode::Stateful),
+        ("t:x@1.0.0", |definition| {
+            definition.parameters = None;
+            definition.allow_no_schema = true;
+            definition.no_schema_mode = Some(toolwright_core::definition::NoSchemaMode::Full);
+        }),
+        ("t:x@1.0.0", |definition| definition.cache_ttl = Some(Duration::ZERO)),
+        ("fs:x@1.0.0", |_| {}),
+        ("shell:x@1.0.0", |_| {}),
+        ("memory:x@1.0.0", |_| {}),
+        ("job:x@1.0.0", |_| {}),
+    ];
+    for (id, change) in never {
+        let desk = Desk::new().await;
+        let tool = Arc::new(source(id, change));
+        for n in 1..=2 {
+            assert_eq!(desk.call(&tool, json!({}), as_is).await, (format!("run {n}"), false), "{id}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_served_what_is_anothers() {
+    let desk = Desk::new().await;
+    let tool = Arc::new(source("t:x@1.0.0", |_| {}));
+    let of = |id: &str, root: &str| {
+        let principal = Principal { id: id.into(), roles: vec![], owner: false };
+        let session = Session { id: SessionId::new("s"), principal, root: Path::new(root).into(), agent: None };
+        move |run: &mut RunContext| run.session = Arc::new(session)
+    };
+    for (n, (principal, root)) in [("a", "/w"), ("b", "/w"), ("a", "/v")].into_iter().enumerate() {
+        let first = format!("run {}", n + 1);
+        assert_eq!(desk.call(&tool, json!({}), of(principal, root)).await, (first.clone(), false));
+        assert_eq!(desk.call(&tool, json!({}), of(principal, root)).await, (first, true));
+    }
+    let others = [
+        Source { credentials: "another key", ..source("t:x@1.0.0", |_| {}) },
+        Source { name: "another instance", ..source("t:x@1.0.0", |_| {}) },
+        source("t:x@1.0.1", |_| {}),
+        source("t:x@1.0.0", |definition| definition.description.push_str(" Differently.")),
+    ];
+    for other in others {
+        let (_, cached) = desk.call(&Arc::new(other), json!({}), of("a", "/w")).await;
+        assert!(!cached);
+    }
+}
+
+#[tokio::test]
+async fn what_a_person_approved_is_asked_about_again() {
+    let desk = Desk::new().await;
+    let tool = Arc::new(source("t:write@1.0.0", |definition| definition.effects = Effects::WRITE));
+    let says = Arc::new(Says(ApprovalDecision::Approve, AtomicUsize::new(0)));
+    for n in 1..=2 {
+        let approver = Arc::clone(&says);
+        let asks = move |run: &mut RunContext| {
+            run.policy = Arc::new(Policy::of(Profile::Ask));
+            run.approver = approver;
+        };
+        assert_eq!(desk.call(&tool, json!({}), asks).await, (format!("run {n}"), false));
+    }
+    assert_eq!(says.1.load(Ordering::SeqCst), 2);
+    let (_, cached) = desk.call(&tool, json!({}), as_is).await;
+    assert!(!cached, "and its result was not kept");
+    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 3".into(), true));
+}
