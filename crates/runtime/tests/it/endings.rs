@@ -95,7 +95,7 @@ impl Approver for Panics {
 
 #[async_trait]
 impl ResponseCache for Panics {
-    async fn get(&self, _key: &ContentHash) -> Option<ToolOutput> {
+    async fn get(&self, _key: &ContentHash, _ttl: Duration) -> Option<ToolOutput> {
         panic!("the cache's own fault")
     }
     async fn put(&self, _key: &ContentHash, _ttl: Duration, _output: &ToolOutput) {}
