@@ -17,6 +17,7 @@ use toolwright_core::variables::Outlook;
 
 use super::account::ModelAttempt;
 use super::admission::policy;
+use super::contained::contained_now;
 use super::{Executor, RunContext};
 
 /// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.
@@ -69,8 +70,12 @@ impl Executor {
         if refers || awaits || call.unvalidated.is_some() {
             return None;
         }
-        let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-        (policy(&call, scope, run).effect == Effect::Allow).then_some(call)
+        let is_allowed = contained_now(|| {
+            let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
+            policy(&call, scope, run).effect == Effect::Allow
+        });
+        // What panics here does so again in its turn, and is that call's end then.
+        is_allowed.unwrap_or(false).then_some(call)
     }
 
     /// Checks the calls of one turn, in order, for [`Executor::run_checked`]. Of those that are rejected for
