@@ -289,6 +289,7 @@ impl Driver {
             budget: flights.room.budget.clone(),
             lineage: options.lineage(state.turns()),
             cancel: cancel.clone(),
+            request: Some(Arc::new(state.request())),
             variables: options.variables.clone(),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
             ..RunContext::new(

@@ -37,7 +37,7 @@ use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
-use toolwright_core::policy::Policy;
+use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
 use toolwright_core::variables::Variables;
@@ -137,6 +137,8 @@ pub struct RunContext {
     pub policy: Arc<Policy>,
     /// Answers where policy asks.
     pub approver: Arc<dyn Approver>,
+    /// The user's own words, where they are known: conditions of policy rules may ask what they name.
+    pub request: Option<Arc<UserRequest>>,
     /// Where progress goes; `None`: to the events only.
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
@@ -179,6 +181,7 @@ impl RunContext {
             cancel: Cancel::new(),
             policy,
             approver,
+            request: None,
             partials: None,
             timeout: None,
             variables: None,

@@ -24,6 +24,7 @@ pub(super) fn expire(db: &mut Connection, now_ms: i64) -> rusqlite::Result<()> {
         transaction.execute(&format!("DELETE FROM {table} WHERE saved_ms < ?1"), [oldest])?;
     }
     transaction.execute("DELETE FROM jobs WHERE created_ms < ?1", [oldest])?;
+    transaction.execute("DELETE FROM inbox WHERE created_ms < ?1", [oldest])?;
     transaction.execute("DELETE FROM ledger WHERE at_ms < ?1", [oldest])?;
     transaction.execute("DELETE FROM run_calls WHERE run NOT IN (SELECT id FROM runs)", [])?;
     transaction.commit()

@@ -7,6 +7,7 @@ mod checking;
 mod endings;
 mod executor;
 mod house;
+mod inbox;
 mod inner;
 mod pick;
 mod select;

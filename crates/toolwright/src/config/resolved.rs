@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
-use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
+use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
@@ -14,7 +14,7 @@ use toolwright_runtime::QueueSpec;
 
 use super::layers::Layer;
 use super::problem::{At, Problem, Severity};
-use super::typed::{ConfigFile, PolicyEffect, PolicyProfile, PolicySection};
+use super::typed::{ConfigFile, EffectFlags, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, PolicyTool};
 
 /// A configuration ready for use.
 #[derive(Debug, Clone)]
@@ -161,7 +161,7 @@ impl Config {
     #[must_use]
     pub fn policy(&self, given: Option<Profile>, default: Profile) -> Policy {
         let profile = given.or(self.policy.profile.map(profile_of)).unwrap_or(default);
-        Policy { profile, rules: self.policy.rules.iter().map(rule_of).collect() }
+        policy_of(&self.policy, profile)
     }
 
     /// The configuration as it was written, secrets masked.
@@ -184,24 +184,46 @@ pub fn profile_of(profile: PolicyProfile) -> Profile {
     }
 }
 
-fn rule_of(rule: &super::typed::PolicyRule) -> Rule {
-    let effects = rule.effects.unwrap_or_default();
+/// The core's policy out of a `policy` section, under a profile.
+#[must_use]
+pub fn policy_of(section: &PolicySection, profile: Profile) -> Policy {
+    let note = |tool: &PolicyTool| ToolNote {
+        tool: tool.tool.clone(),
+        effects: effects_of(tool.effects),
+        tags: tool.tags.clone(),
+    };
+    Policy {
+        profile,
+        rules: section.rules.iter().map(rule_of).collect(),
+        tools: section.tools.iter().map(note).collect(),
+    }
+}
+
+fn effects_of(flags: Option<EffectFlags>) -> EffectSelector {
+    let flags = flags.unwrap_or_default();
+    EffectSelector {
+        read_only: flags.read_only,
+        destructive: flags.destructive,
+        idempotent: flags.idempotent,
+        open_world: flags.open_world,
+    }
+}
+
+fn rule_of(rule: &PolicyRule) -> Rule {
     Rule {
         effect: match rule.effect {
             PolicyEffect::Allow => Effect::Allow,
             PolicyEffect::Deny => Effect::Deny,
             PolicyEffect::Ask => Effect::Ask,
         },
-        tool: rule.tool.clone(),
-        namespace: rule.namespace.clone(),
-        tag: rule.tag.clone(),
-        effects: EffectSelector {
-            read_only: effects.read_only,
-            destructive: effects.destructive,
-            idempotent: effects.idempotent,
-            open_world: effects.open_world,
+        selector: Selector {
+            tool: rule.tool.clone(),
+            namespace: rule.namespace.clone(),
+            tag: rule.tag.clone(),
+            effects: effects_of(rule.effects),
+            role: rule.role.clone(),
+            when: rule.when.clone(),
         },
-        role: rule.role.clone(),
         reason: rule.reason.clone(),
     }
 }

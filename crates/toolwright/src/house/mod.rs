@@ -12,16 +12,16 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use toolwright_core::approval::NoApprover;
+use toolwright_core::approval::{InboxStore, NoApprover, Question};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
-use toolwright_core::store::{RunStore, StoreError};
+use toolwright_core::store::{ApprovalStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
+    Catalogue, EventHub, Executor, Inbox, InboxParts, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
@@ -202,6 +202,26 @@ impl House {
     #[must_use]
     pub fn runs(&self) -> Arc<dyn RunStore> {
         Arc::clone(&self.store) as _
+    }
+
+    /// The questions that wait for a person.
+    #[must_use]
+    pub fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// What was approved for always.
+    #[must_use]
+    pub fn approvals(&self) -> Arc<dyn ApprovalStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// An approver that asks through the inbox; `told` hears of each question once it is kept there.
+    #[must_use]
+    pub fn ask_inbox(&self, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
+        let services = self.executor.services();
+        let parts = InboxParts::new(self.inbox(), Arc::clone(&services.redactor), Arc::clone(&services.clock));
+        Inbox::new(InboxParts { told: Arc::new(told), ..parts })
     }
 
     /// A session of the owner on the workspace root.

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod agent;
+mod approvals;
 mod arguments;
 mod call;
 mod cli;
@@ -14,6 +15,7 @@ mod eval;
 mod exposure;
 mod import;
 mod pick;
+mod policy;
 mod safety;
 mod sandbox;
 mod serve;

@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::policy::{Condition, MAX_SOURCE};
 
 use super::scalar::{TimeSpan, Written};
 use super::selection::ExposureSetting;
@@ -138,7 +139,12 @@ pub struct PolicySection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<PolicyProfile>,
     /// In order; the first rule that matches decides. Rules of nearer files come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PolicyRule>,
+    /// What you say of tools whose servers say nothing. Of several on one tool, each effect is that of the first
+    /// which sets it, and all tags count. Those of nearer files come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<PolicyTool>,
 }
 
 /// A named default decision.
@@ -188,9 +194,28 @@ pub struct PolicyRule {
     /// A role the caller has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// What the call must be like, as an expression in CEL over `args`, `tool`, `effects`, `principal`,
+    /// `workspace` and `request`, like `has(args.amount) && args.amount > 100`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("maxLength" = MAX_SOURCE, "format" = "condition"))]
+    pub when: Option<Condition>,
     /// Said when the rule decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// What you say of tools.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyTool {
+    /// Glob on the tool's id, with or without its version (`mail:get_*`).
+    pub tool: String,
+    /// What it may do. Rules and profiles go by it as if the tool's server were trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects: Option<EffectFlags>,
+    /// Tags, besides its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
 }
 
 /// What a tool may do, hint by hint. In a rule, one that is not given does not matter.
