@@ -167,17 +167,21 @@ impl Executor {
 
 /// What policy says of a call.
 pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
-    let entry = &call.entry;
-    run.policy.decide(&PolicyQuery {
-        definition: entry.definition(),
-        trust: entry.provider.trust(),
+    run.policy.decide(&query(call, scope, run))
+}
+
+/// What policy and the selectors of guards go by.
+pub(super) fn query<'a>(call: &'a ValidCall, scope: CallScope, run: &'a RunContext) -> PolicyQuery<'a> {
+    PolicyQuery {
+        definition: call.entry.definition(),
+        trust: call.entry.provider.trust(),
         principal: &run.session.principal,
         root: &run.session.root,
         inside_workspace: scope == CallScope::Workspace,
         unvalidated: call.unvalidated,
         arguments: &call.arguments,
         request: run.request.as_ref(),
-    })
+    }
 }
 
 pub(super) fn denied(entry: &Entry, reason: &str) -> ToolError {

@@ -170,9 +170,12 @@ fn denies(entry: &Entry, run: &RunContext) -> bool {
     let query = PolicyQuery {
         definition: entry.definition(),
         trust: entry.provider.trust(),
-        roles: &run.session.principal.roles,
+        principal: &run.session.principal,
+        root: &run.session.root,
         inside_workspace: true,
         unvalidated: None,
+        arguments: &Value::Null,
+        request: run.request.as_ref(),
     };
     run.policy.decide(&query).effect == Effect::Deny
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::model::{ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
+use toolwright_core::policy::Selector;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{
     CallId, Cancel, Effects, ErrorKind, Outcome, RawArguments, Services, StaticProvider, Tool, ToolCall, ToolContext,
@@ -103,9 +104,9 @@ async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
     let client = Arc::clone(&judge);
     let house = house(|options| {
         options.services = Arc::new(Services { model: client, ..(*options.services).clone() });
-        let only_echo = |call: &ValidCall, _: &_| Ok(call.entry.id().name() == "echo");
+        let echo = Selector { tool: Some("t:echo".into()), ..Selector::default() };
         let guard = Arc::new(ModelGuard::new("m/judge", "no twos"));
-        options.guards.push(GuardBinding::new("twos", guard).only(only_echo).within(Duration::from_millis(50)));
+        options.guards.push(GuardBinding::new("twos", guard).on(echo).within(Duration::from_millis(50)));
     })
     .await;
     let none = Duration::ZERO;

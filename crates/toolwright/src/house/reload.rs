@@ -149,6 +149,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.defaults.calls_per_turn == b.defaults.calls_per_turn, "defaults.calls_per_turn");
     check(a.defaults.repair_model == b.defaults.repair_model, "defaults.repair_model");
     check(old.queues == new.queues, "queues");
+    check(a.policy.guards == b.policy.guards, "policy.guards");
     check(a.outputs == b.outputs, "outputs");
     check(a.server == b.server, "server");
     check(a.models == b.models, "models");
