@@ -9,6 +9,7 @@ mod answer;
 mod context;
 mod dispatch;
 mod ending;
+mod jobs;
 mod limits;
 mod lineup;
 mod repeats;
@@ -59,6 +60,9 @@ pub struct RunState {
     /// How the catalogue is put before the model; settled in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lineup: Option<Lineup>,
+    /// Jobs that the conversation tells the end of, until the store has noted that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    jobs_told: Vec<String>,
 }
 
 /// What is counted for each task, that is for each message of the user.
@@ -138,7 +142,7 @@ impl RunState {
         });
         let said = said.collect();
         let (version, task, phase) = (FORMAT_VERSION, Task::default(), Phase::model(false));
-        let mut state = Self { version, spec, messages, task, phase, said, lineup: None };
+        let mut state = Self { version, spec, messages, task, phase, said, lineup: None, jobs_told: Vec::new() };
         state.ask_model();
         state
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use toolwright_core::catalogue::{Entry, ProviderKind};
+use toolwright_core::definition::Mode;
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 
@@ -30,9 +31,11 @@ impl Limits {
         let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
         let global = Some(options.timeout).filter(|_| !is_agent);
         let global_idle = options.idle_timeout.filter(|_| !awaits_others);
+        let idle = tool.idle_timeout.or(provider.idle_timeout).or(global_idle);
         Self {
             absolute: run.timeout.or(tool.timeout).or(provider.timeout).or(global),
-            idle: tool.idle_timeout.or(provider.idle_timeout).or(global_idle),
+            // A stateful job is silent while it waits for its input, which has a limit of its own.
+            idle: idle.filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
             retries: tool.retries.or(provider.retries).unwrap_or(0),
         }
     }

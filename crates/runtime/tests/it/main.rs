@@ -9,5 +9,6 @@ mod executor;
 mod house;
 mod inbox;
 mod inner;
+mod jobs;
 mod pick;
 mod select;

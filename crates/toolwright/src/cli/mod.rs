@@ -18,6 +18,7 @@ mod encode;
 mod eval;
 mod exit;
 mod input;
+mod jobs;
 mod lists;
 mod logging;
 mod paste;
@@ -143,6 +144,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Policy(command) => policy::command(&cli.global, command).await,
             Command::Approvals(command) => approvals::command(&cli.global, command).await,
+            Command::Jobs(command) => jobs::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await
