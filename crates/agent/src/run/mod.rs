@@ -141,17 +141,8 @@ impl RunState {
             Message::Assistant { .. } | Message::Tool { .. } => None,
         });
         let said = said.collect();
-        let phase = Phase::model(false);
-        let mut state = Self {
-            version: FORMAT_VERSION,
-            spec,
-            messages,
-            task: Task::default(),
-            phase,
-            said,
-            lineup: None,
-            jobs_told: Vec::new(),
-        };
+        let (version, task, phase) = (FORMAT_VERSION, Task::default(), Phase::model(false));
+        let mut state = Self { version, spec, messages, task, phase, said, lineup: None, jobs_told: Vec::new() };
         state.ask_model();
         state
     }

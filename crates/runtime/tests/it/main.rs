@@ -8,6 +8,7 @@ mod endings;
 mod executor;
 mod house;
 mod inbox;
+mod inner;
 mod jobs;
 mod output;
 mod pick;

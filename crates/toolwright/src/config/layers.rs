@@ -143,7 +143,7 @@ fn lay_section_under(nearer: &mut Node, farther: Node) {
         match nearer.iter_mut().find(|have| have.key == member.key) {
             None => nearer.push(member),
             // Of a policy.
-            Some(have) if have.key == "rules" || have.key == "tools" => {
+            Some(have) if matches!(&*have.key, "rules" | "tools" | "guards") => {
                 if let (Data::List(nearer), Data::List(more)) = (&mut have.value.data, member.value.data) {
                     nearer.extend(more);
                 }

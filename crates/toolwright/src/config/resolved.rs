@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,11 +12,14 @@ use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
+use toolwright_runtime::executor::{GuardBinding, ModelGuard};
 
 use super::layers::Layer;
 use super::problem::{At, Problem, Severity};
 use super::telemetry::Telemetry;
-use super::typed::{ConfigFile, EffectFlags, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, PolicyTool};
+use super::typed::{
+    ConfigFile, EffectFlags, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection, PolicyTool,
+};
 
 /// A configuration ready for use.
 #[derive(Debug, Clone)]
@@ -171,6 +175,12 @@ impl Config {
         policy_of(&self.policy, profile)
     }
 
+    /// The models that judge calls, in order.
+    #[must_use]
+    pub fn guards(&self) -> Vec<GuardBinding> {
+        self.policy.guards.iter().map(guard_of).collect()
+    }
+
     /// The configuration as it was written, secrets masked.
     #[must_use]
     pub fn shown(&self) -> Value {
@@ -213,6 +223,22 @@ fn effects_of(flags: Option<EffectFlags>) -> EffectSelector {
         destructive: flags.destructive,
         idempotent: flags.idempotent,
         open_world: flags.open_world,
+    }
+}
+
+fn guard_of(guard: &PolicyGuard) -> GuardBinding {
+    let binding = GuardBinding::new(&*guard.name, Arc::new(ModelGuard::new(&*guard.model, &*guard.instructions)));
+    let binding = binding.on(Selector {
+        tool: guard.tool.clone(),
+        namespace: guard.namespace.clone(),
+        tag: guard.tag.clone(),
+        effects: effects_of(guard.effects),
+        role: guard.role.clone(),
+        when: guard.when.clone(),
+    });
+    match guard.timeout {
+        Some(timeout) => binding.within(timeout.0),
+        None => binding,
     }
 }
 

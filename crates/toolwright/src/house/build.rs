@@ -237,6 +237,7 @@ pub(super) fn executor(
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
+    options.guards = config.guards();
     options.jobs = Some(Arc::clone(jobs));
     options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
     let models = config.written.models.by_name.iter();

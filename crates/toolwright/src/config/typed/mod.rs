@@ -19,7 +19,8 @@ pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
     AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices,
-    Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, PolicyTool,
+    Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection,
+    PolicyTool,
     Queue, ServerSection, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
