@@ -113,7 +113,7 @@ pub struct ModelPreference {
 
 /// The definition of one tool. Immutable once registered; kept verbatim.
 ///
-/// Operator settings (`timeout`, `queue`, `cache_ttl`, `max_output`) do not enter the contract hash;
+/// Operator settings (`timeout`, `idle_timeout`, `retries`, `queue`, `cache_ttl`, `max_output`) do not enter the contract hash;
 /// see [`ToolDefinition::contract_hash`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -166,6 +166,13 @@ pub struct ToolDefinition {
     /// Absolute limit of one call; beats the provider's and the global one.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress; beats the provider's and the global limit.
+    #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe; beats the provider's word. Without either,
+    /// never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
     /// Cap on the text of a result, in bytes; beats the global one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<usize>,
@@ -261,6 +268,8 @@ impl ToolDefinition {
             mode: Mode::Direct,
             concurrency: Concurrency::Safe,
             timeout: None,
+            idle_timeout: None,
+            retries: None,
             max_output: None,
             queue: None,
             cache_ttl: None,
@@ -369,6 +378,8 @@ mod tests {
             ("mode", json!("background"), false),
             ("concurrency", json!("exclusive"), false),
             ("timeout", json!("3s"), false),
+            ("idle_timeout", json!("1s"), false),
+            ("retries", json!(2), false),
             ("max_output", json!(1), false),
             ("queue", json!("q"), false),
             ("cache_ttl", json!("1s"), false),

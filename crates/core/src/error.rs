@@ -147,6 +147,20 @@ impl ToolError {
         self
     }
 
+    /// Adds what a tool said when it was stopped for this reason. A tool that only says that it was cancelled
+    /// adds nothing.
+    #[must_use]
+    pub fn with_last_words(mut self, own: &Self) -> Self {
+        if own.kind == ErrorKind::Canceled && own.model.is_none() {
+            return self;
+        }
+        let model = self.model.take().unwrap_or_else(|| self.operator.clone());
+        let said = own.model.as_deref().unwrap_or(&own.operator);
+        self.model = Some(format!("{model}; it said: {said}"));
+        self.operator = format!("{}; it said: {}", self.operator, own.operator);
+        self
+    }
+
     /// A cancelled call. The causes can be told apart by operator and model alike.
     #[must_use]
     pub fn canceled(cause: CancelCause) -> Self {
@@ -291,6 +305,13 @@ mod tests {
         assert_eq!(error.to_string(), "exit 3 from /opt/x");
         assert_eq!(error.for_model(), "(tool failed: the command failed)");
         assert_eq!(std::error::Error::source(&error).expect("source").to_string(), "boom");
+        let stopped = ToolError::new(ErrorKind::Timeout, "x:t did not finish within 1s").with_model_message("timeout");
+        assert_eq!(
+            stopped.clone().with_last_words(&error).for_model(),
+            "(tool failed: timeout; it said: the command failed)"
+        );
+        let bare = ToolError::canceled(CancelCause::Deadline);
+        assert_eq!(stopped.with_last_words(&bare).for_model(), "(tool failed: timeout)");
         let text = serde_json::to_string(&error).expect("json");
         let back: ToolError = serde_json::from_str(&text).expect("back");
         assert_eq!((back.kind(), back.for_model()), (error.kind(), error.for_model()));

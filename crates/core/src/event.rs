@@ -196,6 +196,11 @@ pub trait EventSink: Send + Sync {
     /// Takes one event.
     fn emit(&self, event: Event);
 
+    /// Whether anybody takes events: what is only made for them need not be made otherwise.
+    fn is_observed(&self) -> bool {
+        true
+    }
+
     /// How many events were dropped because the sink was full.
     fn dropped(&self) -> u64 {
         0
@@ -208,4 +213,8 @@ pub struct NoEvents;
 
 impl EventSink for NoEvents {
     fn emit(&self, _event: Event) {}
+
+    fn is_observed(&self) -> bool {
+        false
+    }
 }

@@ -36,6 +36,10 @@ impl EventSink for EventHub {
         }
     }
 
+    fn is_observed(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
     fn dropped(&self) -> u64 {
         self.unobserved.load(Ordering::Relaxed)
     }

@@ -21,7 +21,7 @@ pub use events::EventHub;
 pub use executor::{Executor, ExecutorOptions, RunContext};
 pub use files::SessionFiles;
 pub use outputs::OutputFiles;
-pub use queue::{QueueSpec, Queues};
+pub use queue::{Priority, QueueSpec, Queues};
 pub use redact::SecretRedactor;
 pub use select::{Selector, ToolFinder, ToolVectors, searchable};
 pub use store::SqliteStore;

@@ -4,6 +4,8 @@ mod provider;
 mod registered;
 mod snapshot;
 
-pub use provider::{CallScope, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind};
+pub use provider::{
+    CallLimits, CallScope, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind,
+};
 pub use registered::{Origin, RegisteredTool, RegistrationError, foreign_ids};
 pub use snapshot::{CatalogueIssue, Entry, Listing, ProviderStatus, Snapshot};

@@ -1,6 +1,7 @@
 //! What a source of tools can do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -89,6 +90,18 @@ pub struct ProviderCall<'a> {
     pub idempotency_key: &'a str,
 }
 
+/// What holds for all calls of a provider unless its tool says otherwise; what is `None` is left to the
+/// executor's own limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallLimits {
+    /// Absolute limit of one call.
+    pub timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    pub retries: Option<u32>,
+}
+
 /// Called by a provider whenever its tools or its health may have changed.
 pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 
@@ -125,6 +138,10 @@ pub trait Provider: Send + Sync {
     /// has none.
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
         None
+    }
+    /// Limits of its calls. The default sets none.
+    fn limits(&self) -> CallLimits {
+        CallLimits::default()
     }
     /// Tells the source that a call is not wanted any more. The default relies on the call's token.
     async fn cancel(&self, _call: &CallId) {}

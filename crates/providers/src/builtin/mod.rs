@@ -1,9 +1,8 @@
-//! Tools that come with Toolwright: files, a shell, stored outputs.
+//! Tools that come with Toolwright: files, shell and Python, stored outputs.
 //!
 //! Tools that need more than a file system and processes (`web:fetch`) are made elsewhere and handed to
 //! [`provider`], so that all of them are one provider called `builtin`.
 
-mod capture;
 mod fs;
 mod output;
 mod shell;
@@ -23,6 +22,7 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use crate::process::withheld_by_default;
 
 pub use fs::PathGuard;
+pub use shell::ShellOptions;
 
 /// Settings of the built-in tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,19 @@ pub struct BuiltinOptions {
     pub protected: Vec<PathBuf>,
     /// Environment variables that commands do not inherit, as `*` and `?` patterns.
     pub withheld_env: Vec<String>,
+    /// What the tools that run code may do.
+    pub shell: ShellOptions,
 }
 
 impl Default for BuiltinOptions {
     /// Paths outside are blocked; commands get the environment but for [`withheld_by_default`].
     fn default() -> Self {
-        Self { path_guard: PathGuard::default(), protected: Vec::new(), withheld_env: withheld_by_default() }
+        Self {
+            path_guard: PathGuard::default(),
+            protected: Vec::new(),
+            withheld_env: withheld_by_default(),
+            shell: ShellOptions::default(),
+        }
     }
 }
 
@@ -48,7 +55,7 @@ impl Default for BuiltinOptions {
 #[must_use]
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options.path_guard, &options.protected);
-    tools.push(Arc::new(shell::Bash::new(options.withheld_env.clone())));
+    tools.extend(shell::tools(options));
     tools.push(Arc::new(output::Read));
     tools
 }

@@ -8,7 +8,7 @@ use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, RoleClient, RunningService, serve_client_with_lifecycle_and_ct};
 use rmcp::transport::Transport;
 use tokio_util::sync::CancellationToken;
-use toolwright_core::event::EventSink;
+use toolwright_core::event::{Event, EventSink};
 use url::Url;
 
 use super::connection::{Carrier, Connection, Generation};
@@ -64,7 +64,8 @@ impl Connector {
                         .envs(env)
                         .envs([(DEPTH_VARIABLE, depth.to_string())])
                         .stdin(Stdin::Piped);
-                    cwd.iter().fold(supervised, SupervisedCommand::current_dir)
+                    let supervised = cwd.iter().fold(supervised, SupervisedCommand::current_dir);
+                    self.spec.sandbox.iter().cloned().fold(supervised, SupervisedCommand::sandbox)
                 };
                 self.connect_process(command, supervised, known).await
             }
@@ -129,6 +130,10 @@ impl Connector {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the command has no standard streams".to_owned());
         };
+        if let Some(gaps) = child.enforcement.take().and_then(|enforcement| enforcement.gaps()) {
+            let message = format!("server {}: {gaps}", self.spec.name);
+            self.events.emit(Event::Warning { code: "sandbox_incomplete".into(), message });
+        }
         let inbox = Arc::new(Inbox::default());
         let server: Arc<str> = Arc::clone(&self.handler.server);
         let noise = Noise::new(Arc::clone(&server), Arc::clone(&self.events));

@@ -73,9 +73,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             }
             self.source.consume(length);
             if self.state == State::Reading && self.line.len() > self.max {
-                let mut head = std::mem::take(&mut self.line);
-                keep_tail(&mut self.line, &head);
-                head.truncate(HEAD);
+                let long = std::mem::take(&mut self.line);
+                keep_tail(&mut self.line, &long);
+                // A copy: what it is cut from has the room of a whole message.
+                let head = long[..long.len().min(HEAD)].to_vec();
                 self.state = if line_ends { State::Skipped } else { State::Skipping };
                 return Ok(Frame::TooLong(head));
             }

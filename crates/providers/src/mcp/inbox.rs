@@ -230,6 +230,13 @@ impl Inbox {
         }
     }
 
+    /// The one request that waits here; `None` where there are more, or none.
+    pub(super) fn only(&self) -> Option<RequestId> {
+        let pending = self.lock();
+        let mut ids = pending.by_id.keys();
+        ids.next().filter(|_| pending.by_id.len() == 1).cloned()
+    }
+
     /// Fails every request that waits here.
     pub(super) fn fail_all(&self, reason: &str) {
         let tickets: Vec<_> = self.lock().by_id.values().map(|waiting| Arc::clone(&waiting.ticket)).collect();

@@ -11,6 +11,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
+use crate::process::sandbox::Sandbox;
 use crate::process::withheld_by_default;
 
 /// Bound on connecting, the start of the process included: `npx` may have to download first.
@@ -34,6 +35,8 @@ pub struct McpServerSpec {
     /// Environment variables that its process does not inherit, as `*` and `?` patterns; the transport's
     /// `env` gives back what it is to have.
     pub withheld_env: Vec<String>,
+    /// What its process is kept in; `None` is its user's own rights. Nothing for a URL.
+    pub sandbox: Option<Sandbox>,
     /// Limit of each call, where the caller sets none; also of a whole list, which never has more
     /// than 50 seconds.
     pub request_timeout: Option<Duration>,
@@ -62,6 +65,7 @@ impl McpServerSpec {
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),
             withheld_env: withheld_by_default(),
+            sandbox: None,
             request_timeout: None,
             connect_timeout: CONNECT_TIMEOUT,
             queue: None,

@@ -18,7 +18,16 @@ pub(super) fn find_in(path: &OsStr, program: &OsStr, directory: Option<&Path>) -
         let path = std::path::absolute(directory.unwrap_or(Path::new("")).join(program)).ok()?;
         return path.is_file().then_some(path);
     }
-    std::env::split_paths(path).map(|folder| folder.join(program)).find(|file| is_executable(file))
+    in_folders(path, program).next()
+}
+
+/// All that a command of this name could be, in the order of `PATH`.
+pub(crate) fn candidates(name: &str) -> Vec<PathBuf> {
+    in_folders(&std::env::var_os("PATH").unwrap_or_default(), Path::new(name)).collect()
+}
+
+fn in_folders(path: &OsStr, name: &Path) -> impl Iterator<Item = PathBuf> {
+    std::env::split_paths(path).map(move |folder| folder.join(name)).filter(|file| is_executable(file))
 }
 
 fn is_executable(file: &Path) -> bool {

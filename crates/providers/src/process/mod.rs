@@ -34,6 +34,7 @@ use sandbox::{OnGap, Prepared, Sandbox, Scratch};
 
 pub use env::withheld_by_default;
 pub use error::SpawnError;
+pub(crate) use lookup::candidates;
 pub use lookup::find_program;
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.

@@ -39,6 +39,13 @@ pub(crate) async fn wait_for_count(argument: &str, count: usize) {
     }
 }
 
+/// Highest resident memory of this process so far, in MiB.
+pub(crate) fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("peak");
+    line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("kB") / 1024
+}
+
 fn bash(script: &str) -> SupervisedCommand {
     SupervisedCommand::new("bash").args(["-c", script])
 }

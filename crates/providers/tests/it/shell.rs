@@ -1,4 +1,4 @@
-//! `shell:bash` with real processes, and the built-in provider as a whole.
+//! `shell:bash` and `shell:python` with real processes, and the built-in provider as a whole.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,12 +8,13 @@ use serde_json::json;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::joined_text;
 use toolwright_core::event::Partial;
+use toolwright_core::sandbox::SandboxProfile;
 use toolwright_core::schema::CompiledSchema;
-use toolwright_core::store::{OutputSlice, OutputStore, StoreError};
+use toolwright_core::store::{OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::{ErrorKind, Provider as _, SessionId};
-use toolwright_providers::builtin::{BuiltinOptions, provider, tools};
+use toolwright_providers::builtin::{BuiltinOptions, ShellOptions, provider, tools};
 
-use crate::process::{pids_with, unique_sleep, wait_for_count};
+use crate::process::{peak_memory, pids_with, unique_sleep, wait_for_count};
 use crate::workspace::Workspace;
 
 #[tokio::test]
@@ -111,12 +112,180 @@ async fn progress_is_reported_while_it_runs() {
     assert_eq!(reports.first(), Some(&Partial::Text("first\n".into())));
 }
 
+/// Keeps outputs as files and their size, like the house's own store, and refuses what is over its quota.
+struct Files {
+    folder: tempfile::TempDir,
+    quota: u64,
+}
+
+struct Growing {
+    file: std::fs::File,
+    name: String,
+    quota: u64,
+    bytes: u64,
+}
+
+#[async_trait]
+impl OutputWriter for Growing {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.bytes += bytes.len() as u64;
+        if self.bytes > self.quota {
+            return Err(StoreError::Quota("the store is full".to_owned()));
+        }
+        std::io::Write::write_all(&mut self.file, bytes).map_err(|error| StoreError::failed("write", error))
+    }
+    async fn finish(self: Box<Self>) -> Result<StoredOutput, StoreError> {
+        Ok(StoredOutput { handle: self.name, bytes: self.bytes, lines: 1, tokens: self.bytes / 4 })
+    }
+}
+
+#[async_trait]
+impl OutputStore for Files {
+    async fn writer(&self, _session: &SessionId) -> Result<Box<dyn OutputWriter>, StoreError> {
+        let name = "only".to_owned();
+        let file = std::fs::File::create(self.folder.path().join(&name)).expect("file");
+        Ok(Box::new(Growing { file, name, quota: self.quota, bytes: 0 }))
+    }
+}
+
+fn with_store(quota: u64) -> (Workspace, std::path::PathBuf) {
+    let mut ws = Workspace::new();
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("only");
+    ws.services().outputs = Arc::new(Files { folder, quota });
+    (ws, file)
+}
+
 #[tokio::test]
-async fn output_without_end_is_bounded() {
+async fn long_output_goes_to_the_store_whole() {
+    // Lines, one line without end, bytes that are no text.
+    for (command, bytes, ends) in [
+        ("seq 1 100000", 588_895, ["1\n2\n", "99999\n100000\n"]),
+        ("printf begin; head -c 3000000 /dev/zero | tr '\\0' x; printf end", 3_000_008, ["beginxxx", "xxxend"]),
+        (
+            "printf begin; head -c 100000 /dev/zero | tr '\\0' '\\377'; printf end",
+            100_008,
+            ["begin\u{fffd}", "\u{fffd}end"],
+        ),
+    ] {
+        let (ws, file) = with_store(u64::MAX);
+        let output = ws.call("shell:bash", json!({"command": command})).await.expect("runs");
+        let text = joined_text(&output.content);
+        assert!(text.len() <= ws.context.max_output, "{command}: {}", text.len());
+        assert!(text.contains(ends[0]) && text.ends_with(ends[1]), "{text}");
+        assert!(text.contains(&format!("of {bytes} bytes here")), "{text}");
+        assert_eq!(output.extras["tool_output"]["bytes"], json!(bytes), "{command}");
+        assert_eq!(output.extras["tool_output"]["handle"], json!("only"));
+        let plain = tokio::process::Command::new("bash").args(["-c", command]).output().await.expect("runs");
+        assert!(std::fs::read(file).expect("stored") == plain.stdout, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_with_long_output_keeps_its_exit_code() {
+    let (ws, _) = with_store(u64::MAX);
+    let output = ws.call("shell:bash", json!({"command": "seq 1 100000; exit 3"})).await.expect("runs");
+    let text = joined_text(&output.content);
+    assert!(output.is_error && text.ends_with("100000\nexit code 3") && text.len() <= ws.context.max_output, "{text}");
+    assert_eq!((&output.extras["exit_code"], &output.extras["bytes"]), (&json!(3), &json!(588_895)));
+
+    let command = json!({"command": "seq 1 100000; sleep 60", "timeout_ms": 1500});
+    let error = ws.call("shell:bash", command).await.expect_err("times out");
+    let said = error.for_model();
+    assert!(said.contains("All 588895 bytes are stored") && said.contains("100000") && said.len() < 5000, "{said}");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_costs_the_middle_and_says_so() {
+    for quota in [0, 100_000] {
+        let (ws, _) = with_store(quota);
+        let output = ws.call("shell:bash", json!({"command": "seq 1 100000"})).await.expect("runs");
+        let text = joined_text(&output.content);
+        assert!(text.starts_with("1\n2\n") && text.ends_with("100000\n"), "{text}");
+        assert!(text.contains("of 588895 bytes here, since they could not be stored: the store is full"), "{text}");
+        assert!(!output.extras.contains_key("tool_output") && output.extras["bytes"] == json!(588_895));
+    }
+}
+
+#[tokio::test]
+async fn a_flood_stays_out_of_memory() {
+    // In a process of its own, whose memory is its own.
+    let mut child = tokio::process::Command::new(std::env::current_exe().expect("test binary"));
+    child.args(["--exact", "shell::store_a_flood", "--nocapture"]).env(FLOOD, "200000000");
+    assert!(child.status().await.expect("runs").success());
+}
+
+/// Bytes of the flood. By hand: `TOOLWRIGHT_TEST_FLOOD=5000000000 cargo test … store_a_flood -- --nocapture`
+const FLOOD: &str = "TOOLWRIGHT_TEST_FLOOD";
+
+#[tokio::test]
+async fn store_a_flood() {
+    let Some(bytes) = std::env::var(FLOOD).ok().and_then(|bytes| bytes.parse::<u64>().ok()) else { return };
+    let (ws, file) = with_store(u64::MAX);
+    let before = peak_memory();
+    let command = json!({"command": format!("head -c {bytes} /dev/zero"), "timeout_ms": 30_000});
+    let output = ws.call("shell:bash", command).await.expect("runs");
+    assert_eq!(output.extras["tool_output"]["bytes"], json!(bytes));
+    assert_eq!(std::fs::metadata(file).expect("stored").len(), bytes);
+    let peak = peak_memory();
+    println!("{bytes} bytes: {before} MiB before, {peak} MiB at most");
+    assert!(peak < 100, "{peak} MiB");
+}
+
+#[tokio::test]
+async fn python_runs_and_prints() {
     let ws = Workspace::new();
-    let text = ws.ok("shell:bash", json!({"command": "head -c 20000000 /dev/zero | tr '\\0' x; echo; echo end"})).await;
-    assert!(text.len() < 2_200_000 && text.ends_with("end\n"), "{}", text.len());
-    assert!(text.contains("toolwright cut 17902853 of 20000005 bytes"), "{}", &text[1_048_000..1_049_000]);
+    ws.put("json.py", "raise SystemExit('shadowed')");
+    ws.put("data.txt", "in the workspace");
+    for (arguments, expect) in [
+        (json!({"code": "print(6 * 7)"}), "42\n"),
+        (json!({"code": "import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')"}), "a\nb\nc\n"),
+        (json!({"code": "x = 1"}), "(no output)"),
+        (json!({"code": "import json; print(json.dumps({}))"}), "{}\n"),
+        (
+            json!({"code": "import sys; print(sys.argv[1:], sys.stdin.read())", "args": ["a b", "c"], "stdin": "typed"}),
+            "['a b', 'c'] typed\n",
+        ),
+        (json!({"code": "print(open('data.txt').read())"}), "in the workspace\n"),
+        (json!({"code": "print('grüße 🦀')"}), "grüße 🦀\n"),
+        (
+            json!({"code": "import os; os.makedirs('d'); open('d/f', 'w').write('x'); print(os.listdir('d'))"}),
+            "['f']\n",
+        ),
+        (json!({"code": "print(1)", "stdin": "x".repeat(1_000_000)}), "1\n"),
+    ] {
+        assert_eq!(ws.ok("shell:python", arguments.clone()).await, expect, "{arguments}");
+    }
+    let output =
+        ws.call("shell:python", json!({"code": "print('so far')\nraise ValueError('no')"})).await.expect("runs");
+    let text = joined_text(&output.content);
+    assert!(output.is_error && text.starts_with("so far\n") && text.contains("ValueError: no"), "{text}");
+    assert!(text.ends_with("exit code 1"), "{text}");
+    assert_eq!(output.extras["sandbox"]["profile"], json!("workspace"));
+
+    let slow = json!({"code": "import time\nprint('begun')\ntime.sleep(60)", "timeout_ms": 1500});
+    let error = ws.call("shell:python", slow).await.expect_err("times out");
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.for_model().contains("It had printed: begun"), "{}", error.for_model());
+    let long = json!({"code": format!("print('{}')", "x".repeat(200_000))});
+    ws.fails("shell:python", long, ErrorKind::InvalidParameters, &["`code`", "200009 bytes", "fs__write"]).await;
+}
+
+#[tokio::test]
+async fn python_runs_in_every_profile() {
+    for profile in SandboxProfile::ALL {
+        let shell = ShellOptions { python: profile, bash: profile, ..ShellOptions::default() };
+        let ws = Workspace::with(|_| BuiltinOptions { shell, ..BuiltinOptions::default() });
+        ws.put("file", "text");
+        let code = "import ctypes, json, sqlite3, ssl, tempfile\nwith tempfile.NamedTemporaryFile() as f: f.write(b'x')\nprint('ok')";
+        assert_eq!(ws.ok("shell:python", json!({"code": code})).await, "ok\n", "{profile}");
+        let reads = ws.call("shell:python", json!({"code": format!("open('{}/file')", ws.path("").display())})).await;
+        let output = reads.expect("runs");
+        let complete = output.extras["sandbox"]["not_enforced"] == json!([]);
+        assert!(!output.is_error || (profile == SandboxProfile::Pure && complete), "{profile} {output:?}");
+        assert_eq!(output.extras["sandbox"]["profile"], json!(profile));
+        assert_eq!(ws.ok("shell:bash", json!({"command": "echo hello | tr a-z A-Z"})).await, "HELLO\n", "{profile}");
+    }
 }
 
 #[tokio::test]
@@ -180,7 +349,7 @@ async fn every_definition_is_complete() {
     assert_eq!(provider.name(), "builtin");
     let listed = provider.list().await.expect("lists");
     let ids: Vec<_> = listed.iter().map(|tool| tool.definition().id.as_str()).collect();
-    let expect = "fs:read fs:write fs:edit fs:glob fs:grep fs:tree shell:bash output:read";
+    let expect = "fs:read fs:write fs:edit fs:glob fs:grep fs:tree shell:bash shell:python output:read";
     assert_eq!(ids, expect.split(' ').map(|id| format!("{id}@1.0.0")).collect::<Vec<_>>());
     for tool in &listed {
         let definition = tool.definition();

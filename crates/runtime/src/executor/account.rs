@@ -1,6 +1,6 @@
 //! The end of every call: its outcome is noted, told and entered in the account, whatever it is.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolwright_core::arguments::Provenance;
@@ -15,6 +15,8 @@ use toolwright_core::select::Showing;
 use toolwright_core::session::Session;
 use toolwright_core::store::LedgerEntry;
 
+use super::in_flight::Entered;
+use super::stage::Stage;
 use super::{Executor, RunContext};
 
 /// A request to a model that has ended.
@@ -39,6 +41,14 @@ pub struct ModelAttempt<'a> {
 pub(super) struct Account {
     /// The operation.
     pub(super) op: Op,
+    /// The call is under way for as long as its account is open.
+    _entered: Option<Entered>,
+    /// Where the call is.
+    pub(super) stage: Stage,
+    /// How long it waited for slot and lock.
+    pub(super) waited: Duration,
+    /// How often it was dispatched.
+    pub(super) attempts: u32,
     /// When it began.
     started: Instant,
     /// Characters of arguments.
@@ -56,8 +66,13 @@ pub(super) struct Account {
 impl Executor {
     /// Begins the account of a call.
     pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
+        let op = self.begin(&run.lineage);
         Account {
-            op: self.begin(&run.lineage),
+            _entered: Some(self.in_flight.enter(op.id, &call.entry.provider, &run.cancel)),
+            op,
+            stage: Stage::default(),
+            waited: Duration::ZERO,
+            attempts: 0,
             started: self.options.services.clock.now(),
             characters_in: argument_length(call),
             decided_by: String::new(),
@@ -68,12 +83,16 @@ impl Executor {
     }
 
     /// The end of a call that never came to run.
-    pub(super) async fn reject_one(&self, rejection: Rejection, run: &RunContext) -> Outcome {
+    pub(super) async fn reject(&self, rejection: Rejection, run: &RunContext) -> Outcome {
         let outcome = Outcome::failed(rejection.call_id, rejection.error);
         let redactor = &*self.options.services.redactor;
         let refused = Refused { name: rejection.name, arguments: redactor.redact_value(&rejection.arguments) };
         let account = Account {
             op: self.begin(&run.lineage),
+            _entered: None,
+            stage: Stage::default(),
+            waited: Duration::ZERO,
+            attempts: 0,
             started: self.options.services.clock.now(),
             characters_in: 0,
             decided_by: "check".into(),
@@ -102,6 +121,13 @@ impl Executor {
         }
         outcome.provenance = account.provenance;
         outcome.ran_with = account.ran_with;
+        if account.attempts > 1 {
+            outcome.extras.insert("attempts".into(), account.attempts.into());
+        }
+        if !account.waited.is_zero() {
+            let waited_ms = u64::try_from(account.waited.as_millis()).unwrap_or(u64::MAX);
+            outcome.extras.insert("wait_ms".into(), waited_ms.into());
+        }
         if outcome.pending.is_some() {
             return outcome;
         }
@@ -148,6 +174,31 @@ impl Executor {
             tools: None,
         });
         outcome
+    }
+
+    /// Enters a guard's judgement in the account, by the guard's name.
+    pub(super) fn account_guard(&self, op: Op, name: &str, status: &str, started: Instant, run: &RunContext) {
+        let clock = &self.options.services.clock;
+        let latency = clock.now().saturating_duration_since(started);
+        self.options.ledger.append(LedgerEntry {
+            op,
+            at_ms: clock.wall_ms(),
+            session: run.session.id.clone(),
+            principal: run.session.principal.id.clone(),
+            kind: "guard".into(),
+            call: None,
+            name: name.to_owned(),
+            status: status.to_owned(),
+            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
+            characters_in: 0,
+            characters_out: 0,
+            usage: Usage::default(),
+            cost_usd: None,
+            validated: false,
+            decided_by: String::new(),
+            provenance: Provenance::default(),
+            tools: None,
+        });
     }
 
     /// Enters a request to a model in the account, failures too, with what it showed of the catalogue.

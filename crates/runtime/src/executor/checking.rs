@@ -126,7 +126,8 @@ impl Executor {
         run: &RunContext,
     ) -> (Result<ValidCall, Box<Rejection>>, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
-        let answer = self.ask(options, &request, run).await.map_err(|error| error.message);
+        let answer = self.ask_model(&options.model, options.timeout, &request, run).await;
+        let answer = answer.map_err(|error| error.message);
         let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
         let checked = match answer.and_then(|answer| repair::read(&answer)) {
             Ok(candidate) => {
@@ -158,21 +159,23 @@ impl Executor {
         (ended, usage)
     }
 
-    async fn ask(
+    /// One request to a model on behalf of `run`, in the account, within `limit`.
+    pub(super) async fn ask_model(
         &self,
-        options: &RepairOptions,
+        model: &str,
+        limit: Duration,
         request: &ModelRequest,
         run: &RunContext,
     ) -> Result<ModelResponse, ModelError> {
         let services = &self.options.services;
         let (started, cancel) = (services.clock.now(), run.cancel.child());
         let op = self.begin(&run.lineage);
-        let asking = services.model.complete(&options.model, request, &IgnoreModelEvents, &cancel);
-        let answer = tokio::time::timeout(options.timeout, asking).await.unwrap_or_else(|_| {
-            let limit = toolwright_core::duration::format(options.timeout);
+        let asking = services.model.complete(model, request, &IgnoreModelEvents, &cancel);
+        let answer = tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| {
+            let limit = toolwright_core::duration::format(limit);
             Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}")))
         });
-        let (session, model) = (&*run.session, options.model.as_str());
+        let session = &*run.session;
         self.account_model(ModelAttempt { op, session, model, request, tools: None, started }, &answer);
         answer
     }

@@ -1,21 +1,71 @@
 //! Calls that a running call makes, by the same way as all others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use toolwright_core::call::{ToolCall, ValidCall};
-use toolwright_core::cancel::Cancel;
+use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::{InnerCalls, NoCalls};
-use toolwright_core::error::Unsupported;
+use toolwright_core::error::{ErrorKind, ToolError, Unsupported};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::plan::plan;
 
 use super::{Executor, RunContext};
+use crate::queue::Priority;
 
-/// The calls of one call: under its token, as operations inside its own. They are not the turn's, so the
-/// turn's limit does not count them, and no journal notes them: who made them bounds them and answers for them.
+/// How deep calls may be made inside calls.
+const MAX_DEPTH: usize = 5;
+
+/// What bounds the calls that one call makes. They are not the turn's, so the turn's limit does not count them.
+#[derive(Debug)]
+pub struct InnerBound {
+    made: AtomicUsize,
+    max: usize,
+    /// 1 for the calls of a call of a turn.
+    depth: usize,
+}
+
+impl InnerBound {
+    /// Counts one call.
+    ///
+    /// # Errors
+    /// `limit_exceeded` for one too many, or too deep.
+    fn count(&self) -> Result<(), ToolError> {
+        let refused = |message: String| Err(ToolError::new(ErrorKind::LimitExceeded, message));
+        if self.depth > MAX_DEPTH {
+            return refused(format!("calls may be made inside calls {MAX_DEPTH} deep, and no deeper"));
+        }
+        if self.made.fetch_add(1, Ordering::Relaxed) >= self.max {
+            return refused(format!("one call may make {} calls of its own, and no more", self.max));
+        }
+        Ok(())
+    }
+
+    /// Rejects what is beyond the bound, in call order. What the check has rejected does not count.
+    pub(super) fn apply(
+        &self,
+        checked: Vec<Result<ValidCall, Box<Rejection>>>,
+    ) -> Vec<Result<ValidCall, Box<Rejection>>> {
+        let bounded = |call: ValidCall| match self.count() {
+            Ok(()) => Ok(call),
+            Err(error) => Err(Box::new(Rejection {
+                call_id: call.id,
+                name: call.entry.wire_name.clone(),
+                arguments: call.arguments,
+                entry: Some(call.entry),
+                error,
+                violations: Vec::new(),
+                provenance: call.provenance,
+                pending: call.pending,
+            })),
+        };
+        checked.into_iter().map(|checked| checked.and_then(bounded)).collect()
+    }
+}
+
+/// The calls of one call: under its token, as operations inside its own. No journal notes them: who made them
+/// answers for them.
 struct Inner {
     executor: Arc<Executor>,
     run: RunContext,
@@ -28,29 +78,28 @@ impl InnerCalls for Inner {
     }
 
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
-        let limit = calls.len();
-        let checked = self.executor.check_calls(calls, &[], &self.run).await;
-        Ok(self.executor.execute(plan(checked.calls, limit, 0), &self.run).await)
+        if calls.len() < 2 {
+            return Ok(self.executor.run_calls(calls, &self.run).await);
+        }
+        // What is made in bulk lets single calls go first.
+        let run = RunContext { priority: Priority::Background, ..self.run.clone() };
+        Ok(self.executor.run_calls(calls, &run).await)
     }
 }
 
 impl Executor {
-    pub(super) fn inner_calls(
-        self: &Arc<Self>,
-        call: &ValidCall,
-        run: &RunContext,
-        cancel: &Cancel,
-        op: &Op,
-    ) -> Arc<dyn InnerCalls> {
+    pub(super) fn inner_calls(self: &Arc<Self>, call: &ValidCall, run: &RunContext, op: &Op) -> Arc<dyn InnerCalls> {
         if !call.entry.provider.awaits_others(call.entry.id()) {
             return Arc::new(NoCalls);
         }
+        let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
+        let bound = InnerBound { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };
         let run = RunContext {
-            cancel: cancel.clone(),
             lineage: op.inside(),
             started_before: 0,
             journal: None,
             timeout: None,
+            inner: Some(Arc::new(bound)),
             ..run.clone()
         };
         Arc::new(Inner { executor: Arc::clone(self), run })

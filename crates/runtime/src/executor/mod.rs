@@ -3,17 +3,23 @@
 
 mod account;
 mod admission;
+mod attempts;
+mod attended;
 mod budget;
 mod cache;
 mod cap;
 mod checking;
+mod contained;
 mod guards;
 mod in_flight;
 mod inner;
+mod interceptors;
+mod limits;
 mod partials;
 mod pipeline;
+mod rewrite;
 mod run;
-mod seams;
+mod stage;
 mod turn;
 
 use std::sync::Arc;
@@ -23,7 +29,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use toolwright_core::approval::Approver;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
-use toolwright_core::cancel::Cancel;
+use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::operation::{Lineage, Op, OpId};
@@ -34,24 +40,32 @@ use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
 use toolwright_core::variables::Variables;
 
-use crate::queue::Queues;
+use self::contained::ContainedEvents;
+use crate::queue::{Priority, Queues};
 
 pub use self::account::ModelAttempt;
 pub use self::budget::ContextBudget;
 pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
-pub use self::seams::{InputGuard, Verdict};
+pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
+pub use self::inner::InnerBound;
+pub use self::interceptors::{Before, Interceptor};
 
 /// Settings and stores of the executor.
 pub struct ExecutorOptions {
     /// Absolute limit of a call where nothing nearer sets one (SPEC section 8: five minutes).
     pub timeout: Duration,
+    /// How long a call may go on without a report of progress where nothing nearer says so; `None`: as long as
+    /// it may take at all.
+    pub idle_timeout: Option<Duration>,
     /// How long a cancelled or timed-out call may take to stop by itself before it is abandoned.
     pub grace: Duration,
     /// Cap on the text of a result, in bytes.
     pub max_output: usize,
     /// Calls that run in one turn.
     pub calls_per_turn: usize,
+    /// Calls that one call may make in its turn.
+    pub inner_calls: usize,
     /// The queues.
     pub queues: Queues,
     /// What running tools get.
@@ -63,8 +77,10 @@ pub struct ExecutorOptions {
     /// Who mends the arguments of calls that are not valid; `None`: nobody, and the caller is told what is
     /// wrong with them.
     pub repair: Option<RepairOptions>,
+    /// What may skip or change calls, in order.
+    pub interceptors: Vec<Arc<dyn Interceptor>>,
     /// Input guards, in order.
-    pub guards: Vec<Arc<dyn InputGuard>>,
+    pub guards: Vec<GuardBinding>,
     /// The response cache.
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The conversation's budget.
@@ -77,20 +93,26 @@ impl ExecutorOptions {
     pub fn new(services: Arc<Services>, ledger: Arc<dyn LedgerStore>, approvals: Arc<dyn ApprovalStore>) -> Self {
         Self {
             timeout: Duration::from_secs(300),
+            idle_timeout: None,
             grace: Duration::from_secs(2),
             max_output: toolwright_core::output::DEFAULT_MAX_BYTES,
             calls_per_turn: DEFAULT_CALLS_PER_TURN,
+            inner_calls: DEFAULT_INNER_CALLS,
             queues: Queues::default(),
             services,
             ledger,
             approvals,
             repair: None,
+            interceptors: Vec::new(),
             guards: Vec::new(),
             cache: None,
             budget: None,
         }
     }
 }
+
+/// Calls that one call may make unless configured otherwise.
+const DEFAULT_INNER_CALLS: usize = 100;
 
 /// Makes the sink that takes one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
@@ -117,6 +139,12 @@ pub struct RunContext {
     /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
     /// what it is.
     pub variables: Option<Arc<dyn Variables>>,
+    /// Who goes first in a queue.
+    pub priority: Priority,
+    /// Whether guards look at the calls.
+    pub guarded: Guarded,
+    /// What bounds them, where a call makes them; set by the executor.
+    pub inner: Option<Arc<InnerBound>>,
     /// Calls of the same turn that started before this batch: they count against the turn's limit.
     pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
@@ -143,9 +171,17 @@ impl RunContext {
             partials: None,
             timeout: None,
             variables: None,
+            priority: Priority::Interactive,
+            guarded: Guarded::Yes,
+            inner: None,
             started_before: 0,
             journal: None,
         }
+    }
+
+    /// The terms of one call, which has a token of its own.
+    fn of_one_call(&self) -> Self {
+        Self { cancel: self.cancel.child(), ..self.clone() }
     }
 }
 
@@ -153,7 +189,7 @@ impl RunContext {
 pub struct Executor {
     options: ExecutorOptions,
     locks: turn::RootLocks,
-    in_flight: in_flight::InFlight,
+    in_flight: Arc<in_flight::InFlight>,
     /// The next operation's id; ids of two processes hardly ever meet.
     next_op: AtomicU64,
 }
@@ -165,13 +201,15 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// An executor.
+    /// An executor. Observers of its services' events cannot break a call: one that panics is logged.
     #[must_use]
-    pub fn new(options: ExecutorOptions) -> Arc<Self> {
+    pub fn new(mut options: ExecutorOptions) -> Arc<Self> {
+        let events = Arc::new(ContainedEvents(Arc::clone(&options.services.events)));
+        options.services = Arc::new(Services { events, ..(*options.services).clone() });
         Arc::new(Self {
             options,
             locks: turn::RootLocks::default(),
-            in_flight: in_flight::InFlight::default(),
+            in_flight: Arc::default(),
             next_op: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().0),
         })
     }
@@ -226,12 +264,36 @@ impl Executor {
         checked: Vec<Result<ValidCall, Box<Rejection>>>,
         run: &RunContext,
     ) -> Vec<Outcome> {
-        self.execute(plan(checked, self.options.calls_per_turn, run.started_before), run).await
+        let plan = match &run.inner {
+            Some(bound) => plan(bound.apply(checked), usize::MAX, 0),
+            None => plan(checked, self.options.calls_per_turn, run.started_before),
+        };
+        self.execute(plan, run).await
+    }
+
+    /// Refuses calls from now on, and ends all waits for a slot or a lock; running calls go on.
+    pub fn close(&self) {
+        self.in_flight.close();
+        self.options.queues.close(CancelCause::Shutdown);
+        self.locks.close(CancelCause::Shutdown);
+    }
+
+    /// Ends in good order: refuses calls, fails those that wait, cancels those that run, gives them `grace` to
+    /// stop by themselves, abandons the rest, and writes the account. May be called again.
+    pub async fn shut_down(&self, grace: Duration) {
+        self.close();
+        let left = self.in_flight.stop(grace).await;
+        if left > 0 {
+            tracing::warn!("{left} calls did not end when they were cancelled");
+        }
+        if let Err(error) = self.options.ledger.flush().await {
+            tracing::warn!("the account was not written to its end: {error}");
+        }
     }
 
     /// Executes a plan: stages in turn, then what waits for values, as they come; calls that can run at
     /// once run in parallel; outcomes in call order. A rejected call skips to its end. Dropping the future
-    /// cancels what runs.
+    /// cancels what runs, which ends in good order by itself.
     pub async fn execute(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<Outcome> {
         let mut calls: Vec<Option<Planned>> = plan.calls.into_iter().map(Some).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
@@ -265,10 +327,10 @@ impl Executor {
         }
     }
 
-    async fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> Outcome {
+    fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> attended::Attended {
         match planned {
-            Planned::Run(call) => self.run_one(*call, run).await,
-            Planned::Reject(rejection) => self.reject_one(*rejection, run).await,
+            Planned::Run(call) => self.run_one(*call, run),
+            Planned::Reject(rejection) => self.reject_one(*rejection, run),
         }
     }
 }

@@ -1,7 +1,10 @@
-//! Progress on its way out.
+//! Progress of a call on its way out, and what the executor itself learns from it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use toolwright_core::Services;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::context::PartialSink;
@@ -10,16 +13,70 @@ use toolwright_core::session::CallId;
 
 /// Progress of one call: to the events, and to whoever asked for it.
 pub(super) struct Partials {
-    pub(super) services: Arc<Services>,
-    pub(super) call: CallId,
-    pub(super) entry: Arc<Entry>,
-    pub(super) also: Option<Arc<dyn PartialSink>>,
+    services: Arc<Services>,
+    call: CallId,
+    entry: Arc<Entry>,
+    also: Option<Arc<dyn PartialSink>>,
+    began: Instant,
+    /// Milliseconds from the beginning to the last sign of life.
+    last_sign: AtomicU64,
+    attempts: AtomicU32,
+}
+
+impl Partials {
+    pub(super) fn new(
+        services: &Arc<Services>,
+        call: &CallId,
+        entry: &Arc<Entry>,
+        also: Option<Arc<dyn PartialSink>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            services: Arc::clone(services),
+            call: call.clone(),
+            entry: Arc::clone(entry),
+            also,
+            began: Instant::now(),
+            last_sign: AtomicU64::new(0),
+            attempts: AtomicU32::new(0),
+        })
+    }
+
+    /// A new attempt begins: a sign of life too.
+    pub(super) fn note_attempt(&self) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.note_sign();
+    }
+
+    /// How often the call was dispatched.
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    fn note_sign(&self) {
+        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_sign.fetch_max(since, Ordering::Relaxed);
+    }
+
+    /// Waits until there was no sign of life for `limit`.
+    pub(super) async fn silent_for(&self, limit: Duration) {
+        loop {
+            let until = self.began + Duration::from_millis(self.last_sign.load(Ordering::Relaxed)) + limit;
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
 }
 
 impl PartialSink for Partials {
     fn send(&self, partial: Partial) {
+        self.note_sign();
         if let Some(also) = &self.also {
             also.send(partial.clone());
+        }
+        if !self.services.events.is_observed() {
+            return;
         }
         let redact = |text: &str| self.services.redactor.redact(text).into_owned();
         let partial = match partial {

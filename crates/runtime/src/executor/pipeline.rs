@@ -1,10 +1,11 @@
-//! The stages of one call, in the order of SPEC section 8:
-//! guards, policy, approval, cache, slot, lock, timeout, run, cap, budget, ledger, result.
+//! One call from its check to its result, in the order of SPEC section 8: interceptors, guards, policy, approval,
+//! cache, slot, lock, timeout, run, cap, budget, ledger. Whatever a stage does, the call has one outcome.
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use toolwright_core::approval::{ApprovalRequest, SKIPPED_TEXT};
-use toolwright_core::call::ValidCall;
+use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
@@ -12,12 +13,17 @@ use toolwright_core::session::CallId;
 
 use super::account::Account;
 use super::admission::Admitted;
+use super::attended::Attended;
+use super::contained::contained;
+use super::stage::Stage;
 use super::{Executor, RunContext};
 
-/// How a call ended before it had an output.
+/// How a call ended before its tool had an output.
 pub(super) enum Stop {
     /// An error is its result.
     Failed(ToolError),
+    /// An interceptor gave a result in the tool's place.
+    Answered(Box<ToolOutput>),
     /// A person said to leave it out: a neutral result.
     Skipped,
     /// A person must decide, later.
@@ -31,14 +37,107 @@ impl From<ToolError> for Stop {
 }
 
 impl Executor {
-    pub(super) async fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Outcome {
+    /// Runs a checked call. It has a token of its own under the run's, and goes on to its end, cancelled, if its
+    /// caller does not wait for it.
+    pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Attended {
+        let (executor, run) = (Arc::clone(self), run.of_one_call());
+        Attended::new(run.cancel.clone(), executor.whole(call, run).boxed())
+    }
+
+    /// The end of a call that never came to run.
+    pub(super) fn reject_one(self: &Arc<Self>, rejection: Rejection, run: &RunContext) -> Attended {
+        let (executor, run) = (Arc::clone(self), run.of_one_call());
+        Attended::new(run.cancel.clone(), async move { executor.reject(rejection, &run).await }.boxed())
+    }
+
+    async fn whole(self: Arc<Self>, mut call: ValidCall, run: RunContext) -> Outcome {
+        let mut account = self.open_account(&call, &run);
+        let admission = contained(self.admission(&mut call, &run, &mut account)).await;
+        match admission.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry))) {
+            Ok(admitted) => self.carry_out(call, admitted, run, account).await,
+            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).await,
+        }
+    }
+
+    /// Whether the call may run, and with which arguments.
+    async fn admission(&self, call: &mut ValidCall, run: &RunContext, account: &mut Account) -> Result<Admitted, Stop> {
+        self.in_flight.is_open()?;
+        refuse(call, run)?;
+        account.stage = Stage::Interceptors;
+        self.intercept(call, run).await?;
+        account.stage = Stage::Guards;
+        let guard_asks = self.guards(call, run, account).await?;
+        if call.provenance.rewritten {
+            account.provenance = call.provenance.redacted(&*self.options.services.redactor);
+        }
+        account.stage = Stage::Policy;
+        let admitted = self.admit(call, guard_asks, run, account).await?;
+        if !call.provenance.is_plain() {
+            account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
+        }
+        Ok(admitted)
+    }
+
+    /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
+    pub(super) async fn carry_out(
+        self: Arc<Self>,
+        call: ValidCall,
+        admitted: Admitted,
+        run: RunContext,
+        mut account: Account,
+    ) -> Outcome {
+        let end = End::of(&call);
+        let performed = contained(self.perform(call, admitted, &run, &mut account)).await;
+        let performed = performed.unwrap_or_else(|panicked| Err(account.blame(&panicked, &end.entry)));
+        self.conclude(end, performed, &run, account).await
+    }
+
+    /// What an admitted call says: from the cache, or in its turn from its tool.
+    async fn perform(
+        self: &Arc<Self>,
+        call: ValidCall,
+        admitted: Admitted,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<ToolOutput, Stop> {
+        account.stage = Stage::Cache;
+        let cached = self.cached(&call, admitted, run).await;
+        if let Some(output) = cached.hit {
+            return Ok(output);
+        }
+        account.stage = Stage::Turn;
+        let held = self.turn(&call, run, account).await?;
+        account.stage = Stage::Run;
         let entry = Arc::clone(&call.entry);
-        let _in_flight = self.in_flight.enter(&entry.provider);
-        let id = call.id.clone();
-        let validated = Validated(call.unvalidated.is_none());
-        let mut account = self.open_account(&call, run);
-        let mut outcome = match self.stages(call, run, &mut account).await {
-            Ok(output) => self.cap(id, output, &entry, run).await,
+        let output = self.run_tool(call, held, run, account).await?;
+        account.stage = Stage::Interceptors;
+        let output = self.intercept_output(&entry, output, run).await?;
+        account.stage = Stage::Cache;
+        self.keep(cached.place, &output).await;
+        Ok(output)
+    }
+
+    /// Makes the outcome: capped, within the budget, told and in the account.
+    async fn conclude(
+        &self,
+        end: End,
+        performed: Result<ToolOutput, Stop>,
+        run: &RunContext,
+        mut account: Account,
+    ) -> Outcome {
+        account.stage = Stage::Shaping;
+        let id = end.id.clone();
+        let shaped = contained(self.shaped(&end, performed, run)).await;
+        let mut outcome = shaped.unwrap_or_else(|panicked| Outcome::failed(id, panicked.error(account.stage.whose())));
+        outcome.validated = end.validated;
+        self.finish(outcome, Some(&end.entry), account, run).await
+    }
+
+    async fn shaped(&self, end: &End, performed: Result<ToolOutput, Stop>, run: &RunContext) -> Outcome {
+        let id = end.id.clone();
+        let outcome = match performed {
+            Ok(output) => self.cap(id, output, &end.entry, run).await,
+            Err(Stop::Answered(output)) => self.cap(id, *output, &end.entry, run).await,
             Err(Stop::Failed(error)) => Outcome::failed(id, error),
             Err(Stop::Skipped) => neutral(id),
             Err(Stop::Pending(request)) => Outcome {
@@ -46,48 +145,24 @@ impl Executor {
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        outcome.validated = validated;
-        if let Some(budget) = &self.options.budget {
-            outcome = budget.admit(outcome).await;
+        match &self.options.budget {
+            Some(budget) => budget.admit(outcome).await,
+            None => outcome,
         }
-        self.finish(outcome, Some(&entry), account, run).await
     }
+}
 
-    /// Everything between a checked call and the tool's own output.
-    async fn stages(
-        self: &Arc<Self>,
-        mut call: ValidCall,
-        run: &RunContext,
-        account: &mut Account,
-    ) -> Result<ToolOutput, Stop> {
-        refuse(&call, run)?;
-        let guard_asks = self.guards(&mut call, run).await?;
-        if call.provenance.rewritten {
-            account.provenance = call.provenance.redacted(&*self.options.services.redactor);
-        }
-        let admitted = self.admit(&call, guard_asks, run, account).await?;
-        if !call.provenance.is_plain() {
-            account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
-        }
-        self.perform(call, admitted, run, account).await
-    }
+/// What the end of a call needs of it.
+struct End {
+    id: CallId,
+    entry: Arc<toolwright_core::Entry>,
+    validated: Validated,
+}
 
-    /// A call that may run: from the cache, or in its turn.
-    async fn perform(
-        self: &Arc<Self>,
-        call: ValidCall,
-        admitted: Admitted,
-        run: &RunContext,
-        account: &Account,
-    ) -> Result<ToolOutput, Stop> {
-        let cached = self.cached(&call, admitted, run).await;
-        if let Some(output) = cached.hit {
-            return Ok(output);
-        }
-        let held = self.turn(&call, run).await?;
-        let output = self.run_tool(call, held, run, &account.op).await?;
-        self.keep(cached.place, &output).await;
-        Ok(output)
+impl End {
+    fn of(call: &ValidCall) -> Self {
+        let validated = Validated(call.unvalidated.is_none());
+        Self { id: call.id.clone(), entry: Arc::clone(&call.entry), validated }
     }
 }
 

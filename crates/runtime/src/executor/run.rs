@@ -1,37 +1,91 @@
 //! Running a tool: on a task of its own, within its time, cancelled in good order.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::task::AbortHandle;
 use toolwright_core::call::ValidCall;
-use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::{Entry, ProviderCall};
-use toolwright_core::context::ToolContext;
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::Entry;
+use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 
+use super::account::Account;
+use super::attempts::Attempts;
+use super::contained::Panicked;
+use super::limits::Limits;
 use super::partials::Partials;
 use super::turn::Held;
 use super::{Executor, RunContext};
 
 impl Executor {
-    /// Runs the tool on a task of its own, so that a panic stays there and a dropped caller still lets
-    /// the tool see its cancellation.
+    /// Runs the tool on a task of its own: a panic stays there, and a tool that does not let go of its thread
+    /// holds up nobody. The task takes along what the call holds.
     pub(super) async fn run_tool(
         self: &Arc<Self>,
         call: ValidCall,
         held: Held,
         run: &RunContext,
-        op: &Op,
+        account: &mut Account,
     ) -> Result<ToolOutput, ToolError> {
         if let Some((journal, id)) = &run.journal {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;
         }
+        let limits = Limits::of(&call.entry, run, &self.options);
+        let also = run.partials.as_ref().map(|make| make(&call.id));
+        let progress = Partials::new(&self.options.services, &call.id, &call.entry, also);
+        self.tell_start(&call, run, &account.op);
+        let (id, entry) = (call.id.clone(), Arc::clone(&call.entry));
+        let attempts = Attempts {
+            context: self.context(&call, run, &limits, &progress, &account.op),
+            idempotency_key: idempotency_key(&call, run),
+            call,
+            progress: Arc::clone(&progress),
+            retries: limits.retries,
+            seed: account.op.id.get(),
+        };
+        let mut task = tokio::spawn(async move {
+            let _held = held;
+            attempts.run().await
+        });
+        let stopped = tokio::select! {
+            biased;
+            joined = &mut task => {
+                account.attempts = progress.attempts();
+                return joined.unwrap_or_else(|error| Err(died(&entry, error)));
+            }
+            cause = run.cancel.cancelled() => ToolError::canceled(cause),
+            timeout = limits.reached(&entry, &progress) => {
+                run.cancel.cancel(CancelCause::Deadline);
+                timeout
+            }
+        };
+        let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
+        let told_and_ended = async {
+            entry.provider.cancel(&id).await;
+            (&mut task).await
+        };
+        let ended = tokio::time::timeout(grace, told_and_ended).await;
+        account.attempts = progress.attempts();
+        match ended {
+            Ok(Ok(Ok(output))) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
+            Ok(Ok(Err(own))) => Err(last_word(stopped, own)),
+            Ok(Err(_)) => Err(stopped),
+            Err(_) => {
+                task.abort();
+                Err(stopped)
+            }
+        }
+    }
+
+    fn tell_start(&self, call: &ValidCall, run: &RunContext, op: &Op) {
         let services = &self.options.services;
+        if !services.events.is_observed() {
+            return;
+        }
         services.events.emit(Event::ToolStarted {
             op: op.clone(),
             session: run.session.id.clone(),
@@ -40,118 +94,57 @@ impl Executor {
             arguments: services.redactor.redact_value(&call.arguments),
             provenance: call.provenance.redacted(&*services.redactor),
         });
-        let limit = run.timeout.or(call.entry.definition().timeout).unwrap_or(self.options.timeout);
-        let cancel = run.cancel.child();
-        let context = self.context(&call, run, &cancel, limit, op);
-        let entry = Arc::clone(&call.entry);
-        let id = call.id.clone();
-        let mut task = tokio::spawn(async move {
-            let _held = held;
-            dispatch(call, context).await
-        });
-        let abandon = AbandonOnDrop(Some((cancel.clone(), task.abort_handle(), self.options.grace)));
-        let stopped = tokio::select! {
-            joined = &mut task => {
-                abandon.disarm();
-                return joined.unwrap_or_else(|error| Err(panicked(&entry, error)));
-            }
-            cause = run.cancel.cancelled() => ToolError::canceled(cause),
-            () = tokio::time::sleep(limit) => {
-                cancel.cancel(CancelCause::Deadline);
-                timed_out(&entry, limit)
-            }
-        };
-        abandon.disarm();
-        let told_and_ended = async {
-            entry.provider.cancel(&id).await;
-            (&mut task).await
-        };
-        match tokio::time::timeout(self.options.grace, told_and_ended).await {
-            // What it had to say for itself is worth more than our word, if it stopped for our reason.
-            Ok(Ok(Err(own))) if own.kind() == stopped.kind() => Err(own),
-            Ok(Ok(Ok(output))) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
-            Ok(_) => Err(stopped),
-            Err(_) => {
-                task.abort();
-                Err(stopped)
-            }
-        }
     }
 
     fn context(
         self: &Arc<Self>,
         call: &ValidCall,
         run: &RunContext,
-        cancel: &Cancel,
-        limit: Duration,
+        limits: &Limits,
+        progress: &Arc<Partials>,
         op: &Op,
     ) -> ToolContext {
-        let partials = Arc::new(Partials {
-            services: Arc::clone(&self.options.services),
-            call: call.id.clone(),
-            entry: Arc::clone(&call.entry),
-            also: run.partials.as_ref().map(|make| make(&call.id)),
-        });
         ToolContext {
             call_id: call.id.clone(),
             session: Arc::clone(&run.session),
-            cancel: cancel.clone(),
-            deadline: Instant::now().checked_add(limit),
-            limit: Some(limit),
-            partials,
+            cancel: run.cancel.clone(),
+            deadline: limits.absolute.and_then(|limit| Instant::now().checked_add(limit)),
+            limit: limits.absolute,
+            partials: Arc::clone(progress) as Arc<dyn PartialSink>,
             traceparent: Some(op.traceparent().into()),
             max_output: self.max_output(&call.entry),
-            calls: self.inner_calls(call, run, cancel, op),
+            calls: self.inner_calls(call, run, op),
             services: Arc::clone(&self.options.services),
         }
     }
 }
 
-/// The only place that runs a tool.
-#[expect(clippy::disallowed_methods, reason = "this is the one executor")]
-async fn dispatch(call: ValidCall, context: ToolContext) -> Result<ToolOutput, ToolError> {
-    let ValidCall { id, entry, arguments, .. } = call;
-    // A call id is unique within its conversation only.
-    let idempotency_key = format!("{}:{id}", context.session.id);
-    let (tool, raw_name) = (entry.id(), entry.tool.raw_name());
-    let request = ProviderCall { tool, raw_name, arguments, idempotency_key: &idempotency_key };
-    entry.provider.call(request, &context).await
-}
-
-/// Cancels the call when its caller is dropped before it ended, and abandons it after the grace period.
-struct AbandonOnDrop(Option<(Cancel, AbortHandle, Duration)>);
-
-impl AbandonOnDrop {
-    fn disarm(mut self) {
-        self.0 = None;
+/// The same for every attempt at a call, also of a run that is resumed. A call's id is unique among its siblings
+/// only.
+fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
+    match run.lineage.parent {
+        Some(parent) => format!("{}:{parent}:{}", run.session.id, call.id),
+        None => format!("{}:{}", run.session.id, call.id),
     }
 }
 
-impl Drop for AbandonOnDrop {
-    fn drop(&mut self) {
-        let Some((cancel, task, grace)) = self.0.take() else { return };
-        cancel.cancel(CancelCause::User);
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                runtime.spawn(async move {
-                    tokio::time::sleep(grace).await;
-                    task.abort();
-                });
-            }
-            // The runtime itself is ending.
-            Err(_) => task.abort(),
+/// What a tool had to say for itself when it was stopped is worth more than our word, if it stopped for our
+/// reason; otherwise it is added.
+fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
+    if own.kind() == stopped.kind() && own.cancel_cause() == stopped.cancel_cause() {
+        own
+    } else {
+        stopped.with_last_words(&own)
+    }
+}
+
+/// The task ended without a result.
+fn died(entry: &Entry, error: tokio::task::JoinError) -> ToolError {
+    match error.try_into_panic() {
+        Ok(payload) => {
+            Panicked::from(payload).error(entry.id().as_str()).with_model_message("internal error of the tool")
         }
+        // Nothing else aborts it before its time.
+        Err(error) => ToolError::new(ErrorKind::Canceled, "the runtime is ending").with_source(error),
     }
-}
-
-fn timed_out(entry: &Entry, limit: Duration) -> ToolError {
-    let limit = toolwright_core::duration::format(limit);
-    ToolError::new(ErrorKind::Timeout, format!("{} did not finish within {limit}", entry.id()))
-        .with_model_message(format!("timeout after {limit}"))
-}
-
-fn panicked(entry: &Entry, error: tokio::task::JoinError) -> ToolError {
-    ToolError::new(ErrorKind::InternalError, format!("{} panicked; this is a fault of the tool", entry.id()))
-        .with_model_message("internal error of the tool")
-        .with_source(error)
 }

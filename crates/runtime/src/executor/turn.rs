@@ -1,80 +1,105 @@
 //! A call's turn: its slot in a queue, then the lock of its workspace root.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::OwnedMutexGuard;
 use toolwright_core::call::ValidCall;
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::definition::Concurrency;
-use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 
+use super::account::Account;
 use super::{Executor, RunContext};
-use crate::queue::Slot;
+use crate::queue::{Line, QueueSpec, Slot};
 
-/// One lock per workspace root, so that file and shell changes never race (SPEC section 8).
+/// One lock per workspace root, so that file and shell changes never race (SPEC section 8): a line in front of
+/// one place.
 #[derive(Debug, Default)]
 pub(super) struct RootLocks {
-    locks: Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
+    state: Mutex<Locks>,
 }
 
-/// How long a call waits for an exclusive lock.
-const LOCK_WAIT: Duration = Duration::from_secs(60);
+#[derive(Debug, Default)]
+struct Locks {
+    by_root: HashMap<PathBuf, Arc<Line>>,
+    closed: Option<CancelCause>,
+}
+
+impl RootLocks {
+    fn of(&self, root: &Path) -> Arc<Line> {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = locks.by_root.get(root) {
+            return Arc::clone(line);
+        }
+        locks.by_root.retain(|_, line| Arc::strong_count(line) > 1);
+        let spec = QueueSpec { concurrent: 1, per_minute: None, ..QueueSpec::default() };
+        let line = Line::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
+        if let Some(cause) = locks.closed {
+            line.close(cause);
+        }
+        locks.by_root.insert(root.to_owned(), Arc::clone(&line));
+        line
+    }
+
+    /// Ends all waits and lets nobody in any more.
+    pub(super) fn close(&self, cause: CancelCause) {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.closed.get_or_insert(cause);
+        locks.by_root.values().for_each(|line| line.close(cause));
+    }
+}
 
 /// What a running call holds until it has ended.
 #[derive(Debug, Default)]
 pub(super) struct Held {
+    _lock: Option<Slot>,
     _slot: Option<Slot>,
-    _lock: Option<OwnedMutexGuard<()>>,
 }
 
 impl Executor {
     /// Waits for the call's slot and lock. Both go with the running tool and are given back when it has
     /// ended, even if its caller is gone before. A tool that awaits other calls gets neither: they may need
     /// what it would hold.
-    pub(super) async fn turn(&self, call: &ValidCall, run: &RunContext) -> Result<Held, ToolError> {
-        if call.entry.provider.awaits_others(call.entry.id()) {
+    pub(super) async fn turn(
+        &self,
+        call: &ValidCall,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Held, ToolError> {
+        let (definition, provider) = (call.entry.definition(), &call.entry.provider);
+        if provider.awaits_others(call.entry.id()) {
             return Ok(Held::default());
         }
-        let slot = self.slot(call, run).await?;
-        let lock = self.lock(call, run).await?;
-        Ok(Held { _slot: Some(slot), _lock: lock })
-    }
-
-    async fn slot(&self, call: &ValidCall, run: &RunContext) -> Result<Slot, ToolError> {
-        let definition = call.entry.definition();
-        let on_wait = |queue: &str| self.waits(call, queue);
-        let provider = call.entry.provider.name();
-        self.options.queues.acquire(definition.queue.as_deref(), provider, &definition.id, &run.cancel, on_wait).await
-    }
-
-    async fn lock(&self, call: &ValidCall, run: &RunContext) -> Result<Option<OwnedMutexGuard<()>>, ToolError> {
-        if call.entry.definition().concurrency != Concurrency::Exclusive {
-            return Ok(None);
-        }
-        let lock = {
-            let mut locks = self.locks.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(locks.entry(run.session.root.clone()).or_default())
-        };
-        if let Ok(guard) = Arc::clone(&lock).try_lock_owned() {
-            return Ok(Some(guard));
-        }
-        self.waits(call, "the workspace lock");
-        tokio::select! {
-            guard = lock.lock_owned() => Ok(Some(guard)),
-            cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
-            () = tokio::time::sleep(LOCK_WAIT) => {
-                let message = format!("another exclusive tool held the lock of {} for {LOCK_WAIT:?}", run.session.root.display());
-                Err(ToolError::new(ErrorKind::LimitExceeded, message).retryable())
+        let queue = self.options.queues.line(definition.queue.as_deref(), provider.name())?;
+        let slot = self.wait(&queue, call, run, account).await?;
+        let lock = match definition.concurrency {
+            Concurrency::Safe => None,
+            Concurrency::Exclusive => {
+                let lock = self.locks.of(&run.session.root);
+                Some(self.wait(&lock, call, run, account).await?)
             }
-        }
+        };
+        Ok(Held { _lock: lock, _slot: Some(slot) })
     }
 
-    fn waits(&self, call: &ValidCall, queue: &str) {
-        let (call_id, tool) = (call.id.clone(), call.entry.id().clone());
-        self.options.services.events.emit(Event::ToolWait { call: call_id, tool, queue: queue.to_owned() });
+    async fn wait(
+        &self,
+        line: &Arc<Line>,
+        call: &ValidCall,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Slot, ToolError> {
+        let tool = call.entry.id();
+        let events = &self.options.services.events;
+        let tell = |queue: &str| {
+            events.emit(Event::ToolWait { call: call.id.clone(), tool: tool.clone(), queue: queue.to_owned() });
+        };
+        let began = tokio::time::Instant::now();
+        let taken = line.take(tool, run.priority, &run.cancel, tell).await;
+        let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
+        account.waited += waited;
+        taken.map(|(slot, _)| slot)
     }
 }

@@ -16,8 +16,7 @@ use toolwright_core::{
     Cancel, Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition,
     ToolError, ToolId, ToolOutput, ValidCall,
 };
-use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::{ExecutorOptions, InputGuard, RepairOptions, Verdict};
+use toolwright_runtime::executor::{ExecutorOptions, GuardBinding, RepairOptions, Verdict};
 
 use crate::house::{House, Says, call, house};
 
@@ -170,16 +169,6 @@ async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
     }
 }
 
-/// Rewrites whatever it sees.
-struct Rewrites(Value);
-
-#[async_trait]
-impl InputGuard for Rewrites {
-    async fn judge(&self, _call: &ValidCall, _run: &RunContext) -> Verdict {
-        Verdict::Rewrite(self.0.clone())
-    }
-}
-
 #[tokio::test]
 async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_schema_too() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "unit": {"default": "m"}}});
@@ -191,7 +180,9 @@ async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_s
         (None, json!([1]), Err("must be a JSON object")),
         (None, json!("{}"), Err("must be a JSON object")),
     ] {
-        let house = house(|options| options.guards.push(Arc::new(Rewrites(written.clone())))).await;
+        let rewritten = written.clone();
+        let rewrites = move |_: &ValidCall| Verdict::Rewrite(rewritten.clone());
+        let house = house(|options| options.guards.push(GuardBinding::new("rewrites", Arc::new(rewrites)))).await;
         let snapshot = snapshot_of(vec![Unschemed("full", NoSchemaMode::Full, Effects::READ, schema.cloned())]).await;
         let mut call = call("c", "full", json!({"n": 1}));
         call.name = "u__full".into();

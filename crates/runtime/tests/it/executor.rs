@@ -10,8 +10,8 @@ use toolwright_core::call::ValidCall;
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, LedgerTotals, RunStore as _};
 use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile};
-use toolwright_runtime::executor::{InputGuard, Verdict};
-use toolwright_runtime::{QueueSpec, Queues, RunContext};
+use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, Verdict};
+use toolwright_runtime::{QueueSpec, Queues};
 
 use crate::house::{Says, call, house};
 
@@ -286,16 +286,16 @@ struct Refuses;
 
 #[async_trait]
 impl InputGuard for Refuses {
-    async fn judge(&self, _call: &ValidCall, _run: &RunContext) -> Verdict {
-        Verdict::Deny("never".into())
+    async fn judge(&self, _call: &ValidCall, _bench: &Bench<'_>) -> Result<Verdict, String> {
+        Ok(Verdict::Deny("never".into()))
     }
 }
 
 #[tokio::test]
 async fn a_later_guard_that_denies_is_heard_after_one_that_asks() {
     let house = house(|options| {
-        options.guards.push(Arc::new(Guard));
-        options.guards.push(Arc::new(Refuses));
+        options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)));
+        options.guards.push(GuardBinding::new("never", Arc::new(Refuses)));
     })
     .await;
     let text = house.one("echo", json!({"n": 4})).await.text();
@@ -306,20 +306,20 @@ struct Guard;
 
 #[async_trait]
 impl InputGuard for Guard {
-    async fn judge(&self, call: &ValidCall, _run: &RunContext) -> Verdict {
-        match call.arguments.get("n").and_then(Value::as_u64) {
+    async fn judge(&self, call: &ValidCall, _bench: &Bench<'_>) -> Result<Verdict, String> {
+        Ok(match call.arguments.get("n").and_then(Value::as_u64) {
             Some(1) => Verdict::Deny("ones are bad".into()),
             Some(2) => Verdict::Rewrite(json!({"n": 22})),
             Some(3) => Verdict::Rewrite(json!({"n": "three"})),
             Some(4) => Verdict::Ask("fours are odd".into()),
             _ => Verdict::Allow,
-        }
+        })
     }
 }
 
 #[tokio::test]
 async fn guards_deny_ask_and_rewrite_before_policy() {
-    let house = house(|options| options.guards.push(Arc::new(Guard))).await;
+    let house = house(|options| options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)))).await;
     for (n, expect) in [
         (0, "echo 0"),
         (1, "(tool failed: denied: ones are bad)"),

@@ -4,6 +4,7 @@
 mod cache;
 mod catalogue;
 mod checking;
+mod endings;
 mod executor;
 mod house;
 mod pick;

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolwright::House;
-use toolwright::config::{Config, Problem, Severity};
+use toolwright::config::{Config, Problem, ServerLink, Severity};
 use toolwright::core::Snapshot;
+use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
+use toolwright::providers::process::sandbox::means;
 
 use super::args::Global;
 use super::exit::{Done, Exit};
@@ -147,8 +149,15 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
                 json!({"name": probe.name, "kind": probe.kind, "tools": probe.tools, "ok": probe.error.is_none(), "error": probe.error, "milliseconds": millis(probe.took)})
             })
             .collect();
+        let sandboxes: Vec<Value> = sandboxes(settings)
+            .map(|(whose, sandbox)| {
+                let mut report = sandbox.to_json();
+                report["of"] = json!(whose);
+                report
+            })
+            .collect();
         print_json(
-            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "findings": findings}),
+            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "sandboxes": sandboxes, "findings": findings}),
         )?;
         return Ok(exit);
     }
@@ -174,11 +183,29 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             ));
         }
     }
+    for (whose, sandbox) in sandboxes(settings) {
+        say(format_args!("sandbox of {whose}: {}", sandbox.profile));
+        if let Some(gaps) = sandbox.gaps() {
+            say(styled(DIM, format_args!("  {gaps}")));
+        }
+    }
     for finding in findings {
         say(styled(WARN, harmless(finding)));
     }
     say(if well { styled(GOOD, "all is well") } else { styled(BAD, "see above for what to mend") });
     Ok(exit)
+}
+
+/// Whose processes run behind which walls, as far as they are told to run behind any.
+fn sandboxes(settings: &Config) -> impl Iterator<Item = (String, Enforcement)> {
+    let section = &settings.written.sandbox;
+    let tools = [("shell__bash".to_owned(), section.bash), ("shell__python".to_owned(), section.python)];
+    let servers = settings.servers.iter().filter_map(|server| match &server.settings.link {
+        ServerLink::Stdio { sandbox, .. } => Some((format!("server {}", server.entry), *sandbox)),
+        ServerLink::Http { .. } => None,
+    });
+    let restricted = tools.into_iter().chain(servers).filter(|(_, profile)| *profile != SandboxProfile::Full);
+    restricted.map(|(whose, profile)| (whose, enforcement(profile, means())))
 }
 
 fn millis(duration: Duration) -> u64 {

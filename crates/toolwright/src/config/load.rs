@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
 
 use super::expand::{Variables, expand};
@@ -14,7 +15,7 @@ use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
-use super::{models, rest, selection};
+use super::{models, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +64,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         embeddings: None,
+        sandbox: SandboxSettings::default(),
         queues: BTreeMap::new(),
         policy: Default::default(),
         secrets: Vec::new(),
@@ -169,6 +171,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         let at = place(&merged, "selection", "embeddings");
         config.embeddings = selection::embeddings(embeddings, at, &mut scope);
     }
+    config.sandbox = sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &mut scope);
     config.policy = written.policy.clone();
     config.written = written;
 }

@@ -12,6 +12,7 @@ mod node;
 mod problem;
 mod resolved;
 mod rest;
+mod sandbox;
 mod schema;
 mod secrets;
 mod selection;

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use toolwright_core::SandboxProfile;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
+use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
 
@@ -37,6 +39,8 @@ pub struct Config {
     pub model_habits: Vec<(String, ModelHabits)>,
     /// Where sentence embeddings come from.
     pub embeddings: Option<EmbeddingSource>,
+    /// How processes are sandboxed; what it protects comes from the other settings.
+    pub sandbox: SandboxSettings,
     /// Queues.
     pub queues: BTreeMap<String, QueueSpec>,
     /// Rules; the profile is the configured one, if any.
@@ -115,6 +119,8 @@ pub enum ServerLink {
         env: Vec<(String, String)>,
         /// Folder, absolute.
         cwd: PathBuf,
+        /// What it may do.
+        sandbox: SandboxProfile,
     },
     /// Streamable HTTP.
     Http {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use serde_json::Value;
+use toolwright_core::SandboxProfile;
 use toolwright_core::name::server_namespace;
 
 use super::expand::{ExpandError, Variables, expand};
@@ -191,10 +192,15 @@ impl Resolver<'_, '_> {
             None => Some(self.scope.root.to_owned()),
             Some(cwd) => self.text("cwd", cwd, Holds::Setting).map(|cwd| folder.join(cwd)),
         };
-        Some(ServerLink::Stdio { command: command?, args: args?, env: env?, cwd: cwd? })
+        let sandbox = written.sandbox.unwrap_or(SandboxProfile::Full);
+        Some(ServerLink::Stdio { command: command?, args: args?, env: env?, cwd: cwd?, sandbox })
     }
 
     fn http(&mut self, url: &str, written: &McpServer) -> Option<ServerLink> {
+        if written.sandbox.is_some_and(|profile| profile != SandboxProfile::Full) {
+            let remedy = "remove it, or give the server as a `command`";
+            self.warn("sandbox", "it has no process of ours: a server at an address cannot be sandboxed", remedy);
+        }
         let url = self.text("url", url, Holds::Setting);
         let headers = self.pairs("headers", &written.headers);
         let url = url?;

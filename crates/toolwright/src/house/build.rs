@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::Services;
 use toolwright_core::name::{server_namespace, wire_candidate};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
-use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, web};
+use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
 use toolwright_providers::mcp::{McpServerSpec, McpTransport};
 use toolwright_providers::net::AddressPolicy;
+use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
@@ -45,6 +47,11 @@ impl ProviderSettings {
             },
             protected: protected(config),
             withheld_env: withheld_env(config),
+            shell: ShellOptions {
+                bash: config.written.sandbox.bash,
+                python: config.written.sandbox.python,
+                sandbox: config.sandbox.clone(),
+            },
         };
         Self {
             enabled: defaults.builtins,
@@ -63,6 +70,11 @@ impl ProviderSettings {
     /// Environment variables that children do not inherit.
     pub(super) fn withheld_env(&self) -> &[String] {
         &self.builtin.withheld_env
+    }
+
+    /// How the processes of servers are sandboxed.
+    pub(super) fn sandbox(&self) -> &SandboxSettings {
+        &self.builtin.shell.sandbox
     }
 
     /// The built-in tools that pass the lists; `None` when they are switched off.
@@ -142,7 +154,7 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
 pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
     let settings = &server.settings;
     let transport = match settings.link.clone() {
-        ServerLink::Stdio { command, args, env, cwd } => {
+        ServerLink::Stdio { command, args, env, cwd, .. } => {
             McpTransport::Stdio { command, args, env: env.into_iter().collect(), cwd: Some(cwd) }
         }
         ServerLink::Http { url, headers } => McpTransport::Http { url, headers: headers.into_iter().collect() },
@@ -155,10 +167,20 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         queue: settings.queue.clone(),
         cache_ttl: settings.cache,
         tools_cache: settings.tools_cache.clone(),
+        sandbox: match &settings.link {
+            ServerLink::Stdio { sandbox, .. } => Some(server_sandbox(*sandbox, config)),
+            ServerLink::Http { .. } => None,
+        },
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
     }
+}
+
+/// What a server's process is kept in.
+pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbox {
+    let settings = SandboxSettings { protected: protected(config), ..config.sandbox.clone() };
+    Sandbox { profile, root: config.root.clone(), settings }
 }
 
 /// Places that answer model requests: the environment's, and over them the configuration's.

@@ -69,7 +69,10 @@ impl House {
         if running.settings.as_ref() != Some(&settings) || running.rest != config.rest_tools {
             self.put(REST, settings.rest(&config.rest_tools), &mut done).await;
         }
-        let same_env = running.settings.as_ref().is_some_and(|old| old.withheld_env() == settings.withheld_env());
+        let same_surroundings = running
+            .settings
+            .as_ref()
+            .is_some_and(|old| (old.withheld_env(), old.sandbox()) == (settings.withheld_env(), settings.sandbox()));
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
         let wanted: HashMap<String, _> =
@@ -81,7 +84,7 @@ impl House {
         for server in &config.servers {
             let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
             let same = running.servers.get(&server.namespace) == Some(&server.settings);
-            if !same || (inherits && !same_env) {
+            if !same || (inherits && !same_surroundings) {
                 let provider = McpProvider::new(server_spec(server, &config), self.mcp.clone());
                 self.put(&server.namespace, Some(provider), &mut done).await;
             }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use toolwright_core::catalogue::Provider as _;
+use toolwright_core::sandbox::{Mechanism, SandboxProfile};
 use toolwright_providers::mcp::{DEPTH_VARIABLE, McpTransport};
+use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 
 use super::Rig;
 use super::stdio::{command, script};
@@ -112,4 +114,30 @@ async fn an_entry_that_starts_this_very_program_is_refused() {
     env.insert("TOOLWRIGHT_CONFIG".to_owned(), "other.yaml".to_owned());
     let rig = Rig::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
     assert_eq!(rig.names().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_servers_process_stays_in_its_sandbox() {
+    // The peer notes what it reads in a file outside its workspace, or ends.
+    let check = async |profile: SandboxProfile, writable: bool, works: bool| {
+        let script = super::stdio::script("plain");
+        let workspace = tempfile::tempdir().expect("folder");
+        let rig = script.rig(|spec| {
+            let write = writable.then(|| script.log_path()).into_iter().collect();
+            let settings = SandboxSettings { write, ..SandboxSettings::default() };
+            spec.sandbox = Some(Sandbox { profile, root: workspace.path().to_owned(), settings });
+        });
+        let enforcement = rig.provider.spec().sandbox.as_ref().expect("sandbox").enforcement();
+        if enforcement.mechanism == Mechanism::None && profile != SandboxProfile::Full {
+            return eprintln!("no sandbox here, skipped");
+        }
+        assert_eq!(rig.provider.list().await.is_ok(), works, "{profile} {writable}");
+        assert_eq!(rig.warnings().contains(&"sandbox_incomplete".to_owned()), !enforcement.is_complete(), "{profile}");
+        rig.provider.shut_down().await;
+    };
+    check(SandboxProfile::Full, false, true).await;
+    check(SandboxProfile::Network, false, false).await;
+    check(SandboxProfile::Network, true, true).await;
+    check(SandboxProfile::Workspace, true, true).await;
+    check(SandboxProfile::ReadOnly, true, false).await;
 }

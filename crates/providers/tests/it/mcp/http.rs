@@ -24,7 +24,7 @@ use super::{Rig, eventually};
 const MEETING: usize = 40;
 
 /// A server on a port of its own, and what it has been asked.
-struct Site {
+pub(super) struct Site {
     mode: &'static str,
     port: u16,
     requests: Mutex<Vec<(HeaderMap, Value)>>,
@@ -34,7 +34,7 @@ struct Site {
 }
 
 impl Site {
-    async fn start(mode: &'static str) -> Arc<Self> {
+    pub(super) async fn start(mode: &'static str) -> Arc<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let site = Arc::new(Self {
             mode,
@@ -54,7 +54,7 @@ impl Site {
         site
     }
 
-    fn transport(&self) -> McpTransport {
+    pub(super) fn transport(&self) -> McpTransport {
         let headers = BTreeMap::from([("X-Key".to_owned(), "hush".to_owned())]);
         McpTransport::Http { url: format!("http://127.0.0.1:{}/mcp", self.port), headers }
     }
@@ -158,6 +158,8 @@ async fn call(site: &Site, id: &Value, params: &Value) -> Response {
         }
         "huge_stream" => events(vec![message(result(&"x".repeat(200_000)))]),
         "huge" => reply(id, result(&"x".repeat(200_000))),
+        "deluge" => deluge(id, params, "application/json", ["", ""]),
+        "deluge_stream" => deluge(id, params, "text/event-stream", ["event: message\ndata: ", "\n\n"]),
         "meet" => {
             site.meeting.wait().await;
             reply(id, result("met"))
@@ -172,6 +174,21 @@ async fn call(site: &Site, id: &Value, params: &Value) -> Response {
         "fail" => refuse("server-error", -32602, "Unknown tool"),
         _ => reply(id, result("plain")),
     }
+}
+
+/// A result of as many bytes as are asked for, as they come.
+fn deluge(id: &Value, params: &Value, kind: &'static str, around: [&str; 2]) -> Response {
+    let bytes = params["arguments"]["bytes"].as_u64().expect("bytes");
+    let head = format!(
+        "{}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"",
+        around[0]
+    );
+    let tail = format!("\"}}]}}}}{}", around[1]);
+    let piece = Bytes::from(vec![b'x'; 1 << 20]);
+    let pieces = usize::try_from(bytes >> 20).expect("small");
+    let body = [Bytes::from(head)].into_iter().chain(std::iter::repeat_n(piece, pieces)).chain([Bytes::from(tail)]);
+    let body = futures_util::stream::iter(body.map(Ok::<_, std::io::Error>));
+    ([("content-type", kind)], Body::from_stream(body)).into_response()
 }
 
 fn reply(id: &Value, result: Value) -> Response {

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "these tests stand where the executor stands")]
 
 mod environment;
+mod flood;
 mod http;
 mod peer;
 mod stdio;

@@ -142,6 +142,7 @@ impl Peer {
                 std::process::exit(0);
             }
             "huge" => result(id, json!({"content": [{"type": "text", "text": "x".repeat(200_000)}]})),
+            "deluge" => deluge(id, &params["arguments"]),
             "nonsense" => send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[}}}}")),
             "flood" => {
                 (0..2000).for_each(|n| send(&format!("log line {n}")));
@@ -160,6 +161,23 @@ impl Peer {
             _ => error(id, -32602, "Unknown tool"),
         }
     }
+}
+
+/// A result of as many bytes as are asked for, as one line, its id at either end.
+fn deluge(id: &Value, arguments: &Value) {
+    let bytes = arguments["bytes"].as_u64().expect("bytes");
+    let (head, tail) = match arguments["id_last"].as_bool() {
+        Some(true) => (String::new(), format!(",\"id\":{id}")),
+        _ => (format!("\"id\":{id},"), String::new()),
+    };
+    let mut stdout = std::io::stdout().lock();
+    let piece = vec![b'x'; 1 << 20];
+    write!(stdout, "{{\"jsonrpc\":\"2.0\",{head}\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"")
+        .expect("head");
+    for _ in 0..bytes >> 20 {
+        stdout.write_all(&piece).expect("the client reads");
+    }
+    writeln!(stdout, "\"}}]}}{tail}}}").and_then(|()| stdout.flush()).expect("tail");
 }
 
 fn send(line: &str) {

@@ -42,6 +42,11 @@ impl Script {
         Rig::new(self.transport.clone(), change)
     }
 
+    /// Where it notes what it reads.
+    pub(super) fn log_path(&self) -> std::path::PathBuf {
+        self.log.path().to_owned()
+    }
+
     /// What the server has read.
     pub(super) fn read(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.log.path()).expect("log");

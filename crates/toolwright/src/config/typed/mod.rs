@@ -2,6 +2,7 @@
 //! structs are the one definition table: the checker, the published JSON Schema and `config schema`
 //! all come from them.
 
+mod sandbox;
 mod scalar;
 mod sections;
 mod selection;
@@ -12,11 +13,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
-    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models, OutputsSection,
-    PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection, WebSection,
+    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, Models,
+    OutputsSection, PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection,
+    WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
@@ -43,6 +46,8 @@ pub struct ConfigFile {
     pub models: Models,
     /// Where and how long large outputs are kept.
     pub outputs: OutputsSection,
+    /// What the processes of tools may do.
+    pub sandbox: SandboxSection,
     /// `toolwright serve`.
     pub server: ServerSection,
     /// Which addresses `web__fetch` and REST tools may reach.

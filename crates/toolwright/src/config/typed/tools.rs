@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolwright_core::SandboxProfile;
 
 use super::scalar::{CacheTtl, TimeSpan, Written};
 use super::sections::EffectFlags;
@@ -56,6 +57,9 @@ pub struct McpServer {
     /// Limit of one call to it. Default: `defaults.tool_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<TimeSpan>,
+    /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxProfile>,
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,

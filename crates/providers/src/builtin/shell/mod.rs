@@ -1,0 +1,84 @@
+//! `shell:bash` and `shell:python`: code in a tree of processes that ends with the call.
+
+mod bash;
+mod capture;
+mod interpreter;
+mod printed;
+mod python;
+mod runner;
+mod stop;
+mod stored;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use toolwright_core::sandbox::SandboxProfile;
+use toolwright_core::tool::Tool;
+
+use super::BuiltinOptions;
+use crate::process::sandbox::SandboxSettings;
+use runner::Runner;
+
+/// Settings of the tools that run code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellOptions {
+    /// Profile of `shell:bash`.
+    pub bash: SandboxProfile,
+    /// Profile of `shell:python`.
+    pub python: SandboxProfile,
+    /// How sandboxes are set up. What [`BuiltinOptions::protected`] lists is protected here too.
+    pub sandbox: SandboxSettings,
+}
+
+impl Default for ShellOptions {
+    /// `full` for bash: commands install, commit and fetch, which no narrower profile lets them do, and
+    /// policy asks before each by default. `workspace` for Python, which is asked to compute and to work on
+    /// files.
+    fn default() -> Self {
+        Self { bash: SandboxProfile::Full, python: SandboxProfile::Workspace, sandbox: SandboxSettings::default() }
+    }
+}
+
+/// The tools, in a fixed order.
+pub(super) fn tools(options: &BuiltinOptions) -> [Arc<dyn Tool>; 2] {
+    let runner = |profile| Runner::new(profile, options);
+    [Arc::new(bash::Bash::new(runner(options.shell.bash))), Arc::new(python::Python::new(runner(options.shell.python)))]
+}
+
+/// The arguments that both have.
+fn common_properties() -> [(&'static str, Value); 2] {
+    [
+        (
+            "timeout_ms",
+            json!({
+                "type": "integer", "minimum": 1, "maximum": runner::MAX_TIMEOUT_MS, "default": 120_000,
+                "description": "Milliseconds after which the command and all it started are killed.",
+            }),
+        ),
+        (
+            "cwd",
+            json!({"type": "string", "description": "Directory to run in; relative to the workspace root, which is the default."}),
+        ),
+    ]
+}
+
+/// What a model should know of the sandbox before it writes code for it.
+fn sandbox_note(profile: SandboxProfile) -> &'static str {
+    match profile {
+        SandboxProfile::Pure => {
+            " It runs in a sandbox: it has neither the files of the workspace nor network, and writes only to a \
+             temporary folder, its working directory."
+        }
+        SandboxProfile::ReadOnly => {
+            " It runs in a sandbox: it reads files, writes only to the folder that TMPDIR names, and has no network."
+        }
+        SandboxProfile::Workspace => {
+            " It runs in a sandbox: it writes only in the workspace and in the folder that TMPDIR names, and has no \
+             network."
+        }
+        SandboxProfile::Network => {
+            " It runs in a sandbox: it writes only in the workspace and in the folder that TMPDIR names."
+        }
+        SandboxProfile::Full => "",
+    }
+}

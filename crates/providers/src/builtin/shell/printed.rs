@@ -1,0 +1,174 @@
+//! What a command prints, as it comes: kept, stored once it is long, and reported while it grows.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::process::ChildStdout;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+use toolwright_core::event::Partial;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::output::{head_and_tail, stored_message, stored_note};
+
+use super::capture::Capture;
+use super::stop::Stop;
+use super::stored::{Kept, Stored};
+use crate::process::{Exit, SupervisedChild};
+
+/// Wait for the rest of the output after the command's end.
+pub(super) const DRAIN: Duration = Duration::from_secs(1);
+/// Least time between two progress reports.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// Most bytes of one progress report; older ones are left out.
+const REPORT_BYTES: usize = 4096;
+/// Text of a failed call's output that its error carries, in bytes.
+const ERROR_OUTPUT: usize = 4000;
+/// Bytes of one read: what a pipe holds.
+const READ: usize = 64 * 1024;
+/// What the words around a preview of stored output may take, in bytes: the handle, twice, and how it ended.
+const AROUND_PREVIEW: usize = 500;
+
+/// The output of one command, in memory of twice the cap at most.
+pub(super) struct Printed<'a> {
+    pipe: Option<ChildStdout>,
+    buffer: Vec<u8>,
+    capture: Capture,
+    stored: Stored,
+    unreported: Vec<u8>,
+    context: &'a ToolContext,
+}
+
+impl<'a> Printed<'a> {
+    pub(super) fn new(pipe: Option<ChildStdout>, context: &'a ToolContext) -> Self {
+        Self {
+            pipe,
+            buffer: vec![0; READ],
+            capture: Capture::new(context.max_output),
+            stored: Stored::default(),
+            unreported: Vec::new(),
+            context,
+        }
+    }
+
+    /// Collects until the command has ended or must be stopped.
+    pub(super) async fn follow(&mut self, child: &mut SupervisedChild, end: Instant) -> Result<Exit, Stop> {
+        let mut report = interval_at(Instant::now() + REPORT_EVERY, REPORT_EVERY);
+        report.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let context = self.context;
+        loop {
+            // Nothing may be lost when another branch wins: what was read is taken after the choice.
+            let read = tokio::select! {
+                read = read_some(&mut self.pipe, &mut self.buffer), if self.pipe.is_some() => read,
+                exit = child.wait() => return exit.map_err(Stop::Lost),
+                cause = context.cancel.cancelled() => return Err(match cause {
+                    // The executor's clock was first.
+                    CancelCause::Deadline => Stop::TimedOut,
+                    cause => Stop::Canceled(cause),
+                }),
+                () = sleep_until(end) => return Err(Stop::TimedOut),
+                _ = report.tick(), if !self.unreported.is_empty() => {
+                    self.report();
+                    continue;
+                }
+            };
+            self.take(read).await;
+        }
+    }
+
+    /// Collects what is left in the pipe after the end of the tree.
+    pub(super) async fn drain(&mut self) {
+        let end = Instant::now() + DRAIN;
+        while self.pipe.is_some() {
+            let next = tokio::time::timeout_at(end, read_some(&mut self.pipe, &mut self.buffer));
+            // Only a process that could not be killed still holds the pipe.
+            let Ok(read) = next.await else { return };
+            self.take(read).await;
+        }
+    }
+
+    /// Takes the first `read` bytes of the buffer; 0 is the end of the output.
+    async fn take(&mut self, read: usize) {
+        if read == 0 {
+            self.pipe = None;
+            return;
+        }
+        let bytes = &self.buffer[..read];
+        self.unreported.extend_from_slice(bytes);
+        let excess = self.unreported.len().saturating_sub(REPORT_BYTES);
+        self.unreported.drain(..excess);
+        if self.capture.fits(bytes.len()) {
+            self.capture.push(bytes);
+            return;
+        }
+        self.stored.append(self.capture.whole(), bytes, self.context).await;
+        self.capture.push(bytes);
+    }
+
+    fn report(&mut self) {
+        // A character that is not complete yet waits for the next report.
+        let complete = match std::str::from_utf8(&self.unreported) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.unreported.len(),
+        };
+        if complete > 0 {
+            let text = String::from_utf8_lossy(&self.unreported[..complete]).into_owned();
+            self.unreported.drain(..complete);
+            self.context.partials.send(Partial::Text(text));
+        }
+    }
+
+    /// What goes back for a command that ended by itself.
+    pub(super) async fn into_result(self, exit: Exit) -> ToolOutput {
+        let (bytes, max) = (self.capture.total(), self.context.max_output);
+        let (text, note) = match self.stored.finish().await {
+            Kept::Whole => (self.capture.into_text(), None),
+            Kept::Stored(stored) => {
+                let preview = self.capture.into_ends(max.saturating_sub(AROUND_PREVIEW), "");
+                (stored_message(&stored, &preview, max), Some(stored_note(&stored)))
+            }
+            Kept::Cut(why) => (self.capture.into_ends(max, &format!(", since they could not be stored: {why}")), None),
+        };
+        let output = if exit.success() {
+            ToolOutput::text(if text.is_empty() { "(no output)".to_owned() } else { text })
+        } else {
+            let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            ToolOutput::failure(format!("{text}{gap}{exit}"))
+        };
+        let output =
+            output.with_extra("exit_code", exit.code).with_extra("signal", exit.signal).with_extra("bytes", bytes);
+        note.into_iter().fold(output, |output, note| output.with_extra("tool_output", note))
+    }
+
+    /// The error of a command that was stopped, with what it had printed.
+    pub(super) async fn into_error(self, stop: Stop, limit: Duration) -> ToolError {
+        let error = stop.into_error(limit);
+        let (whole, shown) = match self.stored.finish().await {
+            Kept::Whole => (String::new(), self.capture.into_text()),
+            Kept::Stored(stored) => (
+                format!(
+                    " All {} bytes are stored: read them with output__read {{\"handle\": \"{}\", \"offset\": 0}}.",
+                    stored.bytes, stored.handle
+                ),
+                self.capture.into_ends(ERROR_OUTPUT, ""),
+            ),
+            Kept::Cut(why) => {
+                let why = format!(", since they could not be stored: {why}");
+                (String::new(), self.capture.into_ends(ERROR_OUTPUT, &why))
+            }
+        };
+        let shown = head_and_tail(shown.trim_end(), ERROR_OUTPUT);
+        let shown = if shown.is_empty() { "nothing" } else { &shown };
+        let message = format!("{error}.{whole} It had printed: {shown}");
+        error.with_model_message(message)
+    }
+}
+
+/// One read; 0 at the end of the output, or where there is none. Cancel-safe.
+async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
+    match pipe {
+        Some(pipe) => pipe.read(buffer).await.unwrap_or(0),
+        None => 0,
+    }
+}

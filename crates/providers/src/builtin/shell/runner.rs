@@ -1,0 +1,156 @@
+//! One run, from the command line to the result.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::ChildStdin;
+use tokio::time::Instant;
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::Event;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile};
+
+use super::printed::Printed;
+use crate::builtin::{BuiltinOptions, failed};
+use crate::process::sandbox::{Sandbox, SandboxSettings};
+use crate::process::{Output, Stdin, SupervisedChild, SupervisedCommand};
+
+/// Longest time a caller may ask for.
+pub(super) const MAX_TIMEOUT_MS: u64 = 600_000;
+/// Time to end after SIGTERM; below the grace that the executor leaves a cancelled tool.
+const TERM_GRACE: Duration = Duration::from_millis(500);
+/// Longest argument that Linux passes to a program, in bytes (`MAX_ARG_STRLEN`, without its final zero).
+const MAX_ARGUMENT: usize = 128 * 1024 - 1;
+
+/// Time that a call may take at most: the longest a caller may ask for, and what an end takes.
+pub(super) fn longest() -> Duration {
+    Duration::from_millis(MAX_TIMEOUT_MS) + 2 * TERM_GRACE + super::printed::DRAIN
+}
+
+/// Runs command lines behind one profile.
+pub(super) struct Runner {
+    profile: SandboxProfile,
+    settings: SandboxSettings,
+    withheld_env: Vec<String>,
+    /// Whether it was said that walls are missing.
+    told: AtomicBool,
+}
+
+/// What is to be run.
+pub(super) struct Start {
+    pub(super) program: OsString,
+    pub(super) arguments: Vec<String>,
+    /// The tool's own argument that holds the code.
+    pub(super) code_name: &'static str,
+    pub(super) directory: Option<String>,
+    pub(super) stdin: Option<String>,
+    pub(super) timeout_ms: u64,
+    /// Folders that the program needs, for profiles that read little else.
+    pub(super) readable: Vec<PathBuf>,
+}
+
+impl Runner {
+    pub(super) fn new(profile: SandboxProfile, options: &BuiltinOptions) -> Self {
+        let mut settings = options.shell.sandbox.clone();
+        settings.protected.extend(options.protected.iter().cloned());
+        Self { profile, settings, withheld_env: options.withheld_env.clone(), told: AtomicBool::new(false) }
+    }
+
+    pub(super) fn profile(&self) -> SandboxProfile {
+        self.profile
+    }
+
+    pub(super) fn withheld_env(&self) -> &[String] {
+        &self.withheld_env
+    }
+
+    /// Runs it to its end, or until its time is up or the call is cancelled.
+    pub(super) async fn run(&self, start: Start, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let limit = Limit::of(start.timeout_ms, context);
+        let mut child = self.start(start, context)?;
+        let enforcement = child.enforcement.take().unwrap_or_else(|| unrestricted(self.profile));
+        self.tell_gaps(&enforcement, context);
+        let mut printed = Printed::new(child.stdout.take(), context);
+        match printed.follow(&mut child, limit.end).await {
+            Ok(exit) => {
+                printed.drain().await;
+                Ok(printed.into_result(exit).await.with_extra("sandbox", enforcement.to_json()))
+            }
+            Err(stop) => {
+                // Its result does not matter: dropping the child kills what is left.
+                let _ = child.terminate(TERM_GRACE).await;
+                printed.drain().await;
+                Err(printed.into_error(stop, limit.set).await)
+            }
+        }
+    }
+
+    fn start(&self, start: Start, context: &ToolContext) -> Result<SupervisedChild, ToolError> {
+        if let Some(long) = start.arguments.iter().find(|argument| argument.len() > MAX_ARGUMENT) {
+            let message = format!(
+                "`{}`, or one of its arguments, has {} bytes, and a program takes {MAX_ARGUMENT} at most: write it to a \
+                 file with fs__write and run that",
+                start.code_name,
+                long.len(),
+            );
+            return Err(ToolError::new(ErrorKind::InvalidParameters, message));
+        }
+        let mut settings = self.settings.clone();
+        settings.read.extend(start.readable);
+        let root = context.session.root.clone();
+        let mut child = SupervisedCommand::new(start.program)
+            .withhold(&self.withheld_env)
+            .args(&start.arguments)
+            .current_dir(context.resolve_path(start.directory.as_deref().unwrap_or("")))
+            .stdin(if start.stdin.is_some() { Stdin::Piped } else { Stdin::Null })
+            .output(Output::Merged)
+            .sandbox(Sandbox { profile: self.profile, root, settings })
+            .spawn()
+            .map_err(|error| failed(error.to_string()).with_source(error))?;
+        if let (Some(pipe), Some(text)) = (child.stdin.take(), start.stdin) {
+            tokio::spawn(feed(pipe, text));
+        }
+        Ok(child)
+    }
+
+    /// Says once what this machine cannot enforce.
+    fn tell_gaps(&self, enforcement: &Enforcement, context: &ToolContext) {
+        if let Some(message) = enforcement.gaps()
+            && !self.told.swap(true, Ordering::Relaxed)
+        {
+            context.services.events.emit(Event::Warning { code: "sandbox_incomplete".into(), message });
+        }
+    }
+}
+
+/// Writes what the program reads; ends with the program at the latest, whose end closes the pipe.
+async fn feed(mut pipe: ChildStdin, text: String) {
+    // A program that does not read it all is none of our business.
+    let _ = pipe.write_all(text.as_bytes()).await;
+}
+
+fn unrestricted(profile: SandboxProfile) -> Enforcement {
+    Enforcement { profile, mechanism: Mechanism::None, enforced: Vec::new(), not_enforced: Vec::new() }
+}
+
+/// How long a command may run: what its caller asked for, or what the call has, whichever ends first.
+struct Limit {
+    end: Instant,
+    /// As it was set. By the time a command starts, less of the call's own limit is left.
+    set: Duration,
+}
+
+impl Limit {
+    fn of(timeout_ms: u64, context: &ToolContext) -> Self {
+        let started = Instant::now();
+        let wanted = Duration::from_millis(timeout_ms);
+        match context.deadline.map(Instant::from) {
+            Some(end) if end < started + wanted => Self { end, set: context.limit.unwrap_or(end - started) },
+            _ => Self { end: started + wanted, set: wanted },
+        }
+    }
+}

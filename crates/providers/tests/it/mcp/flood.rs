@@ -1,0 +1,54 @@
+//! A message of a gigabyte: refused at the framing, in bounded memory, and nobody else notices.
+
+use serde_json::json;
+use toolwright_core::error::ErrorKind;
+
+use super::Rig;
+use super::http::Site;
+use super::stdio::script;
+use crate::process::peak_memory;
+
+/// Bytes of each message. By hand: `TOOLWRIGHT_TEST_MCP_FLOOD=1000000000 cargo test … take_the_floods -- --nocapture`
+const FLOOD: &str = "TOOLWRIGHT_TEST_MCP_FLOOD";
+
+#[tokio::test]
+async fn a_flood_of_a_server_stays_out_of_memory() {
+    // In a process of its own, whose memory is its own.
+    let mut child = tokio::process::Command::new(std::env::current_exe().expect("test binary"));
+    child.args(["--exact", "mcp::flood::take_the_floods", "--nocapture"]).env(FLOOD, "200000000");
+    assert!(child.status().await.expect("runs").success());
+}
+
+#[tokio::test]
+async fn take_the_floods() {
+    let Some(bytes) = std::env::var(FLOOD).ok().and_then(|bytes| bytes.parse::<u64>().ok()) else { return };
+    let site = Site::start("legacy").await;
+    let (http, pipe) = (Rig::new(site.transport(), |_| {}), script("plain").rig(|_| {}));
+    let floods = [
+        (&pipe, "deluge", json!({"bytes": bytes})),
+        (&pipe, "deluge", json!({"bytes": bytes, "id_last": true})),
+        (&http, "deluge", json!({"bytes": bytes})),
+        (&http, "deluge_stream", json!({"bytes": bytes})),
+    ];
+    for (rig, tool, arguments) in floods {
+        let shown = format!("{tool} {arguments}");
+        let flood = async {
+            let error = rig.call(tool, arguments).await.expect_err(&shown);
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{shown}: {error}");
+            assert!(error.message().contains("message over max_message_bytes"), "{shown}: {error}");
+        };
+        let other = if std::ptr::eq(rig, &pipe) { &http } else { &pipe };
+        let meanwhile = async {
+            other
+                .call(if std::ptr::eq(other, &http) { "plain" } else { "Echo.Args" }, json!({}))
+                .await
+                .expect("goes on");
+        };
+        tokio::join!(flood, meanwhile);
+        println!("{shown}: {} MiB at most so far", peak_memory());
+    }
+    pipe.call("Echo.Args", json!({})).await.expect("the server on pipes is still there");
+    http.call("plain", json!({})).await.expect("the server behind HTTP is still there");
+    let peak = peak_memory();
+    assert!(peak < 100, "{peak} MiB");
+}

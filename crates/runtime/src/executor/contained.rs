@@ -1,0 +1,52 @@
+//! What is not ours may panic: the panic ends there.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::{Event, EventSink};
+
+/// A panic, in words.
+#[derive(Debug)]
+pub(super) struct Panicked(String);
+
+impl From<Box<dyn Any + Send>> for Panicked {
+    fn from(payload: Box<dyn Any + Send>) -> Self {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        Self(text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it said nothing".into()))
+    }
+}
+
+impl Panicked {
+    /// The panic as a call's error; `who` is whose fault it is.
+    pub(super) fn error(&self, who: &str) -> ToolError {
+        ToolError::new(ErrorKind::InternalError, format!("{who} panicked: {}; this is a fault of its code", self.0))
+            .with_model_message("internal error")
+    }
+}
+
+/// Awaits what may panic.
+pub(super) async fn contained<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(Panicked::from)
+}
+
+/// A sink that cannot break who emits.
+pub(super) struct ContainedEvents(pub(super) Arc<dyn EventSink>);
+
+impl EventSink for ContainedEvents {
+    fn emit(&self, event: Event) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.0.emit(event))) {
+            tracing::error!("an observer of events panicked: {}", Panicked::from(payload).0);
+        }
+    }
+
+    fn is_observed(&self) -> bool {
+        catch_unwind(AssertUnwindSafe(|| self.0.is_observed())).unwrap_or_default()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.0.dropped()
+    }
+}

@@ -1,0 +1,196 @@
+//! Input guards: functions and models that look at a call before policy does (SPEC section 8).
+
+mod by_model;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use toolwright_core::call::ValidCall;
+use toolwright_core::error::ToolError;
+use toolwright_core::operation::Op;
+
+use super::account::Account;
+use super::admission::denied;
+use super::rewrite::rewrite;
+use super::{Executor, RunContext};
+
+pub use by_model::ModelGuard;
+
+/// How long a guard may take unless configured otherwise.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What an input guard says of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Go on to policy.
+    Allow,
+    /// Stop, with the reason.
+    Deny(String),
+    /// Let a person decide, with the reason; policy may still deny.
+    Ask(String),
+    /// Go on with these arguments, an object, which are validated again and get the tool's defaults; the
+    /// provenance says so.
+    Rewrite(Value),
+}
+
+impl Verdict {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny(_) => "deny",
+            Self::Ask(_) => "ask",
+            Self::Rewrite(_) => "rewrite",
+        }
+    }
+}
+
+/// A function or agent that looks at a call before policy does.
+#[async_trait]
+pub trait InputGuard: Send + Sync {
+    /// Judges one call. What it does itself, it does within `bench`, where nothing guards it.
+    ///
+    /// # Errors
+    /// Why it cannot judge: the call is denied.
+    async fn judge(&self, call: &ValidCall, bench: &Bench<'_>) -> Result<Verdict, String>;
+}
+
+#[async_trait]
+impl<F: Fn(&ValidCall) -> Verdict + Send + Sync> InputGuard for F {
+    async fn judge(&self, call: &ValidCall, _bench: &Bench<'_>) -> Result<Verdict, String> {
+        Ok(self(call))
+    }
+}
+
+/// Where a guard judges.
+pub struct Bench<'a> {
+    /// The executor of the call, for what the guard itself does.
+    pub executor: &'a Executor,
+    /// The call's terms, as operations inside the judgement, without guards.
+    pub run: RunContext,
+    /// How long the judgement may take.
+    pub limit: Duration,
+}
+
+/// Which calls a guard is asked about.
+type Selects = dyn Fn(&ValidCall, &RunContext) -> Result<bool, String> + Send + Sync;
+
+/// A guard, and which calls it is asked about.
+#[derive(Clone)]
+pub struct GuardBinding {
+    name: String,
+    guard: Arc<dyn InputGuard>,
+    selects: Option<Arc<Selects>>,
+    timeout: Duration,
+}
+
+impl fmt::Debug for GuardBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardBinding").field("name", &self.name).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl GuardBinding {
+    /// A guard that is asked about every call, for half a minute at most.
+    pub fn new(name: impl Into<String>, guard: Arc<dyn InputGuard>) -> Self {
+        Self { name: name.into(), guard, selects: None, timeout: TIMEOUT }
+    }
+
+    /// Asks it only about calls that `selects` picks; about those too where that cannot be told.
+    #[must_use]
+    pub fn only(
+        mut self,
+        selects: impl Fn(&ValidCall, &RunContext) -> Result<bool, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.selects = Some(Arc::new(selects));
+        self
+    }
+
+    /// Limits each judgement.
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    fn is_asked(&self, call: &ValidCall, run: &RunContext) -> bool {
+        self.selects.as_ref().is_none_or(|selects| {
+            selects(call, run).unwrap_or_else(|why| {
+                tracing::warn!(guard = self.name, "it cannot be told whether the call is to be guarded: {why}");
+                true
+            })
+        })
+    }
+}
+
+/// Whether the calls of a run are guarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Guarded {
+    /// As configured.
+    #[default]
+    Yes,
+    /// A guard makes them.
+    No,
+}
+
+impl Executor {
+    /// Hears every guard that is bound to the call, in order. The first denial ends the call; else the first
+    /// reason to ask is returned. A guard that cannot judge, or not in time, denies.
+    pub(super) async fn guards(
+        &self,
+        call: &mut ValidCall,
+        run: &RunContext,
+        account: &Account,
+    ) -> Result<Option<String>, ToolError> {
+        let mut ask = None;
+        if run.guarded == Guarded::No {
+            return Ok(ask);
+        }
+        for binding in &self.options.guards {
+            if !binding.is_asked(call, run) {
+                continue;
+            }
+            match self.judgement(binding, call, run, &account.op).await? {
+                Verdict::Allow => {}
+                Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
+                Verdict::Ask(reason) => ask = ask.or(Some(reason)),
+                Verdict::Rewrite(arguments) => rewrite(call, arguments, &format!("guard {}", binding.name))?,
+            }
+        }
+        Ok(ask)
+    }
+
+    /// One guard's word, which enters the account as an operation inside the call.
+    async fn judgement(
+        &self,
+        binding: &GuardBinding,
+        call: &ValidCall,
+        run: &RunContext,
+        parent: &Op,
+    ) -> Result<Verdict, ToolError> {
+        let op = self.begin(&parent.inside());
+        let started = self.options.services.clock.now();
+        let terms = RunContext {
+            lineage: op.inside(),
+            guarded: Guarded::No,
+            journal: None,
+            timeout: None,
+            partials: None,
+            ..run.clone()
+        };
+        let bench = Bench { executor: self, run: terms, limit: binding.timeout };
+        let judged = tokio::select! {
+            biased;
+            judged = binding.guard.judge(call, &bench) => judged,
+            cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            () = tokio::time::sleep(binding.timeout) => {
+                Err(format!("no answer within {}", toolwright_core::duration::format(binding.timeout)))
+            }
+        };
+        let status = judged.as_ref().map_or("error", Verdict::as_str);
+        self.account_guard(op, &binding.name, status, started, run);
+        judged.map_err(|why| denied(&call.entry, &format!("guard {} could not judge it: {why}", binding.name)))
+    }
+}

@@ -1,0 +1,60 @@
+//! How long a call may take, and how often it is tried: call over tool over provider over global (SPEC section 8).
+
+use std::time::Duration;
+
+use toolwright_core::catalogue::{Entry, ProviderKind};
+use toolwright_core::duration;
+use toolwright_core::error::{ErrorKind, ToolError};
+
+use super::partials::Partials;
+use super::{ExecutorOptions, RunContext};
+
+/// The limits of one call, waits excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Whatever it does.
+    pub(super) absolute: Option<Duration>,
+    /// Without a report of progress.
+    pub(super) idle: Option<Duration>,
+    /// How often it is tried again where that is safe.
+    pub(super) retries: u32,
+}
+
+impl Limits {
+    /// Sub-agents are exempt from the global limits: what they call has limits of its own.
+    pub(super) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
+        let (tool, provider) = (entry.definition(), entry.provider.limits());
+        let is_agent = entry.provider.kind() == ProviderKind::Agent;
+        let nearest = |own: Option<Duration>, provider: Option<Duration>, global: Option<Duration>| {
+            own.or(provider).or(global.filter(|_| !is_agent))
+        };
+        Self {
+            absolute: nearest(run.timeout.or(tool.timeout), provider.timeout, Some(options.timeout)),
+            idle: nearest(tool.idle_timeout, provider.idle_timeout, options.idle_timeout),
+            retries: tool.retries.or(provider.retries).unwrap_or(0),
+        }
+    }
+
+    /// Waits until the call has run too long.
+    pub(super) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
+        let absolute = async {
+            match self.absolute {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let idle = async {
+            match self.idle {
+                Some(limit) => progress.silent_for(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (did_not, model, limit) = tokio::select! {
+            () = absolute => ("finish within", "timeout after", self.absolute),
+            () = idle => ("report progress for", "timeout: no progress for", self.idle),
+        };
+        let limit = duration::format(limit.unwrap_or_default());
+        ToolError::new(ErrorKind::Timeout, format!("{} did not {did_not} {limit}", entry.id()))
+            .with_model_message(format!("{model} {limit}"))
+    }
+}

@@ -1,0 +1,45 @@
+//! Where a call is, for whoever asks what went wrong there.
+
+use toolwright_core::catalogue::Entry;
+
+use super::account::Account;
+use super::contained::Panicked;
+use super::pipeline::Stop;
+
+/// A stage of a call in which code runs that is not the executor's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Stage {
+    #[default]
+    Begin,
+    Interceptors,
+    Guards,
+    Policy,
+    Cache,
+    Turn,
+    Run,
+    Shaping,
+}
+
+impl Stage {
+    /// Whose code runs there.
+    pub(super) fn whose(self) -> &'static str {
+        match self {
+            Self::Begin | Self::Turn => "the executor",
+            Self::Interceptors => "an interceptor",
+            Self::Guards => "a guard",
+            Self::Policy => "the policy, the approver or the scope of the tool",
+            Self::Cache => "the response cache",
+            Self::Run => "the provider of the tool",
+            Self::Shaping => "the shaping of the result",
+        }
+    }
+}
+
+impl Account {
+    /// The end of a call in whose present stage something panicked.
+    pub(super) fn blame(&self, panicked: &Panicked, entry: &Entry) -> Stop {
+        let error = panicked.error(self.stage.whose());
+        tracing::error!(tool = %entry.id(), "{error}");
+        Stop::Failed(error)
+    }
+}

@@ -1,0 +1,166 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn spec(concurrent: usize) -> QueueSpec {
+    QueueSpec { concurrent, per_minute: None, max_waiting: 10_000, wait_timeout: LONG }
+}
+
+fn line(spec: QueueSpec) -> Arc<Line> {
+    Line::new("q", "queue `q`".into(), spec)
+}
+
+fn tool() -> ToolId {
+    ToolId::parse("x:t@1.0.0").expect("id")
+}
+
+/// Waits in line on a task of its own, and says its name when it is its turn.
+struct Crowd {
+    line: Arc<Line>,
+    cancel: Cancel,
+    order: Arc<Mutex<Vec<usize>>>,
+    ended: tokio::task::JoinSet<Result<(), ToolError>>,
+}
+
+impl Crowd {
+    fn at(line: &Arc<Line>) -> Self {
+        Self { line: Arc::clone(line), cancel: Cancel::new(), order: Arc::default(), ended: Default::default() }
+    }
+
+    async fn come(&mut self, name: usize, priority: Priority, stays: Duration) {
+        let (line, cancel, order) = (Arc::clone(&self.line), self.cancel.clone(), Arc::clone(&self.order));
+        self.ended.spawn(async move {
+            let (_slot, _) = line.take(&tool(), priority, &cancel, |_| ()).await?;
+            order.lock().expect("lock").push(name);
+            tokio::time::sleep(stays).await;
+            Ok(())
+        });
+        tokio::task::yield_now().await;
+    }
+
+    async fn order(self) -> Vec<usize> {
+        self.ended.join_all().await.into_iter().for_each(|ended| ended.expect("had its turn"));
+        self.order.lock().expect("lock").clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_come_first_served_and_interactive_before_background() {
+    let line = line(spec(1));
+    let mut crowd = Crowd::at(&line);
+    for (name, priority) in [
+        (0, Priority::Background),
+        (1, Priority::Background),
+        (2, Priority::Interactive),
+        (3, Priority::Background),
+        (4, Priority::Interactive),
+    ] {
+        crowd.come(name, priority, Duration::from_secs(1)).await;
+    }
+    assert_eq!(crowd.order().await, [0, 2, 4, 1, 3]);
+    assert!(line.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_calls_do_not_starve() {
+    let line = line(spec(1));
+    let mut crowd = Crowd::at(&line);
+    crowd.come(0, Priority::Interactive, Duration::from_secs(5)).await;
+    crowd.come(100, Priority::Background, Duration::from_secs(5)).await;
+    for name in 1..20 {
+        crowd.come(name, Priority::Interactive, Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    let order = crowd.order().await;
+    let turn = order.iter().position(|&name| name == 100).expect("had its turn");
+    assert!((5..=7).contains(&turn), "after those of its first ten seconds: {order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minute_has_only_so_many_starts_whatever_their_priority() {
+    let line = line(QueueSpec { per_minute: Some(2), ..spec(10) });
+    let mut crowd = Crowd::at(&line);
+    let begun = Instant::now();
+    for name in 0..5 {
+        crowd.come(name, Priority::Background, Duration::ZERO).await;
+    }
+    assert_eq!(crowd.order().await, [0, 1, 2, 3, 4]);
+    assert_eq!(begun.elapsed().as_secs(), 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_name_the_queue_and_its_holders() {
+    let line = line(QueueSpec { max_waiting: 1, wait_timeout: Duration::from_millis(30), ..spec(1) });
+    let cancel = Cancel::new();
+    let tool = tool();
+    let take = || line.take(&tool, Priority::Interactive, &cancel, |name| assert_eq!(name, "q"));
+    let (held, waited) = take().await.expect("free");
+    assert_eq!(waited, Duration::ZERO);
+    let (late, full) = tokio::join!(take(), take());
+    for (error, why) in [(late, "within 30ms"), (full, "1 calls wait already")] {
+        let error = error.expect_err("refused");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::LimitExceeded, true));
+        for part in ["`q`", "held by x:t@1.0.0", why] {
+            assert!(error.message().contains(part), "{part}: {error}");
+        }
+    }
+    drop(held);
+    assert!(line.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_end_by_cancel_by_closing_and_by_being_dropped() {
+    for (cause, ends) in [
+        (CancelCause::User, (|crowd, cause| crowd.cancel.cancel(cause)) as fn(&Crowd, CancelCause)),
+        (CancelCause::Shutdown, |crowd, cause| crowd.line.close(cause)),
+    ] {
+        let line = line(spec(1));
+        let held = line.take(&tool(), Priority::Interactive, &Cancel::new(), |_| ()).await.expect("free");
+        let mut crowd = Crowd::at(&line);
+        for name in 0..3 {
+            crowd.come(name, Priority::Interactive, LONG).await;
+        }
+        ends(&crowd, cause);
+        for ended in std::mem::take(&mut crowd.ended).join_all().await {
+            assert_eq!(ended.expect_err("ended").cancel_cause(), Some(cause));
+        }
+        drop(held);
+        assert!(line.is_idle());
+    }
+    let line = line(spec(1));
+    let held = line.take(&tool(), Priority::Interactive, &Cancel::new(), |_| ()).await.expect("free");
+    let mut crowd = Crowd::at(&line);
+    crowd.come(0, Priority::Interactive, LONG).await;
+    // It is given the slot, and never looks.
+    drop(held);
+    crowd.ended.abort_all();
+    while crowd.ended.join_next().await.is_some() {}
+    assert!(line.is_idle(), "a slot that nobody took is free again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_in_line_never_run_more_than_three_at_once_and_leave_nothing_behind() {
+    static NOW: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    let line = line(spec(3));
+    let cancel = Cancel::new();
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..10_000 {
+        let (line, cancel) = (Arc::clone(&line), cancel.clone());
+        calls.spawn(async move {
+            let Ok(_slot) = line.take(&tool(), Priority::Interactive, &cancel, |_| ()).await else { return };
+            MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            NOW.fetch_sub(1, Ordering::SeqCst);
+            // Some are gone before the others had their turn.
+            if n == 5_000 {
+                cancel.cancel(CancelCause::User);
+            }
+        });
+    }
+    calls.join_all().await;
+    assert!(MOST.load(Ordering::SeqCst) <= 3);
+    assert!(line.is_idle());
+}

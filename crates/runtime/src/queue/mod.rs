@@ -1,0 +1,163 @@
+//! Named queues, and which of them a call waits in.
+
+mod line;
+mod rate;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::error::{ErrorKind, ToolError};
+
+pub(crate) use line::{Line, Slot};
+
+/// Name of the queue of calls without one of their own.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// Who goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// Somebody waits for it: first.
+    #[default]
+    Interactive = 0,
+    /// Jobs and calls made in bulk: after those, but before what comes ten seconds later.
+    Background = 1,
+}
+
+/// One queue's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Calls that run at once, 1 at least.
+    pub concurrent: usize,
+    /// Calls that may start in any sixty seconds, 1 at least; `None`: any number.
+    pub per_minute: Option<usize>,
+    /// Calls of each priority that may wait; one more is refused.
+    pub max_waiting: usize,
+    /// How long a call may wait.
+    pub wait_timeout: Duration,
+}
+
+impl Default for QueueSpec {
+    /// min(64, 2 x cores) at once, 1,024 waiting, 60 seconds.
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self {
+            concurrent: (2 * cores).min(64),
+            per_minute: None,
+            max_waiting: 1024,
+            wait_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A tool or provider names a queue that nobody defined.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("queue `{name}` is not defined; define it under `queues`, or use one of: {}", .defined.join(", "))]
+pub struct UnknownQueue {
+    /// The name.
+    pub name: String,
+    /// Those that are.
+    pub defined: Vec<String>,
+}
+
+impl From<UnknownQueue> for ToolError {
+    fn from(unknown: UnknownQueue) -> Self {
+        Self::new(ErrorKind::NotPermitted, unknown.to_string())
+            .with_model_message("the tool is not set up correctly; its operator must mend that")
+            .with_source(unknown)
+    }
+}
+
+/// All queues. Calls without a queue of their own wait in one per provider, so that a provider that
+/// hangs holds up nobody else.
+#[derive(Debug)]
+pub struct Queues {
+    named: BTreeMap<String, Arc<Line>>,
+    default: QueueSpec,
+    of_providers: Mutex<OfProviders>,
+}
+
+#[derive(Debug, Default)]
+struct OfProviders {
+    lines: HashMap<String, Arc<Line>>,
+    closed: Option<CancelCause>,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self::new(BTreeMap::new())
+    }
+}
+
+impl Queues {
+    /// The configured queues; one called `default` sets what providers without a queue get.
+    #[must_use]
+    pub fn new(mut specs: BTreeMap<String, QueueSpec>) -> Self {
+        let default = specs.entry(DEFAULT_QUEUE.to_owned()).or_default().clone();
+        let line = |(name, spec): (String, QueueSpec)| {
+            let line = Line::new(&*name, format!("queue `{name}`"), spec);
+            (name, line)
+        };
+        Self { named: specs.into_iter().map(line).collect(), default, of_providers: Mutex::default() }
+    }
+
+    /// Checks a binding at start-up.
+    ///
+    /// # Errors
+    /// [`UnknownQueue`] with the names that exist.
+    pub fn check(&self, name: &str) -> Result<(), UnknownQueue> {
+        self.named(name).map(drop)
+    }
+
+    fn named(&self, name: &str) -> Result<&Arc<Line>, UnknownQueue> {
+        self.named
+            .get(name)
+            .ok_or_else(|| UnknownQueue { name: name.to_owned(), defined: self.named.keys().cloned().collect() })
+    }
+
+    /// The line of a call: its queue's, else its provider's own.
+    pub(crate) fn line(&self, queue: Option<&str>, provider: &str) -> Result<Arc<Line>, UnknownQueue> {
+        if let Some(queue) = queue {
+            return self.named(queue).map(Arc::clone);
+        }
+        let mut of_providers = self.of_providers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = of_providers.lines.get(provider) {
+            return Ok(Arc::clone(line));
+        }
+        let what = format!("queue `{DEFAULT_QUEUE}` of {provider}");
+        let line = Line::new(format!("{DEFAULT_QUEUE}:{provider}"), what, self.default.clone());
+        if let Some(cause) = of_providers.closed {
+            line.close(cause);
+        }
+        of_providers.lines.insert(provider.to_owned(), Arc::clone(&line));
+        Ok(line)
+    }
+
+    /// Ends all waits and lets nobody in any more.
+    pub(crate) fn close(&self, cause: CancelCause) {
+        self.named.values().for_each(|line| line.close(cause));
+        let mut of_providers = self.of_providers.lock().unwrap_or_else(PoisonError::into_inner);
+        of_providers.closed.get_or_insert(cause);
+        of_providers.lines.values().for_each(|line| line.close(cause));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_waits_in_its_own_queue_or_its_providers() {
+        let queues = Queues::new(BTreeMap::from([("db".to_owned(), QueueSpec::default())]));
+        let line = |queue, provider| queues.line(queue, provider).expect("defined");
+        assert!(Arc::ptr_eq(&line(Some("db"), "a"), &line(Some("db"), "b")));
+        assert!(Arc::ptr_eq(&line(None, "a"), &line(None, "a")));
+        assert!(!Arc::ptr_eq(&line(None, "a"), &line(None, "b")), "a provider that hangs holds up nobody else");
+        assert!(queues.check("default").is_ok(), "it is there though nobody wrote it");
+        let unknown = queues.check("nope").expect_err("unknown").to_string();
+        assert!(unknown.contains("`nope`") && unknown.contains("db, default"), "{unknown}");
+    }
+}
