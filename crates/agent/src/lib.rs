@@ -5,6 +5,7 @@
 //! and returns its calls as values.
 
 pub mod driver;
+pub mod extract;
 pub mod plan;
 pub mod prompt;
 pub mod report;
@@ -12,6 +13,7 @@ pub mod run;
 pub mod tools;
 
 pub use driver::{Driver, DriverError, RunOptions, Transcript};
+pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
 pub use report::{CallRecord, HeldCall, RunReport, RunResult, Status};

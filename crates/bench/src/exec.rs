@@ -1,5 +1,5 @@
-//! The executor around a tool that does nothing, with validation, policy, queue, events and the SQLite
-//! ledger on.
+//! The executor around a tool that does nothing, with validation, policy, queue, cache look-up, observed events and
+//! the SQLite ledger on, on two workers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,15 +7,11 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolwright_core::approval::NoApprover;
-use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
-use toolwright_core::{
-    CallId, Effects, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, Tool,
-    ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
-};
-use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
+use toolwright_core::store::LedgerStore as _;
+use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
 use crate::Failure;
+use crate::house::{EmptyCache, House, arguments, call};
 use crate::stats::{per_second, percentile_us};
 
 #[derive(Serialize)]
@@ -25,6 +21,8 @@ pub(crate) struct Row {
     p50_us: f64,
     p99_us: f64,
     calls_per_s: f64,
+    /// Rows of the ledger at the end, all calls so far.
+    ledger_rows: u64,
 }
 
 struct Noop;
@@ -41,6 +39,7 @@ impl Tool for Noop {
         });
         let mut definition = ToolDefinition::new(id, "Does nothing.", Some(schema));
         definition.effects = Effects::READ;
+        definition.cache_ttl = Some(Duration::from_secs(60));
         definition
     }
 
@@ -50,78 +49,52 @@ impl Tool for Noop {
 }
 
 pub(crate) fn run(calls: usize) -> Result<Vec<Row>, Failure> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(measure(calls.max(16)))
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // On a worker, where the calls of a gateway are too.
+    runtime.block_on(async { tokio::spawn(measure(calls.max(16))).await? })
 }
 
 async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
-    let dir = tempfile::tempdir()?;
-    let provider = Arc::new(StaticProvider::new("bench", ProviderKind::Native, vec![Arc::new(Noop)])?);
-    let tools = provider.list().await?;
-    let snapshot = Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]));
-    let store = SqliteStore::open(dir.path())?;
-    let mut services = Services::none(Arc::new(SystemClock));
-    let events = Arc::new(EventHub::default());
-    let _observer = events.subscribe();
-    services.events = events;
-    let executor =
-        Executor::new(ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _));
-    let session = Session {
-        id: SessionId::new("bench"),
-        principal: Principal::owner(),
-        root: dir.path().to_owned(),
-        agent: None,
-    };
-    let run = RunContext::new(
-        Arc::new(session),
-        snapshot,
-        Arc::new(Policy::of(Profile::Ask)),
-        Arc::new(NoApprover { remedy: String::new() }),
-    );
-    let one = async |n: usize| -> Duration {
-        let started = Instant::now();
-        let call = ToolCall {
-            id: CallId::new(n.to_string()),
-            name: "bench__noop".into(),
-            arguments: RawArguments::Value(json!({"path": "src/lib.rs", "limit": 3})),
-        };
-        let outcomes = executor.run_calls(vec![call], &run).await;
-        assert!(outcomes.iter().all(|outcome| outcome.ok), "the call failed");
-        started.elapsed()
-    };
+    let house = Arc::new(House::of(Arc::new(Noop), |options| options.cache = Some(Arc::new(EmptyCache))).await?);
+    lane(&house, "warm-up", 1_000).await?;
     let mut rows = Vec::new();
-    let started = Instant::now();
-    let mut times = Vec::with_capacity(calls);
-    for n in 0..calls {
-        times.push(one(n).await);
-    }
-    rows.push(row("one after another", calls, &mut times, started.elapsed()));
-
-    let started = Instant::now();
-    let mut lanes = tokio::task::JoinSet::new();
-    for lane in 0..4 {
-        let (executor, run) = (Arc::clone(&executor), run.clone());
-        lanes.spawn(async move {
-            let mut times = Vec::with_capacity(calls / 4);
-            for n in 0..calls / 4 {
-                let started = Instant::now();
-                let call = ToolCall {
-                    id: CallId::new(format!("{lane}-{n}")),
-                    name: "bench__noop".into(),
-                    arguments: RawArguments::Value(json!({"path": "src/lib.rs", "limit": 3})),
-                };
-                executor.run_calls(vec![call], &run).await;
-                times.push(started.elapsed());
-            }
-            times
+    for (what, lanes) in [("one after another", 1), ("2 at once", 2), ("4 at once", 4)] {
+        let started = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..lanes {
+            let house = Arc::clone(&house);
+            tasks.spawn(async move { lane(&house, &format!("{lanes}-{n}"), calls / lanes).await });
+        }
+        let mut times = Vec::with_capacity(calls);
+        while let Some(lane) = tasks.join_next().await {
+            times.extend(lane??);
+        }
+        // The account is a part of the work.
+        house.store.flush().await?;
+        let elapsed = started.elapsed();
+        rows.push(Row {
+            what,
+            calls: times.len(),
+            p50_us: percentile_us(&mut times, 0.5),
+            p99_us: percentile_us(&mut times, 0.99),
+            calls_per_s: per_second(times.len(), elapsed),
+            ledger_rows: house.store.totals().await?.tool_calls,
         });
     }
-    let mut times: Vec<Duration> = lanes.join_all().await.into_iter().flatten().collect();
-    let count = times.len();
-    rows.push(row("4 at once", count, &mut times, started.elapsed()));
     Ok(rows)
 }
 
-fn row(what: &'static str, calls: usize, times: &mut [Duration], elapsed: Duration) -> Row {
-    let (p50_us, p99_us) = (percentile_us(times, 0.5), percentile_us(times, 0.99));
-    Row { what, calls, p50_us, p99_us, calls_per_s: per_second(calls, elapsed) }
+/// Calls one after another.
+async fn lane(house: &House, name: &str, calls: usize) -> Result<Vec<Duration>, Failure> {
+    let mut times = Vec::with_capacity(calls);
+    for n in 0..calls {
+        let call = call(format!("{name}-{n}"), "noop", arguments());
+        let started = Instant::now();
+        let outcomes = house.executor.run_calls(vec![call], &house.run).await;
+        times.push(started.elapsed());
+        if !outcomes.iter().all(|outcome| outcome.ok) {
+            return Err("a call failed".into());
+        }
+    }
+    Ok(times)
 }

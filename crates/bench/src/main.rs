@@ -5,7 +5,9 @@
 
 mod exec;
 mod gateway;
+mod house;
 mod jsonrpc;
+mod queue;
 mod select;
 mod soak;
 mod start;
@@ -50,6 +52,12 @@ enum Command {
         #[arg(long, default_value_t = 50_000)]
         calls: usize,
     },
+    /// Calls in line for three places: how many at once, in which order, memory, and how fast all are cancelled.
+    Queue {
+        /// Calls in line.
+        #[arg(long, default_value_t = 10_000)]
+        calls: usize,
+    },
     /// A call to a stdio server: direct, through a relay of two `cat`s, and through `serve --stdio`.
     Gateway {
         /// Calls to time on each path.
@@ -88,6 +96,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
+        Command::Queue { calls } => queue::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Gateway { calls } => gateway::run(&cli.binary, calls).and_then(|rows| print(&rows, cli.json)),
         Command::Select { tools, data } => select::run(data.as_deref(), tools).and_then(|rows| print(&rows, cli.json)),
     };

@@ -4,6 +4,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::context::EstimatedTokens;
+
+/// What an image or a sound counts: their price depends on the model, not on their bytes.
+const MEDIA_TOKENS: usize = 1500;
+
 /// Fields of a block that Toolwright does not interpret (`annotations`, `_meta`, later additions).
 pub type Extra = Map<String, Value>;
 
@@ -79,6 +84,16 @@ impl ContentBlock {
         match self {
             Self::Text { text, .. } => Some(text),
             _ => None,
+        }
+    }
+
+    /// Estimated tokens that it takes in a conversation.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        match self {
+            Self::Image { .. } | Self::Audio { .. } => MEDIA_TOKENS,
+            Self::Text { text, .. } => EstimatedTokens::of_bytes(text.len()),
+            other => EstimatedTokens::of_bytes(other.stand_in().len()),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::canonical::ContentHash;
 use crate::catalogue::Snapshot;
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
-use crate::model::{ModelClient, NoModel, Usage};
+use crate::model::{ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::outcome::Outcome;
 use crate::session::{CallId, Session, SessionId};
 use crate::store::{JobStore, NoStore, OutputStore};
@@ -151,6 +151,17 @@ pub trait InnerCalls: Send + Sync {
     /// # Errors
     /// [`Unsupported`] where the call cannot make others: its tool did not say that it awaits them.
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported>;
+    /// The model of the run that the call belongs to, `provider/model`; `None` outside of one.
+    fn model(&self) -> Option<&str> {
+        None
+    }
+    /// Asks `model`. The request ends with the call's token, and is told and accounted for like any other.
+    ///
+    /// # Errors
+    /// [`ModelError`]; `Unsupported` where the call cannot make requests.
+    async fn ask(&self, model: &str, _request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        Err(ModelError::new(ModelErrorKind::Unsupported, format!("this call cannot ask {model}")))
+    }
 }
 
 /// Makes no calls.

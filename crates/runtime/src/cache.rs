@@ -61,8 +61,8 @@ impl Responses {
             return Ok(None);
         }
         let bytes = kept.output.len();
-        let output = serde_json::from_str(&kept.output)
-            .map_err(|error| StoreError::failed("read a kept response", error))?;
+        let output =
+            serde_json::from_str(&kept.output).map_err(|error| StoreError::failed("read a kept response", error))?;
         Ok(Some(Entry { output, bytes, life, used: 0 }))
     }
 }
@@ -261,7 +261,10 @@ mod tests {
         }
         assert_eq!(there, [false, false, true, true, true]);
         assert!(cache.memory().entries.len() == 2 && cache.memory().get(&key(3), 1_000_010, MINUTE).is_some());
-        cache.memory().put(key(9), Entry { used: 0, bytes: 1, life: Life { saved_ms: 0, expires_ms: 1 }, output: ToolOutput::default() });
+        cache.memory().put(
+            key(9),
+            Entry { used: 0, bytes: 1, life: Life { saved_ms: 0, expires_ms: 1 }, output: ToolOutput::default() },
+        );
         assert!(cache.memory().entries.contains_key(&key(3)), "it was used after the other");
     }
 

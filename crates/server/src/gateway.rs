@@ -8,7 +8,6 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::Approver;
-use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::policy::Policy;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
@@ -24,7 +23,9 @@ const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
 const DEFAULT_MAX_CALLS: usize = 512;
 /// How long running calls may go on after a shutdown was asked for.
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
-/// How long cancelled calls may take to end.
+/// How long running calls get to end once they are cancelled (SPEC section 8).
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How long calls that have ended may take to be answered.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
 
 /// How the server names itself.
@@ -110,8 +111,6 @@ pub struct Gateway {
     pub(crate) lists: ToolLists,
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
-    /// Parent of every call's token.
-    pub(crate) stop: Cancel,
     policy: RwLock<Arc<Policy>>,
 }
 
@@ -129,7 +128,6 @@ impl Gateway {
             lists: ToolLists::default(),
             running: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(options.max_calls)),
-            stop: Cancel::new(),
             policy: RwLock::new(Arc::clone(&options.policy)),
             options,
         })
@@ -146,13 +144,14 @@ impl Gateway {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Refuses new calls, lets running ones go on for the grace period, then cancels them and waits
-    /// until they have ended, but not for ever. Returns at once when nothing runs; may be called
-    /// more than once.
+    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period,
+    /// then has the executor end them and waits until they are answered, but not for ever. Returns at once when
+    /// nothing runs; may be called more than once.
     pub async fn drain(&self) {
         self.running.close();
+        self.options.executor.close();
         if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_err() {
-            self.stop.cancel(CancelCause::Shutdown);
+            self.options.executor.shut_down(STOP_GRACE).await;
             if tokio::time::timeout(STOP_LIMIT, self.running.wait()).await.is_err() {
                 tracing::warn!("{} calls did not stop when cancelled", self.running.len());
             }

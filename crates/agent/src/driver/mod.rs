@@ -1,8 +1,10 @@
 //! The driver: does what the state machine says, and saves it between every two steps.
 
+mod artifacts;
 mod grants;
 mod model;
 mod resume;
+mod room;
 mod shown;
 mod streaming;
 mod text;
@@ -32,6 +34,7 @@ use crate::report::RunReport;
 use crate::run::{LoadError, RunSpec, RunState, Step, ToolBatch, TransitionError};
 use grants::Granted;
 use model::Sees;
+use room::Room;
 use shown::Shown;
 use streaming::Flights;
 use view::{View, Views};
@@ -184,15 +187,14 @@ impl Driver {
 
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
-        let current =
-            |state: &RunState| self.views.current(&self.catalogue, state.spec(), &options.session.principal);
+        let current = |state: &RunState| self.views.current(&self.catalogue, state.spec(), &options.session.principal);
         let meaning = |state: &RunState, view: &View| Arc::clone(view.snapshot(exposed(state), &self.finder));
         let mut snapshot = meaning(state, &current(state));
         let changed = resume::changed(state, &snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
-        let mut flights = Flights::under(options.cancel.child());
+        let mut flights = Flights::under(options.cancel.child(), Room::of(state, 0));
         let mut asked = false;
         let mut since = clock.now();
         loop {
@@ -207,7 +209,7 @@ impl Driver {
             }
             let shown = if state.waits_for_model() {
                 let view = current(state);
-                let shown = self.show(state, &view, &options.session.principal).await;
+                let shown = self.show(state, &view, &options.session).await;
                 snapshot = meaning(state, &view);
                 self.make_room(state, shown.showing.tokens);
                 Some(shown)
@@ -251,8 +253,9 @@ impl Driver {
         flights: &mut Flights,
         cancel: &Cancel,
     ) -> Result<Vec<Outcome>, DriverError> {
-        let mut run = self.run_context(state, snapshot, options, cancel);
+        let mut run = self.run_context(state, snapshot, options, cancel, flights);
         run.started_before = flights.len();
+        flights.room.holds(state);
         if !batch.grants.is_empty() {
             run.approver = Arc::new(Granted::new(batch.grants, run.approver));
         }
@@ -269,6 +272,7 @@ impl Driver {
         let told = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
         let lost: Vec<Outcome> = batch.started.into_iter().filter(|id| !told(id)).map(streaming::lost).collect();
         outcomes.extend(lost);
+        artifacts::keep(&mut outcomes, &*self.executor.services().outputs, &options.session.id).await;
         Ok(outcomes)
     }
 
@@ -278,8 +282,11 @@ impl Driver {
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
         cancel: &Cancel,
+        flights: &Flights,
     ) -> RunContext {
         RunContext {
+            model: Some(state.spec().model.as_str().into()),
+            budget: flights.room.budget.clone(),
             lineage: options.lineage(state.turns()),
             cancel: cancel.clone(),
             variables: options.variables.clone(),
@@ -319,9 +326,8 @@ impl Driver {
 
     /// Makes room in the conversation before the model is asked, where its window is known.
     fn make_room(&self, state: &mut RunState, tools: usize) {
-        let Some(window) = state.spec().window else { return };
-        let answer = state.spec().max_tokens.unwrap_or(0) as usize;
-        self.trim(state, window.saturating_sub(answer).saturating_sub(tools));
+        let Some(limit) = state.context_limit() else { return };
+        self.trim(state, limit.saturating_sub(tools));
     }
 
     /// Makes room down to `budget` tokens and tells the operator. Returns how many results were removed.

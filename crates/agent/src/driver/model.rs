@@ -15,6 +15,7 @@ use toolwright_core::select::Showing;
 
 use toolwright_runtime::executor::ModelAttempt;
 
+use super::room::Room;
 use super::streaming::{Flights, StreamEvents};
 use super::text::TextEvents;
 use super::view::resolve;
@@ -33,7 +34,7 @@ impl Driver {
         cancel: &Cancel,
     ) -> Result<Flights, DriverError> {
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
-        let mut flights = Flights::under(cancel.clone());
+        let mut flights = Flights::under(cancel.clone(), Room::of(state, sees.showing.tokens));
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone());
         let op = self.executor.begin(&options.lineage(turn));
@@ -97,7 +98,7 @@ impl Driver {
         flights: &mut Flights,
     ) -> Result<(), DriverError> {
         let Some(call) = state.on_call(written, &|call| resolve(snapshot, call))? else { return Ok(()) };
-        let run = self.run_context(state, snapshot, options, &flights.cancel);
+        let run = self.run_context(state, snapshot, options, &flights.cancel, flights);
         let Some(valid) = self.executor.startable(call, &run) else { return Ok(()) };
         state.start(&valid.id)?;
         self.save(state, options).await?;

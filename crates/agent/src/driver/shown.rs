@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::model::{Exposed, ShownTool};
+use toolwright_core::output::is_output_tool;
 use toolwright_core::select::{
     CALL_ID, Choice, DESCRIBE_ID, Exposure, PickInput, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
 };
-use toolwright_core::session::Principal;
+use toolwright_core::session::{Principal, Session};
 
 use super::Driver;
 use super::view::{View, entry, shown_tool};
@@ -37,7 +38,12 @@ impl Driver {
     }
 
     /// The tools of the next request. In the first turn it is settled how they are put before the model.
-    pub(super) async fn show(&self, state: &mut RunState, view: &View, principal: &Principal) -> Shown {
+    /// Those that read stored outputs are among them once the session has stored one.
+    pub(super) async fn show(&self, state: &mut RunState, view: &View, session: &Session) -> Shown {
+        let stored = match self.executor.services().outputs.has_outputs(&session.id) {
+            true => Stored::Some,
+            false => Stored::Nothing,
+        };
         let choice = match state.exposure() {
             Some(choice) => choice.clone(),
             None => {
@@ -47,14 +53,14 @@ impl Driver {
             }
         };
         let exposure = match choice.exposure {
-            Exposure::Pick => self.pick(state, view, principal).await,
+            Exposure::Pick => self.pick(state, view, &session.principal).await,
             other => other,
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
         let wanted = match last_report(state, snapshot) {
             // What was loaded on the way must stay where the API loads tools.
             Some(report) if exposure != Exposure::Deferred => vec![report],
-            _ => wanted(exposure, state, view, snapshot),
+            _ => wanted(exposure, stored, state, view, snapshot),
         };
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
         let order = state.line_up(&wanted);
@@ -117,12 +123,28 @@ fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<E
     snapshot.get(FINAL_REPORT_ID).filter(|_| asked)
 }
 
-/// The tools that are to be shown whole, each once: the ones that find others, those of the agent itself, those
-/// that are pinned, those that came before the model on the way.
-fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot: &'a Snapshot) -> Vec<&'a Arc<Entry>> {
+/// Whether the session has stored outputs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    Nothing,
+    Some,
+}
+
+/// The tools that are to be shown whole, each once: the ones that find others, those of the agent itself,
+/// those that are pinned, those that came before the model on the way, those for stored outputs where there are any.
+fn wanted<'a>(
+    exposure: Exposure,
+    stored: Stored,
+    state: &mut RunState,
+    view: &'a View,
+    snapshot: &'a Snapshot,
+) -> Vec<&'a Arc<Entry>> {
     let own: Vec<_> = view.own(&state.spec().agent_tools).collect();
     let finders: &[&str] = match exposure {
-        Exposure::Direct => return view.open.iter().chain(own).collect(),
+        Exposure::Direct => {
+            let of_use = |entry: &&Arc<Entry>| stored == Stored::Some || !is_output_tool(entry.id());
+            return view.open.iter().filter(of_use).chain(own).collect();
+        }
         Exposure::Search => &[SEARCH_ID, DESCRIBE_ID, CALL_ID],
         Exposure::Pick | Exposure::Deferred => &[SEARCH_ID],
     };
@@ -132,7 +154,9 @@ fn wanted<'a>(exposure: Exposure, state: &mut RunState, view: &'a View, snapshot
     let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
     let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
     let mut there = HashSet::new();
-    finders.chain(own).chain(pinned).chain(loaded).filter(|entry| there.insert(&*entry.wire_name)).collect()
+    let readers = view.open.iter().filter(|entry| stored == Stored::Some && is_output_tool(entry.id()));
+    let all = finders.chain(own).chain(pinned).chain(loaded).chain(readers);
+    all.filter(|entry| there.insert(&*entry.wire_name)).collect()
 }
 
 /// What the system prompt says of the tools that are not shown: one line, the same for equal catalogues.

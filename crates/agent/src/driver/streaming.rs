@@ -16,19 +16,22 @@ use toolwright_core::plan::plan;
 use toolwright_core::session::CallId;
 use toolwright_runtime::{Executor, RunContext};
 
+use super::room::Room;
 use super::text::TextEvents;
 
 /// Calls that were started, under the token of the request that brought them.
 pub(super) struct Flights {
     pub(super) cancel: Cancel,
+    /// Where the results of their turn go.
+    pub(super) room: Room,
     ids: Vec<CallId>,
     tasks: JoinSet<Vec<Outcome>>,
 }
 
 impl Flights {
     /// None yet.
-    pub(super) fn under(cancel: Cancel) -> Self {
-        Self { cancel, ids: Vec::new(), tasks: JoinSet::new() }
+    pub(super) fn under(cancel: Cancel, room: Room) -> Self {
+        Self { cancel, room, ids: Vec::new(), tasks: JoinSet::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {

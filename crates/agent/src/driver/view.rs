@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use toolwright_core::StaticProvider;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::carried::carried;
-use toolwright_core::StaticProvider;
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_core::names::Resolution;

@@ -4,10 +4,30 @@ use toolwright_core::ContentBlock;
 use toolwright_core::context::{EstimatedTokens, TokenCounter as _};
 use toolwright_core::model::{CallResult, Message};
 
-/// What an image or a sound counts: their price depends on the model, not on their bytes.
-const MEDIA_TOKENS: usize = 1500;
 /// Results below this are kept: removing them gains next to nothing.
 const WORTH_REMOVING: usize = 100;
+/// Tokens of the note that takes the place of a result, at most.
+const NOTE: usize = 40;
+
+/// The part of a window that is left free, since tokens are estimated.
+const BUFFER: usize = 20;
+/// Tokens that an answer is reckoned with where it has no limit, but a quarter of the window at most.
+const ANSWER: usize = 4096;
+
+/// Tokens that a request may have.
+pub(super) fn limit(window: usize, max_tokens: Option<u32>) -> usize {
+    let answer = max_tokens.map_or(ANSWER.min(window / 4), |tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
+    window.saturating_sub(window / BUFFER).saturating_sub(answer)
+}
+
+/// Tokens of the results that could be removed.
+pub(super) fn removable(messages: &[Message]) -> usize {
+    let results = messages.iter().filter_map(|message| match message {
+        Message::Tool { results } => Some(results),
+        _ => None,
+    });
+    results.flatten().map(result_tokens).filter(|&tokens| tokens >= WORTH_REMOVING).map(|tokens| tokens - NOTE).sum()
+}
 
 pub(super) fn tokens(system: &str, messages: &[Message]) -> usize {
     text_tokens(system) + messages.iter().map(message_tokens).sum::<usize>()
@@ -51,7 +71,7 @@ fn text_tokens(text: &str) -> usize {
 
 fn message_tokens(message: &Message) -> usize {
     match message {
-        Message::User { content } => content.iter().map(block_tokens).sum(),
+        Message::User { content } => content.iter().map(ContentBlock::tokens).sum(),
         Message::Assistant { text, calls, .. } => {
             let calls: usize = calls.iter().map(|call| text_tokens(&call.name) + text_tokens(&call.arguments)).sum();
             text_tokens(text) + calls
@@ -61,12 +81,5 @@ fn message_tokens(message: &Message) -> usize {
 }
 
 fn result_tokens(result: &CallResult) -> usize {
-    result.content.iter().map(block_tokens).sum()
-}
-
-fn block_tokens(block: &ContentBlock) -> usize {
-    match block {
-        ContentBlock::Image { .. } | ContentBlock::Audio { .. } => MEDIA_TOKENS,
-        other => text_tokens(&other.stand_in()),
-    }
+    result.content.iter().map(ContentBlock::tokens).sum()
 }

@@ -29,6 +29,7 @@ use toolwright_core::model::{Message, ModelError, ModelRequest, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
+use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use crate::report::{CallRecord, RunResult, Status};
 use crate::tools::FinalReport;
@@ -243,6 +244,7 @@ impl RunState {
         if outcomes.is_empty() {
             return Err(TransitionError::Illegal { transition: "on_tools", phase: self.phase.describe() });
         }
+        let window_full = outcomes.iter().any(|outcome| outcome.extras.contains_key(BUDGET_EXCEEDED));
         let mut places = Vec::with_capacity(outcomes.len());
         for Outcome { call_id, .. } in &outcomes {
             let place = calls.iter().position(|call| call.id == *call_id && call.is_open());
@@ -255,6 +257,9 @@ impl RunState {
             calls[place].ended(self.heed(outcome));
         }
         self.phase = Phase::Calls { calls };
+        if window_full {
+            self.force_final("Your context window is full");
+        }
         self.settle();
         Ok(())
     }
@@ -356,6 +361,19 @@ impl RunState {
         context::tokens(&self.system(), &self.messages)
     }
 
+    /// Tokens that system prompt, conversation and definitions of tools may have together: the model's window, if it
+    /// is known, less its answer and a buffer, since tokens are estimated.
+    #[must_use]
+    pub fn context_limit(&self) -> Option<usize> {
+        self.spec.window.map(|window| context::limit(window, self.spec.max_tokens))
+    }
+
+    /// Estimated tokens of the results that could give way to others.
+    #[must_use]
+    pub fn removable_tokens(&self) -> usize {
+        context::removable(&self.messages)
+    }
+
     /// Makes room where the next request is over `budget` tokens: the oldest results give way to a note
     /// that says so. The results that the model has not seen yet stay. Returns how many were removed.
     pub fn fit_context(&mut self, budget: usize) -> usize {
@@ -454,7 +472,8 @@ impl RunState {
             return;
         }
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
-        let notice = self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
+        let notice =
+            self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.messages.push(Message::user(notice.text));

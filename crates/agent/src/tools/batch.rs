@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::arguments::read_object;
 use toolwright_core::carried::carried;
+use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::names::Resolution;
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::session::Session;
-use toolwright_core::catalogue::CallScope;
 use toolwright_core::{CallId, Effects, RawArguments, Snapshot, Tool, ToolCall, ToolDefinition};
 
 use super::{BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, define, share, whole_items};
@@ -175,9 +175,7 @@ fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot)
     let inside = carried(&call, snapshot);
     match means(inside.as_ref().map_or(tool, |inside| &inside.name)) {
         Some(BATCH_ID) => Err("a batch cannot hold another batch: put its items into this one".into()),
-        Some(FINAL_REPORT_ID | TASK_STATUS_ID) => {
-            Err(format!("{tool} cannot be part of a batch: call it by itself"))
-        }
+        Some(FINAL_REPORT_ID | TASK_STATUS_ID) => Err(format!("{tool} cannot be part of a batch: call it by itself")),
         _ => Ok(call),
     }
 }

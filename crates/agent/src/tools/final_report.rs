@@ -4,13 +4,13 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use toolwright_core::arguments::{Provenance, fit};
+use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::json::repair;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::schema::{CompiledSchema, SchemaError, Violation};
 use toolwright_core::session::Session;
-use toolwright_core::catalogue::CallScope;
 use toolwright_core::{Tool, ToolDefinition};
 
 use super::{FINAL_REPORT_ID, define};

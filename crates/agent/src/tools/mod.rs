@@ -16,8 +16,8 @@ use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::{Effects, StaticProvider, Tool, ToolDefinition, ToolId};
 
 use batch::Batch;
-pub use final_report::{FinalReport, Format, ReportSpec};
 use final_report::FinalReportTool;
+pub use final_report::{FinalReport, Format, ReportSpec};
 pub(crate) use task_status::TaskStatus;
 use task_status::TaskStatusTool;
 

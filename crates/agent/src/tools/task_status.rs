@@ -3,11 +3,11 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
-use toolwright_core::catalogue::CallScope;
 use toolwright_core::{Tool, ToolDefinition};
 
 use super::{TASK_STATUS_ID, define};
@@ -75,8 +75,9 @@ impl Tool for TaskStatusTool {
     }
 
     async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let status: TaskStatus = serde_json::from_value(arguments.clone())
-            .map_err(|error| ToolError::new(ErrorKind::InvalidParameters, format!("the arguments do not fit: {error}")))?;
+        let status: TaskStatus = serde_json::from_value(arguments.clone()).map_err(|error| {
+            ToolError::new(ErrorKind::InvalidParameters, format!("the arguments do not fit: {error}"))
+        })?;
         Ok(ToolOutput { structured: Some(arguments), ..ToolOutput::text(status.answer()) })
     }
 

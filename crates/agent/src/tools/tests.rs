@@ -77,7 +77,8 @@ fn a_report_is_brought_into_the_form_that_was_asked_for() {
 
 #[test]
 fn a_report_has_its_status() {
-    for (written, status) in [("success", Status::Success), ("failure", Status::Failure), ("partial", Status::Partial)] {
+    for (written, status) in [("success", Status::Success), ("failure", Status::Failure), ("partial", Status::Partial)]
+    {
         let report = FinalReport::accept(&json!({"status": written, "content": "x"}), None).expect("report");
         assert_eq!((report.status, json!(report.status)), (status, json!(written)));
     }

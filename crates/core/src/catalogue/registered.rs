@@ -56,6 +56,7 @@ pub struct RegisteredTool {
     hash: ContentHash,
     serial: u64,
     schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
+    output_schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
     bytes: OnceLock<usize>,
 }
 
@@ -100,7 +101,8 @@ impl RegisteredTool {
     fn build(definition: ToolDefinition, raw_name: String, origin: Origin) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let (hash, serial) = (definition.contract_hash(), SERIAL.fetch_add(1, Ordering::Relaxed));
-        Self { definition, raw_name, origin, hash, serial, schema: OnceLock::new(), bytes: OnceLock::new() }
+        let (schema, output_schema) = (OnceLock::new(), OnceLock::new());
+        Self { definition, raw_name, origin, hash, serial, schema, output_schema, bytes: OnceLock::new() }
     }
 
     /// The definition.
@@ -145,6 +147,18 @@ impl RegisteredTool {
     pub fn schema(&self) -> Result<Option<&CompiledSchema>, &SchemaError> {
         self.schema
             .get_or_init(|| self.definition.parameters.as_ref().map(CompiledSchema::compile).transpose())
+            .as_ref()
+            .map(Option::as_ref)
+    }
+
+    /// The validator of structured results, compiled at the first use and kept; `None` for a tool without an
+    /// output schema.
+    ///
+    /// # Errors
+    /// The reason why the schema does not compile, the same each time.
+    pub fn output_schema(&self) -> Result<Option<&CompiledSchema>, &SchemaError> {
+        self.output_schema
+            .get_or_init(|| self.definition.output_schema.as_ref().map(CompiledSchema::compile).transpose())
             .as_ref()
             .map(Option::as_ref)
     }

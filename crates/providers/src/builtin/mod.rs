@@ -56,7 +56,7 @@ impl Default for BuiltinOptions {
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options.path_guard, &options.protected);
     tools.extend(shell::tools(options));
-    tools.push(Arc::new(output::Read));
+    tools.extend(output::tools());
     tools
 }
 

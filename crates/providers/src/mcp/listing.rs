@@ -145,10 +145,10 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
     definition.title = text(tool, "title").or_else(|| text(annotations?, "title"));
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
-    definition.timeout = spec.request_timeout;
     definition.queue.clone_from(&spec.queue);
     let of_server = spec.cache_ttl.filter(|_| definition.effects.read_only);
-    definition.cache_ttl = text(tool, "name").and_then(|name| spec.tools_cache.get(&name).copied()).unwrap_or(of_server);
+    definition.cache_ttl =
+        text(tool, "name").and_then(|name| spec.tools_cache.get(&name).copied()).unwrap_or(of_server);
     let rest: Map<String, Value> = tool
         .iter()
         .filter(|(key, _)| !PLACED.contains(&key.as_str()))

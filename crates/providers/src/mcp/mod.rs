@@ -36,4 +36,4 @@ mod stdio;
 
 pub use nesting::DEPTH_VARIABLE;
 pub use provider::McpProvider;
-pub use spec::{McpDeps, McpServerSpec, McpTransport};
+pub use spec::{DEFAULT_RETRIES, McpDeps, McpServerSpec, McpTransport};

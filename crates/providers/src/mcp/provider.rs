@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
-    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallLimits, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
@@ -217,6 +217,11 @@ impl Provider for McpProvider {
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
         Some(self.credential_scope)
+    }
+
+    fn limits(&self) -> CallLimits {
+        let spec = &self.spec;
+        CallLimits { timeout: spec.request_timeout, idle_timeout: spec.idle_timeout, retries: Some(spec.retries) }
     }
 
     fn trust(&self) -> HintTrust {

@@ -16,6 +16,8 @@ use crate::process::withheld_by_default;
 
 /// Bound on connecting, the start of the process included: `npx` may have to download first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a failed call is tried again unless configured otherwise.
+pub const DEFAULT_RETRIES: u32 = 1;
 /// Bound on one message of a server.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
@@ -40,6 +42,10 @@ pub struct McpServerSpec {
     /// Limit of each call, where the caller sets none; also of a whole list, which never has more
     /// than 50 seconds.
     pub request_timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    pub retries: u32,
     /// Limit of one attempt to connect.
     pub connect_timeout: Duration,
     /// Queue that its calls wait in.
@@ -67,6 +73,8 @@ impl McpServerSpec {
             withheld_env: withheld_by_default(),
             sandbox: None,
             request_timeout: None,
+            idle_timeout: None,
+            retries: DEFAULT_RETRIES,
             connect_timeout: CONNECT_TIMEOUT,
             queue: None,
             cache_ttl: None,

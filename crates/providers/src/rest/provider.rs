@@ -7,10 +7,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
-use toolwright_core::catalogue::RegistrationError;
+use toolwright_core::catalogue::{CallLimits, RegistrationError};
 use toolwright_core::{
-    ContentHash, Effects, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolContext,
-    ToolDefinition, ToolError, ToolId, ToolOutput,
+    ContentHash, Effects, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
+    RegisteredTool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 
 use super::error::RestError;
@@ -23,6 +23,8 @@ const NAME: &str = "rest";
 const VERSION: &str = "1.0.0";
 /// Bytes of a response that are read unless an entry says otherwise.
 const MAX_BYTES: usize = 2 << 20;
+/// How often a failed call is tried again where that is safe, unless its tool says otherwise.
+const RETRIES: u32 = 1;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -132,6 +134,10 @@ impl Provider for RestProvider {
         Some(self.credential_scope)
     }
 
+    fn limits(&self) -> CallLimits {
+        CallLimits { retries: Some(RETRIES), ..CallLimits::default() }
+    }
+
     fn health(&self) -> Health {
         Health::Ready
     }
@@ -233,6 +239,8 @@ fn definition(id: ToolId, spec: RestToolSpec, method: &Method) -> ToolDefinition
     definition.contribution = spec.contribution;
     definition.body_argument = spec.body_argument;
     definition.timeout = spec.timeout;
+    definition.idle_timeout = spec.idle_timeout;
+    definition.retries = spec.retries;
     definition.queue = spec.queue;
     definition.cache_ttl = spec.cache;
     definition.declaration = Some(declaration);

@@ -50,6 +50,12 @@ pub struct RestToolSpec {
     /// Limit of one call.
     #[serde(default, with = "duration::option")]
     pub timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    #[serde(default, with = "duration::option", alias = "idleTimeout")]
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe. Default: the provider's, 1.
+    #[serde(default)]
+    pub retries: Option<u32>,
     /// Bytes of a response that are read. Default: the provider's, 2 MiB.
     #[serde(default, alias = "maxBytes")]
     pub max_bytes: Option<usize>,

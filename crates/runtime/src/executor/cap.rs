@@ -2,15 +2,25 @@
 
 use std::time::Duration;
 
+use serde::Deserialize as _;
+use serde_json::Value;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
-use toolwright_core::output::{countable_text, head_and_tail, stored_message, stored_note, text_bytes};
+use toolwright_core::output::{
+    EXTRACT_ID, GREP_ID, READ_ID, Readers, countable, countable_text, cut_message, head_and_tail, json_bytes,
+    stored_message, stored_note, text_bytes,
+};
+use toolwright_core::policy::{Effect, PolicyQuery};
 use toolwright_core::session::CallId;
+use toolwright_core::store::StoredOutput;
 
 use super::{Executor, RunContext};
+
+/// The extra that says what was stored, and what towards MCP clients becomes `_meta`.
+pub(super) const TOOL_OUTPUT: &str = "tool_output";
 
 impl Executor {
     /// The cap on the text of a tool's results, in bytes.
@@ -18,27 +28,28 @@ impl Executor {
         entry.definition().max_output.unwrap_or(self.options.max_output)
     }
 
-    /// Caps the text of an output: over the limit it goes to the output store and a message with its
-    /// handle takes its place; other blocks and the structured result pass.
+    /// The outcome of an output: checked against the tool's output schema, its text and structured result within
+    /// their caps.
+    ///
+    /// Text over the cap goes to the output store and a message with its handle takes its place; other blocks pass.
+    /// Of what the tool has stored itself, its text is a preview. The structured result of a tool with an output schema
+    /// stays whole up to its own cap; another one counts as text.
     pub(super) async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
-        let ToolOutput { mut content, structured, is_error, meta, mut extras } = output;
+        let mut output = match self.conform(output, entry) {
+            Ok(output) => output,
+            Err(error) => return Outcome::failed(id, error),
+        };
         let max = self.max_output(entry);
-        if text_bytes(&content) > max {
-            let text = countable_text(&content);
-            let shown = match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
-                Ok(stored) => {
-                    extras.insert("tool_output".into(), stored_note(&stored));
-                    stored_message(&stored, &text, max)
-                }
-                Err(error) => {
-                    tracing::warn!(tool = %entry.id(), "a large output was cut, not stored: {error}");
-                    head_and_tail(&text, max)
-                }
-            };
-            content.retain(|block| !matches!(block, ContentBlock::Text { .. } | ContentBlock::Resource { .. }));
-            content.insert(0, ContentBlock::text(shown));
+        let mut error = None;
+        if let Some(stored) = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok()) {
+            tell_of(&stored, &mut output, max, run);
+        } else {
+            let text = self.cap_text(&mut output, max, run).await;
+            error = self.cap_structured(&mut output, text, entry, run).await;
         }
-        let error = is_error.then(|| ToolError::new(ErrorKind::ExecutionError, failure_text(&content, entry)));
+        let ToolOutput { content, structured, is_error, meta, extras } = output;
+        let reported = || ToolError::new(ErrorKind::ExecutionError, failure_text(&content, entry));
+        let error = error.or_else(|| is_error.then(reported));
         Outcome {
             call_id: id,
             tool: None,
@@ -57,6 +68,113 @@ impl Executor {
             pending: None,
         }
     }
+
+    /// Takes out text that is too large, and returns it.
+    async fn cap_text(&self, output: &mut ToolOutput, max: usize, run: &RunContext) -> Option<String> {
+        if text_bytes(&output.content) <= max {
+            return None;
+        }
+        let text = countable_text(&output.content);
+        let shown = self.stored(&text, max, output, run).await;
+        output.content.retain(|block| countable(block).is_none());
+        output.content.insert(0, ContentBlock::text(shown));
+        Some(text)
+    }
+
+    /// Takes out a structured result that is too large; `text` is what was taken out before. An error where the tool
+    /// promised one.
+    async fn cap_structured(
+        &self,
+        output: &mut ToolOutput,
+        text: Option<String>,
+        entry: &Entry,
+        run: &RunContext,
+    ) -> Option<ToolError> {
+        let max = self.max_output(entry);
+        let promised = entry.definition().output_schema.is_some();
+        let limit = if promised { self.options.max_structured } else { max };
+        let size = json_bytes(output.structured.as_ref()?);
+        if size <= limit {
+            // A model has nothing else to go by, and no handle yet.
+            if size > max && output.content.is_empty() {
+                let whole = output.structured.as_ref().map(ToString::to_string).unwrap_or_default();
+                let shown = self.stored(&whole, max, output, run).await;
+                output.content.push(ContentBlock::text(shown));
+            }
+            return None;
+        }
+        let structured = output.structured.take()?;
+        if promised {
+            let shown = self.stored(&structured.to_string(), max, output, run).await;
+            let message = format!(
+                "the structured result of {} has {size} bytes, over the limit of {limit} bytes (max_message_bytes)",
+                entry.id()
+            );
+            let error = ToolError::new(ErrorKind::ExecutionError, message);
+            output.content = vec![ContentBlock::text(format!("{}\n{shown}", error.for_model()))];
+            return Some(error);
+        }
+        // Servers often say the same twice: then it is in the store already.
+        let said = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        if said.as_ref() != Some(&structured) {
+            let shown = self.stored(&structured.to_string(), max, output, run).await;
+            output.content.push(ContentBlock::text(shown));
+        }
+        None
+    }
+
+    /// Stores a text that is over its cap, and what is said in its place.
+    async fn stored(&self, text: &str, max: usize, output: &mut ToolOutput, run: &RunContext) -> String {
+        let readers = readers(run);
+        if readers.is_empty() {
+            return cut_message(text, max, "no tool that reads stored outputs is open here. Ask for less at a time");
+        }
+        match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
+            Ok(stored) => {
+                output.extras.insert(TOOL_OUTPUT.into(), stored_note(&stored));
+                stored_message(&stored, text, max, &readers)
+            }
+            Err(error) => {
+                tracing::warn!("a large output was cut, not stored: {error}");
+                cut_message(text, max, &format!("{error}. Ask for less at a time"))
+            }
+        }
+    }
+}
+
+/// Puts the message about an output that its tool has stored in the place of the tool's text, a preview.
+fn tell_of(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
+    let (preview, readers) = (countable_text(&output.content), readers(run));
+    let shown = if readers.is_empty() {
+        cut_message(&preview, max, "no tool that reads stored outputs is open here. Ask for less at a time")
+    } else {
+        stored_message(stored, &preview, max, &readers)
+    };
+    output.content.retain(|block| countable(block).is_none());
+    output.content.insert(0, ContentBlock::text(shown));
+}
+
+/// The tools by which the caller can go on with what is stored, by their names in its snapshot.
+pub(super) fn readers(run: &RunContext) -> Readers<'_> {
+    let open = |id: &str| {
+        let entry = run.snapshot.get(id)?;
+        let definition = entry.definition();
+        let offered = run.offered.as_ref().is_none_or(|offered| offered(entry));
+        let may = offered && run.session.principal.may_use(&definition.allowed_roles) && !denies(entry, run);
+        may.then_some(entry.wire_name.as_str())
+    };
+    Readers { read: open(READ_ID), grep: open(GREP_ID), extract: open(EXTRACT_ID) }
+}
+
+fn denies(entry: &Entry, run: &RunContext) -> bool {
+    let query = PolicyQuery {
+        definition: entry.definition(),
+        trust: entry.provider.trust(),
+        roles: &run.session.principal.roles,
+        inside_workspace: true,
+        unvalidated: None,
+    };
+    run.policy.decide(&query).effect == Effect::Deny
 }
 
 fn failure_text(content: &[ContentBlock], entry: &Entry) -> String {

@@ -8,6 +8,7 @@ use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::{InnerCalls, NoCalls};
 use toolwright_core::error::{ErrorKind, ToolError, Unsupported};
+use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
 
@@ -85,6 +86,14 @@ impl InnerCalls for Inner {
         let run = RunContext { priority: Priority::Background, ..self.run.clone() };
         Ok(self.executor.run_calls(calls, &run).await)
     }
+
+    fn model(&self) -> Option<&str> {
+        self.run.model.as_deref()
+    }
+
+    async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        self.executor.ask_inside(model, request, &self.run).await
+    }
 }
 
 impl Executor {
@@ -100,6 +109,8 @@ impl Executor {
             journal: None,
             timeout: None,
             inner: Some(Arc::new(bound)),
+            // What they come to goes to the call, not into the conversation.
+            budget: None,
             ..run.clone()
         };
         Arc::new(Inner { executor: Arc::clone(self), run })

@@ -3,12 +3,14 @@
 
 mod account;
 mod admission;
+mod asking;
 mod attempts;
 mod attended;
 mod budget;
 mod cache;
 mod cap;
 mod checking;
+mod conform;
 mod contained;
 mod guards;
 mod in_flight;
@@ -30,7 +32,7 @@ use futures_util::future::join_all;
 use toolwright_core::approval::Approver;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::{Provider, Snapshot};
+use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
@@ -44,7 +46,7 @@ use self::contained::ContainedEvents;
 use crate::queue::{Priority, Queues};
 
 pub use self::account::ModelAttempt;
-pub use self::budget::ContextBudget;
+pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
@@ -62,6 +64,8 @@ pub struct ExecutorOptions {
     pub grace: Duration,
     /// Cap on the text of a result, in bytes.
     pub max_output: usize,
+    /// Cap on the structured result of a tool with an output schema, in bytes of JSON.
+    pub max_structured: usize,
     /// Calls that run in one turn.
     pub calls_per_turn: usize,
     /// Calls that one call may make in its turn.
@@ -83,8 +87,6 @@ pub struct ExecutorOptions {
     pub guards: Vec<GuardBinding>,
     /// The response cache.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// The conversation's budget.
-    pub budget: Option<Arc<dyn ContextBudget>>,
 }
 
 impl ExecutorOptions {
@@ -96,6 +98,7 @@ impl ExecutorOptions {
             idle_timeout: None,
             grace: Duration::from_secs(2),
             max_output: toolwright_core::output::DEFAULT_MAX_BYTES,
+            max_structured: toolwright_core::output::DEFAULT_MAX_STRUCTURED,
             calls_per_turn: DEFAULT_CALLS_PER_TURN,
             inner_calls: DEFAULT_INNER_CALLS,
             queues: Queues::default(),
@@ -106,7 +109,6 @@ impl ExecutorOptions {
             interceptors: Vec::new(),
             guards: Vec::new(),
             cache: None,
-            budget: None,
         }
     }
 }
@@ -116,6 +118,9 @@ const DEFAULT_INNER_CALLS: usize = 100;
 
 /// Makes the sink that takes one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
+
+/// Says of a tool whether it is offered.
+pub type Offered = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
 
 /// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
 #[derive(Clone)]
@@ -149,6 +154,12 @@ pub struct RunContext {
     pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
+    /// The model of the run, `provider/model`.
+    pub model: Option<Arc<str>>,
+    /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
+    pub budget: Option<Arc<ContextBudget>>,
+    /// Which tools of the snapshot the caller can call; `None`: all that are open to it.
+    pub offered: Option<Offered>,
 }
 
 impl RunContext {
@@ -176,6 +187,9 @@ impl RunContext {
             inner: None,
             started_before: 0,
             journal: None,
+            model: None,
+            budget: None,
+            offered: None,
         }
     }
 

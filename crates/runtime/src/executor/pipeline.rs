@@ -145,10 +145,7 @@ impl Executor {
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        match &self.options.budget {
-            Some(budget) => budget.admit(outcome).await,
-            None => outcome,
-        }
+        self.fit(outcome, run).await
     }
 }
 

@@ -1,3 +1,5 @@
+#![expect(clippy::expect_used, reason = "tests")]
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;

@@ -73,7 +73,12 @@ impl Desk {
     }
 
     /// Calls the one tool of `source`; what it said, and whether that came from the cache.
-    async fn call(&self, source: &Arc<Source>, arguments: Value, terms: impl FnOnce(&mut RunContext)) -> (String, bool) {
+    async fn call(
+        &self,
+        source: &Arc<Source>,
+        arguments: Value,
+        terms: impl FnOnce(&mut RunContext),
+    ) -> (String, bool) {
         let listing = Listing {
             provider: Arc::clone(source) as _,
             tools: vec![Arc::clone(&source.tool)],

@@ -143,7 +143,7 @@ impl Gateway {
             let message = format!("{} calls are running, which is the limit; try again", self.options.max_calls);
             RpcError::new(RpcError::BUSY, message)
         })?;
-        let cancel = self.stop.child();
+        let cancel = Cancel::new();
         let entered = caller.running.enter(id, &cancel)?;
         let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
         let traced = params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent);

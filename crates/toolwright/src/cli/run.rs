@@ -108,10 +108,7 @@ fn print(global: &Global, id: &str, report: &RunReport, text: Text, shown: Shown
     }
     // What was streamed whole is on the screen already; what a call said is not.
     let called = |call: &CallRecord| call.ok && call.tool == FINAL_REPORT_ID;
-    if report.calls.iter().any(called)
-        || text == Text::Held
-        || shown == Shown::Gaps
-        || report.status != Status::Success
+    if report.calls.iter().any(called) || text == Text::Held || shown == Shown::Gaps || report.status != Status::Success
     {
         print_text(&prose(&report.answer))?;
     }

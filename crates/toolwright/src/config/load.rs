@@ -218,6 +218,7 @@ fn queue_spec(queue: &Queue) -> QueueSpec {
     let default = QueueSpec::default();
     QueueSpec {
         concurrent: queue.concurrent,
+        per_minute: queue.per_minute,
         max_waiting: queue.max_waiting.unwrap_or(default.max_waiting),
         wait_timeout: queue.wait_timeout.map_or(default.wait_timeout, |span| span.0),
     }

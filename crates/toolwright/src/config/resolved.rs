@@ -98,6 +98,10 @@ pub struct ServerSettings {
     pub queue: Option<String>,
     /// Limit of one call.
     pub request_timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    pub retries: Option<u32>,
     /// How long results of its read-only tools may be served again.
     pub cache: Option<Duration>,
     /// The same for single tools.

@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
 use toolwright_core::name::server_namespace;
+use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::expand::{ExpandError, Variables, expand};
 use super::problem::{At, Problem, Severity};
@@ -73,6 +74,8 @@ pub(crate) fn resolve(
             tools_denied: written.tools_denied.clone(),
             queue,
             request_timeout,
+            idle_timeout: written.idle_timeout.map(|span| span.0),
+            retries: written.retries,
             cache: written.cache.and_then(|ttl| ttl.0),
             tools_cache: written.tools_cache.iter().map(|(tool, ttl)| (tool.clone(), ttl.0)).collect(),
             trusted: written.trusted.unwrap_or(false),
@@ -286,14 +289,15 @@ impl Scope<'_> {
         self.problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
     }
 
-    /// Checks that a queue is defined; a fault leaves the entry out.
+    /// Checks that a queue is defined; without one, what was meant to bound the calls would not.
     pub(crate) fn check_queue(&mut self, at: &At, field: &str, queue: &str) {
-        if self.queues.iter().any(|known| known == queue) {
+        if queue == DEFAULT_QUEUE || self.queues.iter().any(|known| known == queue) {
             return;
         }
         let near = super::check::nearest(queue, self.queues.iter().map(String::as_str));
         let remedy = near.map_or_else(|| format!("define `queues.{queue}`"), |near| format!("did you mean `{near}`?"));
-        self.leave_out(at, field, format!("there is no queue called `{queue}`"), remedy);
+        let message = format!("there is no queue called `{queue}`");
+        self.problems.push(Problem::new(Severity::Error, at, field, message, remedy));
     }
 }
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
-use toolwright_core::context::Services;
+use toolwright_agent::ModelExtractor;
+use toolwright_core::context::{Extensions, Services};
 use toolwright_core::name::{server_namespace, wire_candidate};
+use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::mcp::{McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::AddressPolicy;
 use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
@@ -162,7 +164,9 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
-        request_timeout: Some(settings.request_timeout.unwrap_or(config.written.defaults.tool_timeout.0)),
+        request_timeout: settings.request_timeout,
+        idle_timeout: settings.idle_timeout,
+        retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
         cache_ttl: settings.cache,
@@ -207,11 +211,16 @@ pub(super) fn executor(
         .dir
         .as_ref()
         .map_or_else(|| config.state_dir.join("outputs"), |dir| config.root.join(PathBuf::from(dir)));
+    let stored = OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0);
+    stored.keep_swept();
+    let mut extensions = Extensions::default();
+    extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor(config)));
     let services = Services {
         model: Arc::clone(models) as _,
         files: Arc::new(SessionFiles::default()),
         jobs: Arc::clone(store) as _,
-        outputs: OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0),
+        outputs: stored,
+        extensions,
         events: Arc::clone(events) as _,
         redactor: Arc::clone(redactor) as _,
         ..Services::none(Arc::new(SystemClock))
@@ -219,6 +228,7 @@ pub(super) fn executor(
     let defaults = &config.written.defaults;
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(store) as _, Arc::clone(store) as _);
     options.timeout = defaults.tool_timeout.0;
+    options.idle_timeout = defaults.idle_timeout.map(|span| span.0);
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
@@ -226,4 +236,14 @@ pub(super) fn executor(
     // Only tools with a time to live use it.
     options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));
     Executor::new(options)
+}
+
+/// Who extracts from stored outputs.
+fn extractor(config: &Config) -> ModelExtractor {
+    let known = config.clone();
+    ModelExtractor {
+        model: config.written.outputs.extract_model.clone(),
+        default_model: config.written.models.default.clone(),
+        window: Arc::new(move |model| known.window(model)),
+    }
 }

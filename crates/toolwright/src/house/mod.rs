@@ -32,6 +32,8 @@ pub use watch::watch;
 
 /// How long a provider may take to list before it counts as failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long running calls get to end once they are told of a shutdown (SPEC section 8).
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
 
@@ -274,11 +276,9 @@ impl House {
         }
     }
 
-    /// Shuts every provider down and writes what is not yet written.
+    /// Ends what runs in good order (see [`Executor::shut_down`]), then the providers.
     pub async fn shut_down(&self) {
+        self.executor.shut_down(SHUTDOWN_GRACE).await;
         self.catalogue.shut_down(SHUTDOWN).await;
-        if let Err(error) = self.executor.ledger().flush().await {
-            tracing::warn!("the account was not written to its end: {error}");
-        }
     }
 }

@@ -135,7 +135,7 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         "mcpServers:\n  a:\n    command: x\n    queue: slow\n",
         2,
         "mcp_servers.a.queue",
-        EntryDisabled,
+        Error,
         &["no queue called `slow`"],
     );
     broken(
@@ -381,5 +381,11 @@ fn a_time_to_live_is_a_duration_or_off() {
         let config = Place::with(&text).load();
         assert_eq!((config.problems.len(), config.rest_tools[0].spec.cache), (0, ttl), "{written}");
     }
-    broken("mcpServers:\n  s:\n    command: x\n    cache: often\n", 4, "mcp_servers.s.cache", Severity::EntryDisabled, &["duration"]);
+    broken(
+        "mcpServers:\n  s:\n    command: x\n    cache: often\n",
+        4,
+        "mcp_servers.s.cache",
+        Severity::EntryDisabled,
+        &["duration"],
+    );
 }

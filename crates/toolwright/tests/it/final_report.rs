@@ -29,7 +29,10 @@ async fn a_run_ends_with_json_that_fits_its_schema() {
         let report = report(&output);
         assert_eq!((&report["status"], &report["format"]), (&json!("success"), &json!("json")));
         assert_eq!(report["content_json"], json!({"todos": 3}));
-        assert_eq!(serde_json::from_str::<Value>(report["answer"].as_str().expect("text")).expect("json"), json!({"todos": 3}));
+        assert_eq!(
+            serde_json::from_str::<Value>(report["answer"].as_str().expect("text")).expect("json"),
+            json!({"todos": 3})
+        );
     }
 }
 

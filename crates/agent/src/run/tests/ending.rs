@@ -60,7 +60,10 @@ fn a_report_ends_the_run_once_its_siblings_have_ended() {
     assert_eq!((report.status, report.answer.as_str()), (Status::Partial, "half"));
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, true, false], "one report counts");
     let value = report.to_json();
-    assert_eq!((&value["status"], &value["format"], &value["content"]), (&json!("partial"), &json!("text"), &json!("half")));
+    assert_eq!(
+        (&value["status"], &value["format"], &value["content"]),
+        (&json!("partial"), &json!("text"), &json!("half"))
+    );
     state.continue_with(vec![ContentBlock::text("go on")]).expect("continue");
     assert_eq!(state.report().final_report, None, "the next task has its own");
 }
@@ -120,9 +123,7 @@ fn the_last_turn_is_for_the_report_alone() {
 
 #[test]
 fn a_completed_task_has_one_turn_left_if_its_flags_agree() {
-    let said = |status: &str, ready: bool, more: bool| {
-        json!({"status": status, "ready_for_final_report": ready, "need_to_run_more_tools": more})
-    };
+    let said = |status: &str, ready: bool, more: bool| json!({"status": status, "ready_for_final_report": ready, "need_to_run_more_tools": more});
     for (said, last) in [
         (said("completed", true, false), true),
         (said("completed", true, true), false),

@@ -9,7 +9,9 @@ mod lineup;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{CallResult, ModelErrorKind, ModelResponse, OpaqueData, StopReason, ToolChoice, WrittenCall};
+use toolwright_core::model::{
+    CallResult, ModelErrorKind, ModelResponse, OpaqueData, StopReason, ToolChoice, WrittenCall,
+};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
 

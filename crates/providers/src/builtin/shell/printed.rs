@@ -10,7 +10,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::Partial;
 use toolwright_core::outcome::ToolOutput;
-use toolwright_core::output::{head_and_tail, stored_message, stored_note};
+use toolwright_core::output::{head_and_tail, stored_note};
 
 use super::capture::Capture;
 use super::stop::Stop;
@@ -126,7 +126,7 @@ impl<'a> Printed<'a> {
             Kept::Whole => (self.capture.into_text(), None),
             Kept::Stored(stored) => {
                 let preview = self.capture.into_ends(max.saturating_sub(AROUND_PREVIEW), "");
-                (stored_message(&stored, &preview, max), Some(stored_note(&stored)))
+                (preview, Some(stored_note(&stored)))
             }
             Kept::Cut(why) => (self.capture.into_ends(max, &format!(", since they could not be stored: {why}")), None),
         };

@@ -78,7 +78,8 @@ async fn a_list_is_paged_filtered_and_kept_whole() {
     let definition = tools[0].definition();
     assert_eq!((tools[0].raw_name(), definition.id.as_str()), ("Echo.Args", "srv:echo_args@0.0.0"));
     assert_eq!(definition.meta[LISTED_FIELDS], json!({"later": {"x": 0.1}, "annotations": {"readOnlyHint": true}}));
-    assert_eq!((definition.effects, definition.timeout), (Effects::FETCH, Some(Duration::from_secs(9))));
+    assert_eq!((definition.effects, definition.timeout), (Effects::FETCH, None));
+    assert_eq!(rig.provider.limits().timeout, Some(Duration::from_secs(9)));
     assert_eq!((tools[1].raw_name(), tools[1].definition().parameters.as_ref()), ("hang", None));
     assert_eq!((tools[1].definition().effects, tools[1].definition().cache_ttl), (Effects::UNKNOWN, None));
     let withheld = rig.provider.withheld();

@@ -3,7 +3,6 @@
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::scalar::{TimeSpan, Written};
 use super::selection::ExposureSetting;
@@ -14,6 +13,10 @@ use super::selection::ExposureSetting;
 pub struct Defaults {
     /// Absolute limit of one call, where neither tool nor server sets one.
     pub tool_timeout: TimeSpan,
+    /// How long a call may go on without a report of progress, where neither tool nor server says so. Default:
+    /// as long as it may take at all. Changing it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<TimeSpan>,
     /// Cap on the text of a result, in bytes; what is over it goes to the output store.
     #[schemars(range(min = 256))]
     pub tool_response_max_bytes: usize,
@@ -89,6 +92,7 @@ impl Default for Defaults {
     fn default() -> Self {
         Self {
             tool_timeout: TimeSpan::seconds(300),
+            idle_timeout: None,
             tool_response_max_bytes: toolwright_core::output::DEFAULT_MAX_BYTES,
             calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
             dispatch: DispatchSetting::TurnEnd,
@@ -112,16 +116,17 @@ pub struct Queue {
     /// Calls that run at once.
     #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Calls that may wait; more fail at once, with 0 all that cannot run at once. Default 1000.
+    /// Calls that may wait, background calls counted apart; more fail at once, with 0 all that cannot run at
+    /// once. Default 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,
     /// How long a call may wait. Default 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_timeout: Option<TimeSpan>,
-    /// Calls that may start in a minute.
+    /// Calls that may start in any minute. Default: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unsupported" = true))]
-    pub per_minute: Option<Value>,
+    #[schemars(range(min = 1, max = 100_000))]
+    pub per_minute: Option<usize>,
 }
 
 /// `policy`
@@ -291,11 +296,14 @@ pub struct OutputsSection {
     pub max_bytes: u64,
     /// How long an output is kept.
     pub max_age: TimeSpan,
+    /// Model that output__extract asks, `provider/model`. Default: the model of the run, else `models.default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extract_model: Option<String>,
 }
 
 impl Default for OutputsSection {
     fn default() -> Self {
-        Self { dir: None, max_bytes: 1 << 30, max_age: TimeSpan::seconds(30 * 24 * 3600) }
+        Self { dir: None, max_bytes: 1 << 30, max_age: TimeSpan::seconds(30 * 24 * 3600), extract_model: None }
     }
 }
 

@@ -60,6 +60,14 @@ pub struct McpServer {
     /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxProfile>,
+    /// How long a call to it may go on without a report of progress. Default: `defaults.idle_timeout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<TimeSpan>,
+    /// How often a failed call to it is tried again: only if it was not sent, or if the server is trusted and says
+    /// that the tool only reads or may be called twice. Default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 10))]
+    pub retries: Option<u32>,
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
@@ -154,6 +162,14 @@ pub struct RestTool {
     /// Limit of one call. Default: `defaults.tool_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSpan>,
+    /// How long a call may go on without a report of progress. Default: `defaults.idle_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<TimeSpan>,
+    /// How often a failed call is tried again: only if it was not sent, or if `effects` say that it only reads or
+    /// may be called twice. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 10))]
+    pub retries: Option<u32>,
     /// Bytes of a response that are read. Default 2 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 256))]

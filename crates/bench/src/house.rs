@@ -1,0 +1,77 @@
+//! What the benchmarks of the executor share: a real store, observed events, and one tool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::NoApprover;
+use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::event::Event;
+use toolwright_core::{
+    CallId, ContentHash, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, Tool,
+    ToolCall, ToolOutput,
+};
+use toolwright_runtime::executor::ResponseCache;
+use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
+
+use crate::Failure;
+
+/// An executor with everything on, and the terms of its calls.
+pub(crate) struct House {
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) run: RunContext,
+    pub(crate) store: Arc<SqliteStore>,
+    /// Held, so that events are made.
+    _observer: tokio::sync::broadcast::Receiver<Event>,
+    _dir: tempfile::TempDir,
+}
+
+impl House {
+    pub(crate) async fn of(tool: Arc<dyn Tool>, configure: impl FnOnce(&mut ExecutorOptions)) -> Result<Self, Failure> {
+        let dir = tempfile::tempdir()?;
+        let provider = Arc::new(StaticProvider::new("bench", ProviderKind::Native, vec![tool])?);
+        let tools = provider.list().await?;
+        let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+        let store = SqliteStore::open(dir.path())?;
+        let events = Arc::new(EventHub::default());
+        let _observer = events.subscribe();
+        let services = Services { events, ..Services::none(Arc::new(SystemClock)) };
+        let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
+        configure(&mut options);
+        let session = Session {
+            id: SessionId::new("bench"),
+            principal: Principal::owner(),
+            root: dir.path().to_owned(),
+            agent: None,
+        };
+        let run = RunContext::new(
+            Arc::new(session),
+            Arc::new(snapshot),
+            Arc::new(Policy::of(Profile::Ask)),
+            Arc::new(NoApprover { remedy: String::new() }),
+        );
+        Ok(Self { executor: Executor::new(options), run, store, _observer, _dir: dir })
+    }
+}
+
+/// A call of the bench's tool.
+pub(crate) fn call(id: String, tool: &str, arguments: Value) -> ToolCall {
+    ToolCall { id: CallId::new(id), name: format!("bench__{tool}"), arguments: RawArguments::Value(arguments) }
+}
+
+/// Arguments like those of a file tool.
+pub(crate) fn arguments() -> Value {
+    json!({"path": "src/lib.rs", "limit": 3})
+}
+
+/// Has nothing and keeps nothing: what is timed is the key and the look-up.
+pub(crate) struct EmptyCache;
+
+#[async_trait]
+impl ResponseCache for EmptyCache {
+    async fn get(&self, _key: &ContentHash) -> Option<ToolOutput> {
+        None
+    }
+    async fn put(&self, _key: &ContentHash, _ttl: Duration, _output: &ToolOutput) {}
+}

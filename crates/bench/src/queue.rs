@@ -1,0 +1,152 @@
+//! Thousands of calls in a line with three places: how many at once, in which order, what stays behind, and how
+//! fast all of them are cancelled.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::{Value, json};
+use toolwright_core::{
+    Cancel, CancelCause, Effects, Outcome, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::{QueueSpec, Queues, RunContext};
+
+use crate::Failure;
+use crate::house::{House, call};
+use crate::jsonrpc::rss_mb;
+
+/// Places at the front of the line.
+const PLACES: usize = 3;
+/// How often it is filled.
+const ROUNDS: usize = 5;
+
+#[derive(Serialize)]
+pub(crate) struct Row {
+    what: String,
+    calls: usize,
+    /// The most that ran at once.
+    most_at_once: usize,
+    /// By how many places a call started too early or too late; up to two where three run at once.
+    most_out_of_order: usize,
+    ms: f64,
+    /// Memory once all of them wait.
+    rss_full_mb: f64,
+    /// Memory once all of them have ended.
+    rss_after_mb: f64,
+}
+
+/// Notes its start; stays until it is cancelled, if it is asked to.
+#[derive(Default)]
+struct Notes {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    order: Mutex<Vec<usize>>,
+}
+
+struct Work(Arc<Notes>);
+
+#[async_trait]
+impl Tool for Work {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::parse("bench:work@1.0.0").unwrap_or_else(|error| unreachable!("{error}"));
+        let schema = json!({
+            "type": "object",
+            "properties": {"n": {"type": "integer"}, "stays": {"type": "boolean"}},
+        });
+        let mut definition = ToolDefinition::new(id, "Works.", Some(schema));
+        definition.effects = Effects::READ;
+        definition.queue = Some("three".into());
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let notes = &self.0;
+        let n = arguments["n"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
+        notes.order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
+        notes.most.fetch_max(notes.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        if arguments["stays"] == true {
+            context.cancel.cancelled().await;
+        } else {
+            tokio::task::yield_now().await;
+        }
+        notes.now.fetch_sub(1, Ordering::SeqCst);
+        Ok(ToolOutput::text("done"))
+    }
+}
+
+pub(crate) fn run(calls: usize) -> Result<Vec<Row>, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async { tokio::spawn(measure(calls.max(PLACES + 1))).await? })
+}
+
+async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
+    let notes = Arc::new(Notes::default());
+    let spec =
+        QueueSpec { concurrent: PLACES, per_minute: None, max_waiting: calls, wait_timeout: Duration::from_secs(600) };
+    let house = House::of(Arc::new(Work(Arc::clone(&notes))), |options| {
+        options.queues = Queues::new(BTreeMap::from([("three".to_owned(), spec)]));
+        options.calls_per_turn = calls;
+    })
+    .await?;
+    let mut rows = Vec::new();
+    for round in 1..=ROUNDS {
+        rows.push(drain(&house, &notes, calls, round).await?);
+    }
+    rows.push(cancel_all(&house, &notes, calls).await?);
+    Ok(rows)
+}
+
+fn work(calls: usize, stays: usize) -> Vec<ToolCall> {
+    (0..calls).map(|n| call(n.to_string(), "work", json!({"n": n, "stays": n < stays}))).collect()
+}
+
+/// All of them, until the last has ended.
+async fn drain(house: &House, notes: &Notes, calls: usize, round: usize) -> Result<Row, Failure> {
+    let started = Instant::now();
+    let outcomes = house.executor.run_calls(work(calls, 0), &house.run).await;
+    let elapsed = started.elapsed();
+    if let Some(failed) = outcomes.iter().find(|outcome| !outcome.ok) {
+        return Err(format!("a call failed: {}", failed.text()).into());
+    }
+    drop(outcomes);
+    let row = row(format!("round {round}"), notes, calls, elapsed, 0.0);
+    Ok(row)
+}
+
+/// Three that stay, all others in line, and one cancel for all of them.
+async fn cancel_all(house: &House, notes: &Notes, calls: usize) -> Result<Row, Failure> {
+    let cancel = Cancel::new();
+    let run = RunContext { cancel: cancel.clone(), ..house.run.clone() };
+    let (executor, calling) = (Arc::clone(&house.executor), work(calls, PLACES));
+    let task = tokio::spawn(async move { executor.run_calls(calling, &run).await });
+    while notes.now.load(Ordering::SeqCst) < PLACES {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let full = rss_mb(std::process::id());
+    let started = Instant::now();
+    cancel.cancel(CancelCause::User);
+    let outcomes: Vec<Outcome> = task.await?;
+    let elapsed = started.elapsed();
+    if outcomes.len() != calls {
+        return Err(format!("{} outcomes for {calls} calls", outcomes.len()).into());
+    }
+    drop(outcomes);
+    Ok(row("cancel of all".to_owned(), notes, calls, elapsed, full))
+}
+
+fn row(what: String, notes: &Notes, calls: usize, elapsed: Duration, rss_full_mb: f64) -> Row {
+    let order = std::mem::take(&mut *notes.order.lock().unwrap_or_else(PoisonError::into_inner));
+    Row {
+        what,
+        calls,
+        most_at_once: notes.most.swap(0, Ordering::SeqCst),
+        most_out_of_order: order.iter().enumerate().map(|(place, &n)| place.abs_diff(n)).max().unwrap_or(0),
+        ms: (elapsed.as_secs_f64() * 1e4).round() / 10.0,
+        rss_full_mb,
+        rss_after_mb: rss_mb(std::process::id()),
+    }
+}

@@ -1,0 +1,144 @@
+//! Shortening JSON so that it stays JSON.
+
+use serde_json::{Map, Value};
+
+/// Larger texts are not parsed.
+const MAX_PARSED: usize = 16 * 1024 * 1024;
+/// Bytes that a string may have, from round to round.
+const STRINGS: [usize; 7] = [4096, 2048, 1024, 512, 256, 128, 64];
+/// Items that an array or an object may have, once short strings are not enough.
+const ITEMS: [usize; 8] = [256, 128, 64, 32, 16, 8, 4, 2];
+/// Levels that may be left, once few items are not enough.
+const LEVELS: [usize; 4] = [6, 4, 2, 1];
+
+/// What a round lets through.
+#[derive(Clone, Copy)]
+struct Limits {
+    string: usize,
+    items: usize,
+    levels: usize,
+}
+
+const NONE: Limits = Limits { string: usize::MAX, items: usize::MAX, levels: usize::MAX };
+
+/// The object or array `text` within `max` bytes: without white space if that is enough, else thinned by the
+/// first of ever narrower limits that is. `None` if it is neither, or does not get so small.
+pub(super) fn thin(text: &str, max: usize) -> Option<String> {
+    if text.len() > MAX_PARSED || !text.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let whole: Value = serde_json::from_str(text).ok()?;
+    let strings = STRINGS.map(|string| Limits { string, ..NONE });
+    let items = ITEMS.map(|items| Limits { string: 64, items, ..NONE });
+    let levels = LEVELS.map(|levels| Limits { string: 64, items: 2, levels });
+    std::iter::once(NONE)
+        .chain(strings)
+        .chain(items)
+        .chain(levels)
+        .map(|limits| limits.apply(&whole, 0).to_string())
+        .find(|thinned| thinned.len() <= max)
+}
+
+impl Limits {
+    fn apply(self, value: &Value, level: usize) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.string(text)),
+            Value::Array(items) if level >= self.levels && !items.is_empty() => {
+                Value::String(format!("[toolwright cut an array of {}]", items.len()))
+            }
+            Value::Object(entries) if level >= self.levels && !entries.is_empty() => {
+                Value::String(format!("[toolwright cut an object of {}]", entries.len()))
+            }
+            Value::Array(items) => {
+                let inside = |item: &Value| self.apply(item, level + 1);
+                let (head, cut) = self.kept(items.len());
+                let mut kept: Vec<Value> = items[..head].iter().map(inside).collect();
+                if cut > 0 {
+                    kept.push(Value::String(format!("[toolwright cut {cut} of {} items]", items.len())));
+                    kept.extend(items[head + cut..].iter().map(inside));
+                }
+                Value::Array(kept)
+            }
+            Value::Object(entries) => {
+                let inside = |(key, value): (&String, &Value)| (self.string(key), self.apply(value, level + 1));
+                let (head, cut) = self.kept(entries.len());
+                let mut kept: Map<String, Value> = entries.iter().take(head).map(inside).collect();
+                if cut > 0 {
+                    let marker = format!("[toolwright cut {cut} of {} entries]", entries.len());
+                    kept.insert(marker, Value::Null);
+                    kept.extend(entries.iter().skip(head + cut).map(inside));
+                }
+                Value::Object(kept)
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// How many items stay at the beginning, and how many go after them.
+    fn kept(self, count: usize) -> (usize, usize) {
+        if count <= self.items {
+            return (count, 0);
+        }
+        let head = self.items.div_ceil(2);
+        (head, count - self.items)
+    }
+
+    fn string(self, text: &str) -> String {
+        // The marker takes some room itself.
+        if text.len() <= self.string.saturating_add(40) {
+            return text.to_owned();
+        }
+        let head = text.floor_char_boundary(self.string * 2 / 3);
+        let tail = text.ceil_char_boundary(text.len() - self.string / 3);
+        format!("{}[… toolwright cut {} of {} bytes …]{}", &text[..head], tail - head, text.len(), &text[tail..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn check(value: &Value, max: usize, expect: &[&str]) {
+        let pretty = serde_json::to_string_pretty(value).expect("json");
+        let thinned = thin(&pretty, max).expect("thinned");
+        assert!(thinned.len() <= max);
+        serde_json::from_str::<Value>(&thinned).expect("still JSON");
+        for part in expect {
+            assert!(thinned.contains(part), "{part} in {thinned}");
+        }
+    }
+
+    #[test]
+    fn strings_go_first_then_items_then_levels() {
+        check(&json!({"a": 1, "b": [1, 2]}), 20, &[r#"{"a":1,"b":[1,2]}"#]);
+        let long = json!({"id": 7, "body": "é".repeat(4000), "tags": ["a", "b"]});
+        check(&long, 2000, &[r#""id":7"#, r#"["a","b"]"#, "toolwright cut", "of 8000 bytes"]);
+        let rows: Vec<Value> = (0..1000).map(|n| json!({"row": n, "name": "x"})).collect();
+        check(&json!(rows), 500, &[r#"{"row":0,"#, "of 1000 items]", r#"{"row":999,"#]);
+        let wide: Value = (0..500).map(|n| (format!("key{n}"), json!(n))).collect::<Map<_, _>>().into();
+        check(&wide, 400, &["\"key0\":0", "of 500 entries]\":null", "\"key499\":499"]);
+        let deep = (0..40).fold(json!(1), |inside, _| json!({"a": [inside, "x"], "b": {"c": 1}}));
+        check(&deep, 300, &["[toolwright cut an"]);
+    }
+
+    #[test]
+    fn what_is_no_object_or_array_is_left_to_others() {
+        for text in ["plain text", "{broken", "\"a string\"", "123456", "{\"a\":1}\n{\"a\":2}"] {
+            assert_eq!(thin(text, 3), None, "{text}");
+        }
+        assert_eq!(thin(r#"[{"a":"b"}]"#, 3), None, "nothing is that small");
+    }
+
+    proptest! {
+        #[test]
+        fn thinned_is_valid_and_bounded(items in proptest::collection::vec(("\\PC{0,80}", 0i64..99), 0..40), max in 30usize..400) {
+            let value: Vec<Value> = items.iter().map(|(text, n)| json!({"t": text, "n": n})).collect();
+            if let Some(thinned) = thin(&json!(value).to_string(), max) {
+                prop_assert!(thinned.len() <= max);
+                prop_assert!(serde_json::from_str::<Value>(&thinned).is_ok());
+            }
+        }
+    }
+}

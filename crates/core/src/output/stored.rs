@@ -1,0 +1,119 @@
+//! What takes the place of an output that was stored, or had to be cut.
+
+use serde_json::{Value, json};
+
+use super::truncate;
+use crate::store::StoredOutput;
+
+/// Bytes of a preview at most: what follows is a call away.
+const MAX_PREVIEW: usize = 2048;
+
+/// The tools by which a caller can go on with a stored output, by the names that it knows them under.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readers<'a> {
+    /// Reads ranges.
+    pub read: Option<&'a str>,
+    /// Searches.
+    pub grep: Option<&'a str>,
+    /// Has a question answered.
+    pub extract: Option<&'a str>,
+}
+
+impl Readers<'_> {
+    /// Whether a handle would be of no use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How to go on with `handle`, in words.
+    fn advice(&self, handle: &str) -> String {
+        let read = self.read.map(|name| format!("read it with {name} {{\"handle\": \"{handle}\", \"offset\": 0}}"));
+        let grep = self.grep.map(|name| format!("search it with {name} {{\"handle\": …, \"pattern\": …}}"));
+        let extract = self.extract.map(|name| format!("ask it with {name} {{\"handle\": …, \"extract\": …}}"));
+        let ways: Vec<String> = [read, grep, extract].into_iter().flatten().collect();
+        let mut advice = ways.join("; ");
+        if let Some(first) = advice.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        advice
+    }
+}
+
+/// What takes the place of an output that is over its cap of `max` bytes: about so many at most itself, and short
+/// in any case. With a cap of 0 there is no preview.
+#[must_use]
+pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &Readers<'_>) -> String {
+    let StoredOutput { handle, bytes, lines, tokens } = stored;
+    let head = format!(
+        "toolwright stored this result because of its size: {bytes} bytes, {lines} lines, about {tokens} tokens. \
+         Handle: {handle}\n{}.",
+        readers.advice(handle)
+    );
+    if max == 0 {
+        return head;
+    }
+    let preview = truncate(text, max.saturating_sub(head.len()).clamp(200, MAX_PREVIEW).min(max));
+    format!("{head}\nBeginning and end:\n\n{preview}")
+}
+
+/// What takes the place of an output that is over its cap of `max` bytes and was not stored; `why`, in words.
+#[must_use]
+pub fn cut_message(text: &str, max: usize, why: &str) -> String {
+    let note = format!(
+        "\n\n[toolwright cut this result of {} bytes to its cap of {max} bytes and did not keep the rest: {why}]",
+        text.len()
+    );
+    // Room for the marker inside, too.
+    truncate(text, max.saturating_sub(note.len() + 80)) + &note
+}
+
+/// The structured form of [`stored_message`], for `_meta` and extras.
+#[must_use]
+pub fn stored_note(stored: &StoredOutput) -> Value {
+    json!({
+        "handle": stored.handle,
+        "reason": "size_limit_exceeded",
+        "bytes": stored.bytes,
+        "lines": stored.lines,
+        "tokens": stored.tokens,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> StoredOutput {
+        StoredOutput { handle: "session-a/b".into(), bytes: 50_000, lines: 10, tokens: 12_500 }
+    }
+
+    #[test]
+    fn the_message_is_short_and_names_handle_size_and_ways_on() {
+        let text = "x".repeat(50_000);
+        let readers = Readers { read: Some("output__read"), grep: Some("output__grep"), extract: None };
+        for (max, most) in [(12_288, 2600), (1000, 1100), (0, 400)] {
+            let message = stored_message(&stored(), &text, max, &readers);
+            assert!(message.len() < most, "{}", message.len());
+            for part in [
+                "session-a/b",
+                "50000 bytes",
+                "10 lines",
+                "12500 tokens",
+                "Read it with output__read {\"handle\": \"session-a/b\"",
+            ] {
+                assert!(message.contains(part), "{part} in {message}");
+            }
+            assert!(message.contains("search it with output__grep") && !message.contains("ask it"));
+            assert_eq!(message.contains("toolwright cut"), max > 0);
+        }
+        assert_eq!(stored_note(&stored())["reason"], "size_limit_exceeded");
+    }
+
+    #[test]
+    fn what_cannot_be_read_on_is_cut_and_says_so() {
+        let cut = cut_message(&"y".repeat(5000), 1000, "there is no room");
+        assert!(cut.len() <= 1000 && cut.contains("of 5000 bytes") && cut.ends_with("there is no room]"), "{cut}");
+        assert!(Readers::default().is_empty());
+    }
+}
