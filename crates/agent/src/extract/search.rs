@@ -121,6 +121,7 @@ impl Extraction<'_> {
             exposure: None,
             pinned: Vec::new(),
             pick_size: DEFAULT_PICK_SIZE,
+            agent_tools: crate::tools::AgentTools::default(),
         }
     }
 

@@ -364,7 +364,7 @@ fn variables_that_hold_our_keys_are_known() {
 #[test]
 fn a_time_to_live_is_a_duration_or_off() {
     use std::time::Duration;
-    let minutes = |n| Some(Duration::from_secs(60 * n));
+    let minutes = |n: u64| Some(Duration::from_secs(60 * n));
     for (written, of_server, of_tool) in [
         ("cache: 300000", minutes(5), None),
         ("cache: 5m\n    toolsCache: {search: 1m, get: off}", minutes(5), Some(minutes(1))),
