@@ -70,7 +70,7 @@ pub(crate) struct EmptyCache;
 
 #[async_trait]
 impl ResponseCache for EmptyCache {
-    async fn get(&self, _key: &ContentHash) -> Option<ToolOutput> {
+    async fn get(&self, _key: &ContentHash, _ttl: Duration) -> Option<ToolOutput> {
         None
     }
     async fn put(&self, _key: &ContentHash, _ttl: Duration, _output: &ToolOutput) {}

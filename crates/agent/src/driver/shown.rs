@@ -117,12 +117,6 @@ fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
     taken
 }
 
-/// The final report, if it is all that the model may call now.
-fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
-    let asked = state.is_last_turn() && state.spec().agent_tools.report.is_some();
-    snapshot.get(FINAL_REPORT_ID).filter(|_| asked)
-}
-
 /// Whether the session has stored outputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stored {
@@ -130,8 +124,14 @@ enum Stored {
     Some,
 }
 
-/// The tools that are to be shown whole, each once: the ones that find others, those of the agent itself,
-/// those that are pinned, those that came before the model on the way, those for stored outputs where there are any.
+/// The final report, if it is all that the model may call now.
+fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
+    let asked = state.is_last_turn() && state.spec().agent_tools.report.is_some();
+    snapshot.get(FINAL_REPORT_ID).filter(|_| asked)
+}
+
+/// The tools that are to be shown whole, each once: the ones that find others, those of the agent itself, those
+/// that are pinned, those that came before the model on the way, those for stored outputs where there are any.
 fn wanted<'a>(
     exposure: Exposure,
     stored: Stored,

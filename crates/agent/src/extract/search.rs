@@ -16,6 +16,7 @@ use super::{ANSWER_TOKENS, Extraction};
 use crate::driver::view::shown_tool;
 use crate::report::Status;
 use crate::run::{DEFAULT_PICK_SIZE, Dispatch, Limits, Resolved, RunSpec, RunState, Step, TransitionError};
+use crate::tools::AgentTools;
 
 /// Answers of the model at most.
 const TURNS: u32 = 12;
@@ -121,7 +122,7 @@ impl Extraction<'_> {
             exposure: None,
             pinned: Vec::new(),
             pick_size: DEFAULT_PICK_SIZE,
-            agent_tools: crate::tools::AgentTools::default(),
+            agent_tools: AgentTools::default(),
         }
     }
 

@@ -133,15 +133,15 @@ pub trait Provider: Send + Sync {
     fn awaits_others(&self, _tool: &ToolId) -> bool {
         false
     }
+    /// Limits of its calls. The default sets none.
+    fn limits(&self) -> CallLimits {
+        CallLimits::default()
+    }
     /// What tells the credentials of a caller's calls from others', without holding any: results are never shared
     /// between two scopes. A provider whose credentials depend on the caller must give each its own. The default
     /// has none.
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
         None
-    }
-    /// Limits of its calls. The default sets none.
-    fn limits(&self) -> CallLimits {
-        CallLimits::default()
     }
     /// Tells the source that a call is not wanted any more. The default relies on the call's token.
     async fn cancel(&self, _call: &CallId) {}

@@ -215,13 +215,13 @@ impl Provider for McpProvider {
         said.or_else(|| self.listed().instructions.clone())
     }
 
-    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(self.credential_scope)
-    }
-
     fn limits(&self) -> CallLimits {
         let spec = &self.spec;
         CallLimits { timeout: spec.request_timeout, idle_timeout: spec.idle_timeout, retries: Some(spec.retries) }
+    }
+
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(self.credential_scope)
     }
 
     fn trust(&self) -> HintTrust {

@@ -130,12 +130,12 @@ impl Provider for RestProvider {
         }
     }
 
-    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(self.credential_scope)
-    }
-
     fn limits(&self) -> CallLimits {
         CallLimits { retries: Some(RETRIES), ..CallLimits::default() }
+    }
+
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(self.credential_scope)
     }
 
     fn health(&self) -> Health {

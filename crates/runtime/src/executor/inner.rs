@@ -79,11 +79,9 @@ impl InnerCalls for Inner {
     }
 
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
-        if calls.len() < 2 {
-            return Ok(self.executor.run_calls(calls, &self.run).await);
-        }
         // What is made in bulk lets single calls go first.
-        let run = RunContext { priority: Priority::Background, ..self.run.clone() };
+        let priority = if calls.len() < 2 { self.run.priority } else { Priority::Background };
+        let run = RunContext { priority, ..self.run.clone() };
         Ok(self.executor.run_calls(calls, &run).await)
     }
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use toolwright_agent::ModelExtractor;
 use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
-use toolwright_agent::ModelExtractor;
 use toolwright_core::context::{Extensions, Services};
 use toolwright_core::name::{server_namespace, wire_candidate};
 use toolwright_core::output::Extractor;
@@ -20,7 +20,8 @@ use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles, SqliteStore, SystemClock,
+    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles, SqliteStore,
+    SystemClock,
 };
 
 use super::{BUILTIN, REST};
@@ -169,12 +170,12 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
-        cache_ttl: settings.cache,
-        tools_cache: settings.tools_cache.clone(),
         sandbox: match &settings.link {
             ServerLink::Stdio { sandbox, .. } => Some(server_sandbox(*sandbox, config)),
             ServerLink::Http { .. } => None,
         },
+        cache_ttl: settings.cache,
+        tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
