@@ -362,7 +362,8 @@ fn mended_note(outcome: &Outcome) -> Option<String> {
         return Some(format!("[toolwright notice] Your arguments did not fit the schema; the call ran with {shown}."));
     }
     let is_batch = outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == BATCH_ID);
-    if let Some(cut) = outcome.provenance.cut.as_deref().filter(|_| is_batch && outcome.ok) {
+    let in_an_item = |cut: &&str| is_batch && outcome.ok && cut.matches('/').count() > 1;
+    if let Some(cut) = outcome.provenance.cut.as_deref().filter(in_an_item) {
         return Some(format!(
             "[toolwright notice] Your batch broke off at {cut}: an item that was not whole was dropped and did not run. Call what is missing again."
         ));
