@@ -72,7 +72,7 @@ pub(super) enum CallStatus {
     /// It is to run, by a person's leave.
     Granted(Grant),
     /// It has its one result.
-    Answered(Answer),
+    Answered(Box<Answer>),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -169,7 +169,7 @@ impl TurnCall {
             loads,
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
-        self.status = CallStatus::Answered(Answer { result, record });
+        self.status = CallStatus::Answered(Box::new(Answer { result, record }));
     }
 
     /// Takes a person's decision about the pending call.
