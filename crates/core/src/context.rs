@@ -17,10 +17,12 @@ use crate::canonical::ContentHash;
 use crate::catalogue::Snapshot;
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
+use crate::job::{Jobs, NoJobs, NoTurns, Turns};
+use crate::manual::{Manuals, NoManuals};
 use crate::model::{ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::outcome::Outcome;
 use crate::session::{CallId, Session, SessionId};
-use crate::store::{JobStore, NoStore, OutputStore};
+use crate::store::{NoStore, OutputStore};
 
 /// What one running call gets. Cheap to clone.
 #[derive(Clone)]
@@ -43,6 +45,8 @@ pub struct ToolContext {
     pub max_output: usize,
     /// Makes further calls, for a tool that [awaits others](crate::Tool::awaits_others).
     pub calls: Arc<dyn InnerCalls>,
+    /// Hands out partial results of a stateful call and waits to be continued.
+    pub turns: Arc<dyn Turns>,
     /// The services of the house.
     pub services: Arc<Services>,
 }
@@ -70,6 +74,7 @@ impl ToolContext {
             traceparent: None,
             max_output: crate::output::DEFAULT_MAX_BYTES,
             calls: Arc::new(NoCalls),
+            turns: Arc::new(NoTurns),
             services,
         }
     }
@@ -99,7 +104,9 @@ pub struct Services {
     /// What the session has read, for read-before-write.
     pub files: Arc<dyn FileState>,
     /// Jobs.
-    pub jobs: Arc<dyn JobStore>,
+    pub jobs: Arc<dyn Jobs>,
+    /// Which manuals of tools the session has read.
+    pub manuals: Arc<dyn Manuals>,
     /// Stored outputs.
     pub outputs: Arc<dyn OutputStore>,
     /// Events.
@@ -124,7 +131,8 @@ impl Services {
             scratchpad: Arc::new(NoScratchpad),
             channels: Arc::new(NoChannels),
             files: Arc::new(NoFileState),
-            jobs: Arc::new(NoStore),
+            jobs: Arc::new(NoJobs),
+            manuals: Arc::new(NoManuals),
             outputs: Arc::new(NoStore),
             events: Arc::new(NoEvents),
             clock,

@@ -166,6 +166,9 @@ pub struct ToolDefinition {
     /// Absolute limit of one call; beats the provider's and the global one.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
+    /// How long a call keeps its caller waiting before it goes on as a job; beats the provider's and the global one.
+    #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub auto_background_after: Option<Duration>,
     /// How long a call may go on without a report of progress; beats the provider's and the global limit.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Duration>,
@@ -268,6 +271,7 @@ impl ToolDefinition {
             mode: Mode::Direct,
             concurrency: Concurrency::Safe,
             timeout: None,
+            auto_background_after: None,
             idle_timeout: None,
             retries: None,
             max_output: None,
@@ -378,6 +382,7 @@ mod tests {
             ("mode", json!("background"), false),
             ("concurrency", json!("exclusive"), false),
             ("timeout", json!("3s"), false),
+            ("auto_background_after", json!("4s"), false),
             ("idle_timeout", json!("1s"), false),
             ("retries", json!(2), false),
             ("max_output", json!(1), false),

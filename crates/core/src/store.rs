@@ -1,4 +1,4 @@
-//! What outlives a call: jobs, outputs, the ledger, pins, manifests, approvals, runs. The traits are
+//! What outlives a call: outputs, the ledger, pins, manifests, approvals, runs. The traits are
 //! here, the embedded store in `toolwright-runtime`. A method without an implementation answers
 //! `unsupported`.
 
@@ -30,6 +30,9 @@ pub enum StoreError {
     /// A quota is used up.
     #[error("{0}")]
     Quota(String),
+    /// It is there, and not in a state for this; in words.
+    #[error("{0}")]
+    Refused(String),
     /// It is not text, and text was asked for.
     #[error("the stored output is binary ({media_type}, {bytes} bytes)")]
     Binary {
@@ -58,64 +61,6 @@ impl StoreError {
 impl From<StoreError> for ToolError {
     fn from(error: StoreError) -> Self {
         Self::new(ErrorKind::InternalError, error.to_string()).with_source(error)
-    }
-}
-
-/// The state of a job (SPEC section 8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobState {
-    /// Not started.
-    Pending,
-    /// Running.
-    Running,
-    /// A stateful job that waits to be continued.
-    WaitingInput,
-    /// Finished well.
-    Done,
-    /// Finished badly.
-    Error,
-    /// Stopped.
-    Cancelled,
-    /// Its process died and it cannot be told whether it took effect.
-    Unknown,
-}
-
-/// One job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JobRecord {
-    /// `name_<8 hex>`.
-    pub id: String,
-    /// Tool.
-    pub tool: ToolId,
-    /// Arguments, redacted.
-    pub arguments: Value,
-    /// State.
-    pub state: JobState,
-    /// Milliseconds since the epoch.
-    pub created_ms: u64,
-    /// Session it belongs to.
-    pub session: SessionId,
-}
-
-/// Jobs.
-#[async_trait]
-pub trait JobStore: Send + Sync {
-    /// Commits a new job before its id is told to anybody.
-    async fn create_job(&self, _job: &JobRecord) -> Result<(), StoreError> {
-        Err(Unsupported("the job store").into())
-    }
-    /// Moves a job to another state.
-    async fn set_job_state(&self, _id: &str, _state: JobState, _outcome: Option<&Outcome>) -> Result<(), StoreError> {
-        Err(Unsupported("the job store").into())
-    }
-    /// One job.
-    async fn job(&self, _id: &str) -> Result<JobRecord, StoreError> {
-        Err(Unsupported("the job store").into())
-    }
-    /// Jobs, newest first, at most `limit`.
-    async fn jobs(&self, _limit: usize) -> Result<Vec<JobRecord>, StoreError> {
-        Err(Unsupported("the job store").into())
     }
 }
 
@@ -398,7 +343,6 @@ pub trait RunStore: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoStore;
 
-impl JobStore for NoStore {}
 impl OutputStore for NoStore {}
 impl LedgerStore for NoStore {}
 impl PinStore for NoStore {}

@@ -26,6 +26,7 @@ pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
     ("mode", Kind::Word("Mode", &["direct", "background", "stateful"]), "mode = background"),
     ("concurrency", Kind::Word("Concurrency", &["safe", "exclusive"]), "concurrency = exclusive"),
     ("timeout", Kind::Duration, "timeout = \"30s\""),
+    ("auto_background_after", Kind::Duration, "auto_background_after = \"20s\""),
     ("max_output", Kind::Bytes, "max_output = 4096"),
     ("queue", Kind::OptionalText, "queue = \"slow\""),
     ("cache_ttl", Kind::Duration, "cache_ttl = \"5m\""),

@@ -1,7 +1,7 @@
 //! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
 //! one immutable snapshot.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -9,7 +9,11 @@ use tokio::sync::{Mutex, watch};
 use toolwright_core::Redactor;
 use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
 use toolwright_core::context::NoRedaction;
+use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::event::{Event, EventSink, NoEvents};
+use toolwright_core::job::JOB_IDS;
+use toolwright_core::manual::INFO_ID;
+use toolwright_core::name::wire_candidate;
 
 /// How long one provider may take to list before it counts as failed.
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,6 +31,8 @@ pub struct Catalogue {
     current: Arc<Current>,
     slots: Mutex<Vec<Slot>>,
     absent: RwLock<Vec<(String, String)>>,
+    /// Whether calls become jobs whose tools do not ask for it.
+    jobs: AtomicBool,
 }
 
 /// What readers see.
@@ -95,6 +101,7 @@ impl Catalogue {
             }),
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
+            jobs: AtomicBool::new(false),
         })
     }
 
@@ -176,6 +183,14 @@ impl Catalogue {
         };
         if old != absent {
             self.publish(&slots).await;
+        }
+    }
+
+    /// Offers the tools that follow jobs from now on: a call may become a job whose tool does not ask for it. They
+    /// are offered in any case while some tool does; see [`withheld`].
+    pub async fn offer_jobs(&self) {
+        if !self.jobs.swap(true, Ordering::AcqRel) {
+            self.publish(&self.slots.lock().await).await;
         }
     }
 
@@ -265,15 +280,21 @@ impl Catalogue {
     /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
     /// caller that gives up waiting does not keep the snapshot from being swapped in.
     async fn publish(&self, slots: &[Slot]) {
-        let listings: Vec<Listing> = slots
-            .iter()
-            .map(|slot| Listing {
-                provider: Arc::clone(&slot.provider),
-                tools: slot.tools.clone(),
-                error: slot.error.clone(),
-                withheld: slot.provider.withheld(),
-            })
-            .collect();
+        let idle = withheld(slots, self.jobs.load(Ordering::Acquire));
+        let listing = |slot: &Slot| {
+            let mut withheld = slot.provider.withheld();
+            let mut tools = slot.tools.clone();
+            tools.retain(|tool| match idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id) {
+                Some((_, why)) => {
+                    let id = &tool.definition().id;
+                    withheld.push((wire_candidate(id.namespace(), id.name()), (*why).to_owned()));
+                    false
+                }
+                None => true,
+            });
+            Listing { provider: Arc::clone(&slot.provider), tools, error: slot.error.clone(), withheld }
+        };
+        let listings: Vec<Listing> = slots.iter().map(listing).collect();
         let absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
         let before = self.snapshot();
         let snapshot = Arc::new(Snapshot::build(&listings).with_absent(absent).with_index_of(&before));
@@ -290,6 +311,21 @@ impl Catalogue {
             tracing::error!("the catalogue could not be indexed: {error}");
         }
     }
+}
+
+/// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, and the one that
+/// shows manuals where no tool has any. Every definition costs its place in a request.
+fn withheld(slots: &[Slot], jobs: bool) -> Vec<(&'static str, &'static str)> {
+    let definitions = || slots.iter().flat_map(|slot| &slot.tools).map(|tool| tool.definition());
+    let runs_as_job = |tool: &ToolDefinition| tool.mode != Mode::Direct || tool.auto_background_after.is_some();
+    let mut withheld = Vec::new();
+    if !jobs && !definitions().any(runs_as_job) {
+        withheld.extend(JOB_IDS.map(|id| (id, "it is offered once calls can go on as background jobs")));
+    }
+    if !definitions().any(|tool| tool.documentation.is_some()) {
+        withheld.push((INFO_ID, "it is offered once a tool has a manual"));
+    }
+    withheld
 }
 
 /// A tool whose contract and settings did not change keeps its compiled validator.

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod grants;
+mod jobs;
 mod model;
 mod resume;
 mod room;
@@ -127,6 +128,7 @@ pub struct Driver {
     store: Option<Arc<dyn RunStore>>,
     views: Arc<Views>,
     finder: ToolFinder,
+    job_wait: Option<Duration>,
 }
 
 impl fmt::Debug for Driver {
@@ -145,7 +147,7 @@ impl Driver {
         model: Arc<dyn ModelClient>,
         store: Option<Arc<dyn RunStore>>,
     ) -> Self {
-        Self { executor, catalogue, model, store, views: Arc::default(), finder: ToolFinder::default() }
+        Self { executor, catalogue, model, store, views: Arc::default(), finder: ToolFinder::default(), job_wait: None }
     }
 
     /// Finds tools by `finder` where not all are shown; by words alone unless given.
@@ -153,6 +155,13 @@ impl Driver {
     pub fn with_finder(self, finder: ToolFinder) -> Self {
         // Views hold what finds in them.
         Self { finder, views: Arc::default(), ..self }
+    }
+
+    /// Waits so long for background jobs that go on when a run has given its answer, and lets the model see how they
+    /// ended; without it, that is told before the next message of the user.
+    #[must_use]
+    pub fn with_job_wait(self, limit: Duration) -> Self {
+        Self { job_wait: Some(limit), ..self }
     }
 
     /// The system prompt for a run as `spec` says, but for its own, with these options on the catalogue as it is
@@ -208,6 +217,7 @@ impl Driver {
                 state.cancel(cause);
             }
             let shown = if state.waits_for_model() {
+                self.tell_of_jobs(state, options).await?;
                 let view = current(state);
                 let shown = self.show(state, &view, &options.session).await;
                 snapshot = meaning(state, &view);
@@ -217,6 +227,7 @@ impl Driver {
                 None
             };
             self.save(state, options).await?;
+            self.note_told(state).await?;
             let left = state.time_left();
             match state.step() {
                 Step::CallModel(mut request) => {
@@ -237,6 +248,7 @@ impl Driver {
                 // Who was asked while the calls ran has said `later`.
                 Step::AwaitApproval(_) if asked => return Ok(self.report(state, options)),
                 Step::AwaitApproval(_) => state.ask_again(),
+                Step::Done(_) if self.woken(state, options).await? => {}
                 Step::AwaitDispatch(_) | Step::Done(_) => return Ok(self.report(state, options)),
             }
         }

@@ -9,6 +9,7 @@ mod answer;
 mod context;
 mod dispatch;
 mod ending;
+mod jobs;
 mod limits;
 mod lineup;
 mod repeats;
@@ -55,6 +56,9 @@ pub struct RunState {
     /// How the catalogue is put before the model; settled in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lineup: Option<Lineup>,
+    /// Jobs that the conversation tells the end of, until the store has noted that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    jobs_told: Vec<String>,
 }
 
 /// What is counted for each task, that is for each message of the user.
@@ -128,7 +132,15 @@ impl RunState {
     #[must_use]
     pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
         let phase = Phase::model(false);
-        let mut state = Self { version: FORMAT_VERSION, spec, messages, task: Task::default(), phase, lineup: None };
+        let mut state = Self {
+            version: FORMAT_VERSION,
+            spec,
+            messages,
+            task: Task::default(),
+            phase,
+            lineup: None,
+            jobs_told: Vec::new(),
+        };
         state.ask_model();
         state
     }

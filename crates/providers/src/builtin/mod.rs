@@ -4,6 +4,7 @@
 //! [`provider`], so that all of them are one provider called `builtin`.
 
 mod fs;
+mod job;
 mod output;
 mod shell;
 pub mod web;
@@ -56,6 +57,7 @@ impl Default for BuiltinOptions {
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options.path_guard, &options.protected);
     tools.extend(shell::tools(options));
+    tools.extend(job::tools());
     tools.extend(output::tools());
     tools
 }

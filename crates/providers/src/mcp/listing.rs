@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rmcp::model::{ErrorCode, ListToolsRequest, PaginatedRequestParams, RequestMetaObject};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
-use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
 
@@ -145,6 +145,10 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
     definition.title = text(tool, "title").or_else(|| text(annotations?, "title"));
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
+    definition.auto_background_after = spec.auto_background_after;
+    if !spec.background.is_empty() && text(tool, "name").is_some_and(|name| allowed_by(&spec.background, &[], &name)) {
+        definition.mode = Mode::Background;
+    }
     definition.queue.clone_from(&spec.queue);
     let of_server = spec.cache_ttl.filter(|_| definition.effects.read_only);
     definition.cache_ttl =

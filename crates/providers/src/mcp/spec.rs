@@ -50,6 +50,10 @@ pub struct McpServerSpec {
     pub connect_timeout: Duration,
     /// Queue that its calls wait in.
     pub queue: Option<String>,
+    /// Patterns over raw names of tools whose calls are background jobs.
+    pub background: Vec<String>,
+    /// How long a call keeps its caller waiting before it goes on as a background job.
+    pub auto_background_after: Option<Duration>,
     /// How long results may be served again; applies to tools that say they only read.
     pub cache_ttl: Option<Duration>,
     /// The same for single tools, by raw name, whatever they say of themselves; `None` for never.
@@ -77,6 +81,8 @@ impl McpServerSpec {
             retries: DEFAULT_RETRIES,
             connect_timeout: CONNECT_TIMEOUT,
             queue: None,
+            background: Vec::new(),
+            auto_background_after: None,
             cache_ttl: None,
             tools_cache: BTreeMap::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,

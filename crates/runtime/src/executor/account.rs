@@ -39,6 +39,8 @@ pub struct ModelAttempt<'a> {
 /// What the account says of a call besides its outcome.
 #[derive(Debug)]
 pub(super) struct Account {
+    /// `tool`, or `job` for what goes on of a call that was answered.
+    pub(super) kind: &'static str,
     /// The operation.
     pub(super) op: Op,
     /// The call is under way for as long as its account is open.
@@ -68,6 +70,7 @@ impl Executor {
     pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
         let op = self.begin(&run.lineage);
         Account {
+            kind: "tool",
             _entered: Some(self.in_flight.enter(op.id, &call.entry.provider, &run.cancel)),
             op,
             stage: Stage::default(),
@@ -88,6 +91,7 @@ impl Executor {
         let redactor = &*self.options.services.redactor;
         let refused = Refused { name: rejection.name, arguments: redactor.redact_value(&rejection.arguments) };
         let account = Account {
+            kind: "tool",
             op: self.begin(&run.lineage),
             _entered: None,
             stage: Stage::default(),
@@ -159,7 +163,7 @@ impl Executor {
             at_ms: services.clock.wall_ms(),
             session: run.session.id.clone(),
             principal: run.session.principal.id.clone(),
-            kind: "tool".into(),
+            kind: account.kind.into(),
             call: Some(outcome.call_id.clone()),
             name: outcome.tool.as_ref().map(ToString::to_string).unwrap_or_default(),
             status: kind.map_or("ok", toolwright_core::ErrorKind::as_str).to_owned(),

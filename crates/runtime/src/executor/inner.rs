@@ -105,7 +105,9 @@ impl Executor {
             lineage: op.inside(),
             started_before: 0,
             journal: None,
+            job: None,
             timeout: None,
+            background_after: None,
             inner: Some(Arc::new(bound)),
             // What they come to goes to the call, not into the conversation.
             budget: None,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use toolwright_core::catalogue::{Entry, ProviderKind};
+use toolwright_core::definition::Mode;
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 
@@ -30,7 +31,9 @@ impl Limits {
         };
         Self {
             absolute: nearest(run.timeout.or(tool.timeout), provider.timeout, Some(options.timeout)),
-            idle: nearest(tool.idle_timeout, provider.idle_timeout, options.idle_timeout),
+            // A stateful job is silent while it waits for its input, which has a limit of its own.
+            idle: nearest(tool.idle_timeout, provider.idle_timeout, options.idle_timeout)
+                .filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
             retries: tool.retries.or(provider.retries).unwrap_or(0),
         }
     }

@@ -6,6 +6,7 @@ mod admission;
 mod asking;
 mod attempts;
 mod attended;
+mod background;
 mod budget;
 mod cache;
 mod cap;
@@ -17,8 +18,10 @@ mod in_flight;
 mod inner;
 mod interceptors;
 mod limits;
+mod manual;
 mod partials;
 mod pipeline;
+mod recovery;
 mod rewrite;
 mod run;
 mod stage;
@@ -34,6 +37,7 @@ use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
+use toolwright_core::job::Turns;
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
@@ -43,6 +47,7 @@ use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
 use toolwright_core::variables::Variables;
 
 use self::contained::ContainedEvents;
+use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 
 pub use self::account::ModelAttempt;
@@ -52,6 +57,7 @@ pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::inner::InnerBound;
 pub use self::interceptors::{Before, Interceptor};
+pub use self::recovery::RecoveryTerms;
 
 /// Settings and stores of the executor.
 pub struct ExecutorOptions {
@@ -87,6 +93,11 @@ pub struct ExecutorOptions {
     pub guards: Vec<GuardBinding>,
     /// The response cache.
     pub cache: Option<Arc<dyn ResponseCache>>,
+    /// The jobs; without them every call is awaited, whatever its tool's mode.
+    pub jobs: Option<Arc<JobManager>>,
+    /// How long a call keeps its caller waiting, where nothing nearer says so, before it goes on as a job;
+    /// `None`: as long as it takes.
+    pub auto_background_after: Option<Duration>,
 }
 
 impl ExecutorOptions {
@@ -109,6 +120,8 @@ impl ExecutorOptions {
             interceptors: Vec::new(),
             guards: Vec::new(),
             cache: None,
+            jobs: None,
+            auto_background_after: None,
         }
     }
 }
@@ -141,6 +154,9 @@ pub struct RunContext {
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
     pub timeout: Option<Duration>,
+    /// How long each call keeps its caller waiting, nearer than the tool's and the executor's own, before it goes
+    /// on as a job; nothing at all makes each a job from the beginning.
+    pub background_after: Option<Duration>,
     /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
     /// what it is.
     pub variables: Option<Arc<dyn Variables>>,
@@ -154,6 +170,8 @@ pub struct RunContext {
     pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
+    /// Set for a job: who continues it step by step. A job waits for slot and lock as long as need be.
+    pub job: Option<Arc<dyn Turns>>,
     /// The model of the run, `provider/model`.
     pub model: Option<Arc<str>>,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
@@ -181,12 +199,14 @@ impl RunContext {
             approver,
             partials: None,
             timeout: None,
+            background_after: None,
             variables: None,
             priority: Priority::Interactive,
             guarded: Guarded::Yes,
             inner: None,
             started_before: 0,
             journal: None,
+            job: None,
             model: None,
             budget: None,
             offered: None,
@@ -250,6 +270,12 @@ impl Executor {
     #[must_use]
     pub fn calls_on(&self, provider: &Arc<dyn Provider>) -> usize {
         self.in_flight.count(provider)
+    }
+
+    /// The jobs, where there are any.
+    #[must_use]
+    pub fn jobs(&self) -> Option<&Arc<JobManager>> {
+        self.options.jobs.as_ref()
     }
 
     /// The account.

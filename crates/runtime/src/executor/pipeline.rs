@@ -54,7 +54,7 @@ impl Executor {
         let mut account = self.open_account(&call, &run);
         let admission = contained(self.admission(&mut call, &run, &mut account)).await;
         match admission.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry))) {
-            Ok(admitted) => self.carry_out(call, admitted, run, account).await,
+            Ok(admitted) => self.deliver(call, admitted, run, account).await,
             Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).await,
         }
     }
@@ -63,6 +63,7 @@ impl Executor {
     async fn admission(&self, call: &mut ValidCall, run: &RunContext, account: &mut Account) -> Result<Admitted, Stop> {
         self.in_flight.is_open()?;
         refuse(call, run)?;
+        self.manual(call, run)?;
         account.stage = Stage::Interceptors;
         self.intercept(call, run).await?;
         account.stage = Stage::Guards;
@@ -106,7 +107,7 @@ impl Executor {
             return Ok(output);
         }
         account.stage = Stage::Turn;
-        let held = self.turn(&call, run, account).await?;
+        let held = self.turn_in_time(&call, run, account).await?;
         account.stage = Stage::Run;
         let entry = Arc::clone(&call.entry);
         let output = self.run_tool(call, held, run, account).await?;
@@ -118,7 +119,7 @@ impl Executor {
     }
 
     /// Makes the outcome: capped, within the budget, told and in the account.
-    async fn conclude(
+    pub(super) async fn conclude(
         &self,
         end: End,
         performed: Result<ToolOutput, Stop>,
@@ -133,7 +134,7 @@ impl Executor {
         self.finish(outcome, Some(&end.entry), account, run).await
     }
 
-    async fn shaped(&self, end: &End, performed: Result<ToolOutput, Stop>, run: &RunContext) -> Outcome {
+    pub(super) async fn shaped(&self, end: &End, performed: Result<ToolOutput, Stop>, run: &RunContext) -> Outcome {
         let id = end.id.clone();
         let outcome = match performed {
             Ok(output) => self.cap(id, output, &end.entry, run).await,
@@ -150,14 +151,14 @@ impl Executor {
 }
 
 /// What the end of a call needs of it.
-struct End {
-    id: CallId,
-    entry: Arc<toolwright_core::Entry>,
-    validated: Validated,
+pub(super) struct End {
+    pub(super) id: CallId,
+    pub(super) entry: Arc<toolwright_core::Entry>,
+    pub(super) validated: Validated,
 }
 
 impl End {
-    fn of(call: &ValidCall) -> Self {
+    pub(super) fn of(call: &ValidCall) -> Self {
         let validated = Validated(call.unvalidated.is_none());
         Self { id: call.id.clone(), entry: Arc::clone(&call.entry), validated }
     }

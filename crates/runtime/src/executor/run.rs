@@ -9,6 +9,7 @@ use toolwright_core::catalogue::Entry;
 use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
+use toolwright_core::job::NoTurns;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 
@@ -114,6 +115,7 @@ impl Executor {
             traceparent: Some(op.traceparent().into()),
             max_output: self.max_output(&call.entry),
             calls: self.inner_calls(call, run, op),
+            turns: run.job.clone().unwrap_or_else(|| Arc::new(NoTurns)),
             services: Arc::clone(&self.options.services),
         }
     }

@@ -1,64 +1,461 @@
-//! Jobs.
+//! Jobs, their owners, and what processes ask of each other about them.
 
-use async_trait::async_trait;
-use rusqlite::{OptionalExtension as _, params};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::definition::NoSchemaMode;
+use toolwright_core::job::{JobOwner, JobRecord, JobState};
+use toolwright_core::name::ToolId;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::store::{JobRecord, JobState, JobStore, StoreError};
+use toolwright_core::session::{CallId, Principal, SessionId};
+use toolwright_core::store::StoreError;
 
 use super::SqliteStore;
-use super::tables;
-use super::tables::{job_from_row, to_json};
+use super::owner::Owner;
+use super::tables::{from_json, json_column, now_ms, to_json, unreadable};
 
-#[async_trait]
-impl JobStore for SqliteStore {
-    async fn create_job(&self, job: &JobRecord) -> Result<(), StoreError> {
-        let job = job.clone();
-        let arguments = to_json(&job.arguments)?;
-        let state = to_json(&job.state)?;
+/// How long an owner's word holds that it lives. Its jobs are taken only when the lease is over and the process
+/// gone, so a process that merely sleeps keeps them; where processes cannot be looked up, the lease alone decides.
+pub(crate) const LEASE_MS: i64 = 3_000;
+/// Rows of a list.
+const MAX_LIST: usize = 10_000;
+
+const COLUMNS: &str = "jobs.id, tool, arguments, state, session, principal, call, attempts, created_ms, ended_ms, \
+                       pid, boot, started";
+const FROM: &str = "FROM jobs LEFT JOIN job_owners ON job_owners.id = jobs.owner";
+
+/// What a job needs to be run, by this process or a later one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JobPlan {
+    /// The definition it was admitted under.
+    pub(crate) definition: ContentHash,
+    /// The arguments as they are.
+    pub(crate) arguments: Value,
+    /// How they may run unvalidated.
+    pub(crate) unvalidated: Option<NoSchemaMode>,
+    /// On whose behalf.
+    pub(crate) principal: Principal,
+    /// On which workspace root.
+    pub(crate) root: PathBuf,
+    /// The agent of the session.
+    pub(crate) agent: Option<String>,
+    /// What policy said.
+    pub(crate) admission: Admission,
+}
+
+/// How far a job is let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Admission {
+    /// By policy.
+    Allowed,
+    /// By a person.
+    Approved,
+    /// A person is still to be asked.
+    Awaited,
+}
+
+/// A job that is about to begin.
+#[derive(Debug)]
+pub(crate) struct NewJob {
+    pub(crate) record: JobRecord,
+    /// The run whose call it is: it has one job for one call.
+    pub(crate) run: Option<String>,
+    /// Whether it may be dispatched again when it cannot be told whether it took effect.
+    pub(crate) resumable: bool,
+    pub(crate) plan: JobPlan,
+}
+
+/// A job that nobody has, taken by this process.
+#[derive(Debug)]
+pub(crate) struct TakenJob {
+    pub(crate) record: JobRecord,
+    pub(crate) resumable: bool,
+    pub(crate) plan: JobPlan,
+}
+
+/// What a process asks of the one that has a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JobRequest {
+    Stop,
+    Send(Value),
+}
+
+/// A job's next state.
+#[derive(Debug)]
+pub(crate) enum JobStep {
+    /// It is about to be dispatched.
+    Dispatched,
+    /// It goes on with its input.
+    Continued,
+    /// It waits for input, with a partial result.
+    Paused(Outcome),
+    /// It is over.
+    Ended(JobState, Outcome),
+    /// It is for another process to start.
+    Released,
+}
+
+impl SqliteStore {
+    /// Commits a new job of this process. Returns its id: that of an earlier job of the same call of the same
+    /// run, if there is one.
+    pub(crate) async fn create_job(&self, job: NewJob) -> Result<String, StoreError> {
+        let (arguments, plan) = (to_json(&job.record.arguments)?, to_json(&job.plan)?);
         self.thread
             .run("create a job", move |db| {
-                db.execute(
-                    "INSERT INTO jobs (id, tool, arguments, state, created_ms, session) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    params![job.id, job.tool.as_str(), arguments, state, job.created_ms.cast_signed(), job.session.as_str()],
-                )
-                .map(drop)
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let NewJob { record, run, resumable, .. } = &job;
+                let known = transaction
+                    .prepare_cached("SELECT id FROM jobs WHERE run = ?1 AND call = ?2")?
+                    .query_row(params![run, record.call.as_str()], |row| row.get::<_, String>(0))
+                    .optional()?;
+                if let Some(id) = known {
+                    return Ok(id);
+                }
+                let owner = owner(&transaction)?;
+                // It may have had no jobs for long.
+                renew(&transaction, owner)?;
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO jobs (id, tool, arguments, state, session, principal, call, run, owner, attempts, \
+                         created_ms, resumable, plan) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                    )?
+                    .execute(params![
+                        record.id,
+                        record.tool.as_str(),
+                        arguments,
+                        record.state.as_str(),
+                        record.session.as_str(),
+                        record.principal,
+                        record.call.as_str(),
+                        run,
+                        owner,
+                        record.attempts,
+                        record.created_ms.cast_signed(),
+                        resumable,
+                        plan,
+                    ])?;
+                transaction.commit()?;
+                Ok(record.id.clone())
             })
             .await
     }
 
-    async fn set_job_state(&self, id: &str, state: JobState, outcome: Option<&Outcome>) -> Result<(), StoreError> {
-        let (name, key) = (id.to_owned(), id.to_owned());
-        let (state, outcome) = (to_json(&state)?, outcome.map(to_json).transpose()?);
+    /// Commits a job's next state. A job that another process took meanwhile is not found.
+    pub(crate) async fn step_job(&self, id: &str, step: JobStep) -> Result<(), StoreError> {
+        let key = id.to_owned();
+        let (state, outcome) = match step {
+            JobStep::Dispatched | JobStep::Continued => (JobState::Running, None),
+            JobStep::Paused(ref outcome) => (JobState::WaitingInput, Some(to_json(outcome)?)),
+            JobStep::Ended(state, ref outcome) => (state, Some(to_json(outcome)?)),
+            JobStep::Released => (JobState::Pending, None),
+        };
+        let attempt = u8::from(matches!(step, JobStep::Dispatched));
+        let ended = matches!(step, JobStep::Ended(..)).then(now_ms);
+        let given_up = matches!(step, JobStep::Ended(..) | JobStep::Released);
         let changed = self
             .thread
             .run("change a job", move |db| {
-                db.execute(
-                    "UPDATE jobs SET state = ?2, outcome = COALESCE(?3, outcome) WHERE id = ?1",
-                    params![key, state, outcome],
-                )
+                let owner = owner(db)?;
+                db.prepare_cached(
+                    "UPDATE jobs SET state = ?2, outcome = COALESCE(?3, outcome), attempts = attempts + ?4, \
+                     ended_ms = ?5, plan = CASE WHEN ?5 IS NULL THEN plan END, owner = CASE WHEN ?6 THEN NULL ELSE owner END \
+                     WHERE id = ?1 AND owner = ?7 AND ended_ms IS NULL",
+                )?
+                .execute(params![key, state.as_str(), outcome, attempt, ended, given_up, owner])
             })
             .await?;
-        if changed == 0 { Err(StoreError::NotFound(format!("job {name}"))) } else { Ok(()) }
+        if changed == 0 { Err(not_found(id)) } else { Ok(()) }
     }
 
-    async fn job(&self, id: &str) -> Result<JobRecord, StoreError> {
-        let (name, key) = (id.to_owned(), id.to_owned());
-        self.thread
+    /// One job, with its outcome.
+    pub(crate) async fn job(&self, id: &str) -> Result<JobRecord, StoreError> {
+        let key = id.to_owned();
+        let found = self
+            .thread
             .run("read a job", move |db| {
-                db.query_row(&format!("{} WHERE id = ?1", tables::SELECT_JOB), params![key], job_from_row).optional()
+                db.prepare_cached(&format!("SELECT {COLUMNS}, outcome {FROM} WHERE jobs.id = ?1"))?
+                    .query_row([key], |row| Ok((record(row)?, row.get::<_, Option<String>>(13)?)))
+                    .optional()
             })
-            .await?
-            .ok_or_else(|| StoreError::NotFound(format!("job {name}")))
+            .await?;
+        let (mut record, outcome) = found.ok_or_else(|| not_found(id))?;
+        record.outcome = outcome.map(|text| from_json(&text)).transpose()?;
+        Ok(record)
     }
 
-    async fn jobs(&self, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+    /// Jobs, the newest first, without outcomes; of one session and principal, or all.
+    pub(crate) async fn jobs(
+        &self,
+        of: Option<(&SessionId, &str)>,
+        limit: usize,
+    ) -> Result<Vec<JobRecord>, StoreError> {
+        let (session, principal) = match of {
+            Some((session, principal)) => (Some(session.as_str().to_owned()), Some(principal.to_owned())),
+            None => (None, None),
+        };
         self.thread
             .run("list jobs", move |db| {
-                let sql = format!("{} ORDER BY created_ms DESC, rowid DESC LIMIT ?1", tables::SELECT_JOB);
-                db.prepare_cached(&sql)?
-                    .query_map(params![u32::try_from(limit.min(10_000)).unwrap_or(10_000)], job_from_row)?
-                    .collect()
+                let sql = format!(
+                    "SELECT {COLUMNS} {FROM} WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR principal = ?2) \
+                     ORDER BY created_ms DESC, jobs.rowid DESC LIMIT ?3"
+                );
+                let limit = i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX);
+                db.prepare_cached(&sql)?.query_map(params![session, principal, limit], record)?.collect()
             })
             .await
     }
+
+    /// Ids of the jobs of a session that have ended and were not told, the oldest first, and whether others go on.
+    pub(crate) async fn untold_jobs(&self, session: &SessionId) -> Result<(Vec<String>, bool), StoreError> {
+        let session = session.as_str().to_owned();
+        self.thread
+            .run("look for news of jobs", move |db| {
+                let told = db
+                    .prepare_cached(
+                        "SELECT id FROM jobs WHERE session = ?1 AND NOT told AND (ended_ms IS NOT NULL) \
+                         ORDER BY ended_ms, rowid LIMIT 16",
+                    )?
+                    .query_map([&session], |row| row.get(0))?
+                    .collect::<Result<Vec<String>, _>>()?;
+                let open = db
+                    .prepare_cached(
+                        "SELECT 1 FROM jobs WHERE session = ?1 AND ended_ms IS NULL AND state <> 'waiting_input'",
+                    )?
+                    .exists([&session])?;
+                Ok((told, open))
+            })
+            .await
+    }
+
+    /// Notes that these were told.
+    pub(crate) async fn jobs_told(&self, ids: &[String]) -> Result<(), StoreError> {
+        let ids = to_json(&ids)?;
+        self.thread
+            .run("note what was told of jobs", move |db| {
+                db.execute("UPDATE jobs SET told = 1 WHERE id IN (SELECT value FROM json_each(?1))", [ids]).map(drop)
+            })
+            .await
+    }
+
+    /// Renews this process's lease.
+    pub(crate) async fn renew_lease(&self) -> Result<(), StoreError> {
+        self.thread
+            .run("renew the lease of jobs", |db| {
+                let owner = owner(db)?;
+                renew(db, owner)
+            })
+            .await
+    }
+
+    /// Settles the jobs of dead processes: what was not dispatched, or may be dispatched again, is anybody's to
+    /// start; the rest is lost. Returns how many were lost.
+    pub(crate) async fn settle_jobs(&self) -> Result<usize, StoreError> {
+        self.thread
+            .run("settle the jobs of dead processes", |db| {
+                let gone = dead_owners(db)?;
+                if gone.is_empty() {
+                    return Ok(0);
+                }
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let mut lost = 0;
+                for owner in gone {
+                    transaction.execute(
+                        "UPDATE jobs SET state = 'pending', owner = NULL WHERE owner = ?1 AND ended_ms IS NULL \
+                         AND (resumable OR state = 'pending')",
+                        [owner],
+                    )?;
+                    lost += transaction.execute(
+                        "UPDATE jobs SET state = 'unknown', owner = NULL, plan = NULL, ended_ms = ?2 \
+                         WHERE owner = ?1 AND ended_ms IS NULL",
+                        [owner, now_ms()],
+                    )?;
+                    transaction.execute("DELETE FROM job_owners WHERE id = ?1", [owner])?;
+                }
+                transaction.commit()?;
+                Ok(lost)
+            })
+            .await
+    }
+
+    /// The jobs that anybody may start, the oldest first, as far as `wanted` has their tool: `Some` whether its
+    /// definition is still this.
+    pub(crate) async fn startable_jobs(&self, limit: usize) -> Result<Vec<(String, ToolId, ContentHash)>, StoreError> {
+        self.thread
+            .run("look for jobs to start", move |db| {
+                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+                db.prepare_cached(
+                    "SELECT id, tool, plan ->> 'definition' FROM jobs WHERE ended_ms IS NULL AND state = 'pending' \
+                     AND owner IS NULL ORDER BY created_ms, rowid LIMIT ?1",
+                )?
+                .query_map([limit], |row| {
+                    let hash: String = row.get(2)?;
+                    let hash = serde_json::from_value(hash.into()).map_err(|error| unreadable(2, error))?;
+                    Ok((row.get(0)?, tool(row, 1)?, hash))
+                })?
+                .collect()
+            })
+            .await
+    }
+
+    /// Takes those of these jobs that are still anybody's.
+    pub(crate) async fn take_jobs(&self, ids: Vec<String>) -> Result<Vec<TakenJob>, StoreError> {
+        let rows: Vec<(JobRecord, bool, String)> = self
+            .thread
+            .run("take jobs", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let owner = owner(&transaction)?;
+                let mut taken = Vec::new();
+                for id in ids {
+                    let sql = "UPDATE jobs SET owner = ?2 WHERE id = ?1 AND owner IS NULL AND ended_ms IS NULL";
+                    if transaction.prepare_cached(sql)?.execute(params![id, owner])? == 0 {
+                        continue;
+                    }
+                    let sql = format!("SELECT {COLUMNS}, resumable, plan {FROM} WHERE jobs.id = ?1");
+                    let read = |row: &Row<'_>| Ok((record(row)?, row.get(13)?, row.get(14)?));
+                    taken.push(transaction.prepare_cached(&sql)?.query_row([id], read)?);
+                }
+                transaction.commit()?;
+                Ok(taken)
+            })
+            .await?;
+        rows.into_iter()
+            .map(|(record, resumable, plan)| Ok(TakenJob { record, resumable, plan: from_json(&plan)? }))
+            .collect()
+    }
+
+    /// Ends a job that nobody has.
+    pub(crate) async fn end_abandoned(&self, id: &str, state: JobState, outcome: &Outcome) -> Result<bool, StoreError> {
+        let (id, outcome) = (id.to_owned(), to_json(outcome)?);
+        self.thread
+            .run("end a job that nobody has", move |db| {
+                let sql = "UPDATE jobs SET state = ?2, outcome = ?3, ended_ms = ?4, plan = NULL \
+                           WHERE id = ?1 AND owner IS NULL AND ended_ms IS NULL";
+                Ok(db.execute(sql, params![id, state.as_str(), outcome, now_ms()])? > 0)
+            })
+            .await
+    }
+
+    /// Asks the process that has a job for something. Returns the request's number.
+    pub(crate) async fn ask_owner(&self, job: &str, request: &JobRequest) -> Result<i64, StoreError> {
+        let (job, request) = (job.to_owned(), to_json(request)?);
+        self.thread
+            .run("ask for something about a job", move |db| {
+                let sql = "INSERT INTO job_requests (job, request, asked_ms) VALUES (?1, ?2, ?3)";
+                db.execute(sql, params![job, request, now_ms()])?;
+                Ok(db.last_insert_rowid())
+            })
+            .await
+    }
+
+    /// What was asked about this process's jobs and is not answered.
+    pub(crate) async fn asked(&self) -> Result<Vec<(i64, String, JobRequest)>, StoreError> {
+        self.thread
+            .run("look for requests about jobs", |db| {
+                let owner = owner(db)?;
+                db.prepare_cached(
+                    "SELECT job_requests.id, job, request FROM job_requests JOIN jobs ON jobs.id = job \
+                     WHERE answer IS NULL AND owner = ?1 ORDER BY job_requests.id LIMIT 256",
+                )?
+                .query_map([owner], |row| Ok((row.get(0)?, row.get(1)?, json_column(row, 2)?)))?
+                .collect()
+            })
+            .await
+    }
+
+    /// Answers a request; an empty text means that it was done.
+    pub(crate) async fn answer_request(&self, request: i64, answer: &str) -> Result<(), StoreError> {
+        let answer = answer.to_owned();
+        self.thread
+            .run("answer a request about a job", move |db| {
+                db.execute("UPDATE job_requests SET answer = ?2 WHERE id = ?1", params![request, answer]).map(drop)
+            })
+            .await
+    }
+
+    /// The answer to a request, once there is one.
+    pub(crate) async fn answer_to(&self, request: i64) -> Result<Option<String>, StoreError> {
+        self.thread
+            .run("look for an answer about a job", move |db| {
+                let sql = "SELECT answer FROM job_requests WHERE id = ?1";
+                let answer: Option<Option<String>> = db.query_row(sql, [request], |row| row.get(0)).optional()?;
+                Ok(answer.flatten())
+            })
+            .await
+    }
+}
+
+fn not_found(id: &str) -> StoreError {
+    let shown: String = id.chars().take(100).collect();
+    StoreError::NotFound(format!("job {shown}"))
+}
+
+/// The number of this process among the owners, with a fresh lease if it is new.
+fn owner(db: &Connection) -> rusqlite::Result<i64> {
+    let this = Owner::this();
+    let known = db
+        .prepare_cached("SELECT id FROM job_owners WHERE pid = ?1 AND boot = ?2 AND started = ?3")?
+        .query_row(params![this.pid, this.boot, this.started], |row| row.get(0))
+        .optional()?;
+    if let Some(id) = known {
+        return Ok(id);
+    }
+    db.prepare_cached("INSERT INTO job_owners (pid, boot, started, lease_ms) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![this.pid, this.boot, this.started, now_ms() + LEASE_MS])?;
+    Ok(db.last_insert_rowid())
+}
+
+fn renew(db: &Connection, owner: i64) -> rusqlite::Result<()> {
+    let now = now_ms();
+    db.prepare_cached("UPDATE job_owners SET lease_ms = ?2 WHERE id = ?1 AND lease_ms < ?3")?
+        .execute([owner, now + LEASE_MS, now + LEASE_MS / 2])
+        .map(drop)
+}
+
+/// The owners whose lease is over and whose process is gone.
+fn dead_owners(db: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let over = db
+        .prepare_cached("SELECT id, pid, boot, started FROM job_owners WHERE lease_ms < ?1")?
+        .query_map([now_ms()], |row| {
+            Ok((row.get(0)?, Owner { pid: row.get(1)?, boot: row.get(2)?, started: row.get(3)? }))
+        })?
+        .collect::<Result<HashMap<i64, Owner>, _>>()?;
+    let gone = |(id, owner): (i64, Owner)| (owner != *Owner::this() && !owner.is_alive()).then_some(id);
+    Ok(over.into_iter().filter_map(gone).collect())
+}
+
+/// A row of [`COLUMNS`].
+fn record(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
+    let owner = match row.get::<_, Option<u32>>(10)? {
+        Some(pid) => {
+            let owner = Owner { pid, boot: row.get(11)?, started: row.get(12)? };
+            Some(JobOwner { pid, alive: owner == *Owner::this() || owner.is_alive() })
+        }
+        None => None,
+    };
+    let state: String = row.get(3)?;
+    let unknown = || unreadable(3, std::io::Error::other(format!("no state of a job: {state}")));
+    Ok(JobRecord {
+        id: row.get(0)?,
+        tool: tool(row, 1)?,
+        arguments: json_column(row, 2)?,
+        state: JobState::parse(&state).ok_or_else(unknown)?,
+        session: SessionId::new(row.get::<_, String>(4)?),
+        principal: row.get(5)?,
+        call: CallId::new(row.get::<_, String>(6)?),
+        owner,
+        attempts: row.get(7)?,
+        created_ms: row.get::<_, i64>(8)?.cast_unsigned(),
+        ended_ms: row.get::<_, Option<i64>>(9)?.map(i64::cast_unsigned),
+        outcome: None,
+    })
+}
+
+fn tool(row: &Row<'_>, index: usize) -> rusqlite::Result<ToolId> {
+    ToolId::parse(&row.get::<_, String>(index)?).map_err(|error| unreadable(index, error))
 }

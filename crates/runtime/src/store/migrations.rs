@@ -23,7 +23,8 @@ pub(super) fn expire(db: &mut Connection, now_ms: i64) -> rusqlite::Result<()> {
     for table in ["runs", "manifests", "approvals"] {
         transaction.execute(&format!("DELETE FROM {table} WHERE saved_ms < ?1"), [oldest])?;
     }
-    transaction.execute("DELETE FROM jobs WHERE created_ms < ?1", [oldest])?;
+    transaction.execute("DELETE FROM jobs WHERE ended_ms < ?1", [oldest])?;
+    transaction.execute("DELETE FROM job_requests WHERE asked_ms < ?1", [oldest])?;
     transaction.execute("DELETE FROM ledger WHERE at_ms < ?1", [oldest])?;
     transaction.execute("DELETE FROM run_calls WHERE run NOT IN (SELECT id FROM runs)", [])?;
     transaction.commit()

@@ -7,5 +7,6 @@ mod checking;
 mod endings;
 mod executor;
 mod house;
+mod jobs;
 mod pick;
 mod select;

@@ -81,6 +81,9 @@ pub(crate) enum Command {
     Tools(super::tools::Tools),
     /// Picks the tools that fit a task best.
     Pick(super::pick::PickArgs),
+    /// Looks at background jobs, and stops or continues them, whichever process has them.
+    #[command(subcommand)]
+    Jobs(super::jobs::JobsCommand),
     /// Measures how tools are found, and what that costs.
     #[command(subcommand)]
     Eval(super::eval::Eval),
@@ -240,6 +243,9 @@ pub(crate) struct Call {
     /// Limit of the call, like 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<std::time::Duration>,
+    /// Makes the call a job: its id is printed at once, and the program stays until the job is over.
+    #[arg(long)]
+    pub(crate) background: bool,
 }
 
 #[derive(Debug, Args)]

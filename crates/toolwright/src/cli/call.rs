@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
+use toolwright::house::CallTimes;
 
 use super::args::{Call, Global};
 use super::exit::{Done, Exit, Failure};
@@ -26,13 +27,17 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let snapshot = house.catalogue().snapshot();
     let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
-    let outcome = house.call_within(written, Profile::Owner, cancel, call.timeout).await;
-    house.shut_down().await;
-    if global.json {
-        print_json(&outcome.to_json())?;
-    } else {
-        print_outcome(&outcome)?;
+    let background_after = call.background.then_some(Duration::ZERO);
+    let times = CallTimes { limit: call.timeout, background_after };
+    let outcome = house.call_within(written, Profile::Owner, cancel.clone(), times).await;
+    let printed = if global.json { print_json(&outcome.to_json()) } else { print_outcome(&outcome) };
+    // What went on as a job goes on here: there is no other process to do it.
+    tokio::select! {
+        () = house.jobs().all_ended() => {}
+        _ = cancel.cancelled() => {}
     }
+    house.shut_down().await;
+    printed?;
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
 }
 

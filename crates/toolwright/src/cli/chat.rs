@@ -13,7 +13,7 @@ use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
 use super::run::{LIST_WAIT, exit, summary, with_id};
 use super::screen::{BOLD, DIM, is_interactive, print_json, print_text, prose, say, styled};
-use super::signals::{First, next_signal, watch};
+use super::signals::{First, background_on_quit, next_signal, watch};
 use super::{config, open};
 
 pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
@@ -24,6 +24,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let desk = Desk::new(&house);
     let driver = driver(&house);
+    house.recover_jobs();
     let mut run_options = options(&chat.agent, &house, &desk, &id, profile, Cancel::new())?;
     let dispatch = dispatch(&chat.agent, &house);
     if dispatch == Dispatch::Manual {
@@ -32,8 +33,15 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
         ));
     }
     let spec = spec(&chat.agent, agent_tools(&house, None), model, dispatch, &house, &driver, &run_options);
+    background_on_quit(&house, &run_options.session.id);
     if is_interactive() {
-        say(styled(DIM, format_args!("{}; Ctrl-C stops an answer, Ctrl-D or /exit ends", spec.model)));
+        say(styled(
+            DIM,
+            format_args!(
+                "{}; Ctrl-C stops an answer, Ctrl-\\ lets running calls go on in the background, Ctrl-D or /exit ends",
+                spec.model
+            ),
+        ));
     }
     let mut state: Option<RunState> = None;
     let mut status = Exit::Ok;

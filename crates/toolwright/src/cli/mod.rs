@@ -17,6 +17,7 @@ mod encode;
 mod eval;
 mod exit;
 mod input;
+mod jobs;
 mod lists;
 mod logging;
 mod paste;
@@ -135,6 +136,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,
+            Command::Jobs(command) => jobs::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await

@@ -14,12 +14,14 @@ use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
 use super::screen::{BAD, DIM, harmless, print_json, print_text, prose, say, styled};
-use super::signals::{First, watch};
+use super::signals::{First, background_on_quit, watch};
 use super::{config, input, open};
 
 /// How long the first request waits for providers of which no tools are known; what comes later is shown
 /// from the next turn on.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(5);
+/// How long a run that has given its answer waits for its background jobs.
+const JOB_WAIT: Duration = Duration::from_secs(600);
 /// Bytes of a task on standard input.
 const MAX_TASK: u64 = 4 << 20;
 
@@ -33,7 +35,9 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
     let desk = Desk::new(&house);
     let options = options(&run.agent, &house, &desk, &id, profile, cancel.clone())?;
-    let driver = driver(&house);
+    let driver = driver(&house).with_job_wait(JOB_WAIT);
+    house.recover_jobs();
+    background_on_quit(&house, &options.session.id);
     let chosen = if task.is_some() { Some(model(&run.agent, &house).await?) } else { None };
     tokio::select! {
         () = wait_for(&house, Wanted::Unknown, LIST_WAIT) => {}

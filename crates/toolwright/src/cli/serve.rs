@@ -36,6 +36,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     }
     let given = serve.policy.map(Profile::from);
     let gateway = gateway(&house, &settings, serve);
+    house.recover_jobs();
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
     if serve.stdio {

@@ -1,10 +1,13 @@
-//! Ctrl-C and SIGTERM.
+//! Ctrl-C, SIGTERM and Ctrl-\.
+
+use std::sync::Arc;
 
 use tokio::task::AbortHandle;
-use toolwright::core::{Cancel, CancelCause};
+use toolwright::House;
+use toolwright::core::{Cancel, CancelCause, SessionId};
 
 use super::exit::Exit;
-use super::screen::say;
+use super::screen::{is_interactive, say};
 
 /// What a signal means while something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,33 @@ pub(crate) fn watch(cancel: Cancel, first: First) -> AbortHandle {
         std::process::exit(i32::from(Exit::Cancelled.code()));
     });
     watch.abort_handle()
+}
+
+/// At a terminal, Ctrl-\ (SIGQUIT) lets the running calls of a session go on as background jobs: the person's word,
+/// never the model's.
+pub(crate) fn background_on_quit(house: &Arc<House>, session: &SessionId) {
+    if !is_interactive() {
+        return;
+    }
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut quit) = signal(SignalKind::quit()) else { return };
+        let (house, session) = (Arc::clone(house), session.clone());
+        tokio::spawn(async move {
+            while quit.recv().await.is_some() {
+                match house.jobs().promote_all(&session) {
+                    0 => say("no call is running"),
+                    count => {
+                        house.catalogue().offer_jobs().await;
+                        say(format_args!(
+                            "{count} running calls go on in the background; `toolwright jobs ls` lists them"
+                        ));
+                    }
+                }
+            }
+        });
+    }
 }
 
 /// Waits for the next signal.

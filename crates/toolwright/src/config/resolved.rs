@@ -98,6 +98,10 @@ pub struct ServerSettings {
     pub queue: Option<String>,
     /// Limit of one call.
     pub request_timeout: Option<Duration>,
+    /// Tools whose calls are background jobs, as globs.
+    pub background: Vec<String>,
+    /// How long a call keeps its caller waiting before it goes on as one.
+    pub auto_background_after: Option<Duration>,
     /// How long a call may go on without a report of progress.
     pub idle_timeout: Option<Duration>,
     /// How often a failed call is tried again where that is safe.

@@ -74,6 +74,8 @@ pub(crate) fn resolve(
             tools_denied: written.tools_denied.clone(),
             queue,
             request_timeout,
+            background: written.background.clone(),
+            auto_background_after: written.auto_background_after.map(|span| span.0),
             idle_timeout: written.idle_timeout.map(|span| span.0),
             retries: written.retries,
             cache: written.cache.and_then(|ttl| ttl.0),

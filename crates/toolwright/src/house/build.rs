@@ -20,8 +20,8 @@ use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles, SqliteStore,
-    SystemClock,
+    EventHub, Executor, ExecutorOptions, JobManager, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles,
+    SessionManuals, SqliteStore, SystemClock,
 };
 
 use super::{BUILTIN, REST};
@@ -170,6 +170,8 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
         withheld_env: withheld_env(config),
         queue: settings.queue.clone(),
+        background: settings.background.clone(),
+        auto_background_after: settings.auto_background_after,
         sandbox: match &settings.link {
             ServerLink::Stdio { sandbox, .. } => Some(server_sandbox(*sandbox, config)),
             ServerLink::Http { .. } => None,
@@ -206,6 +208,7 @@ pub(super) fn executor(
     redactor: &Arc<SecretRedactor>,
     store: &Arc<SqliteStore>,
     models: &Arc<HttpModelClient>,
+    jobs: &Arc<JobManager>,
 ) -> Arc<Executor> {
     let outputs = &config.written.outputs;
     let dir = outputs
@@ -219,7 +222,8 @@ pub(super) fn executor(
     let services = Services {
         model: Arc::clone(models) as _,
         files: Arc::new(SessionFiles::default()),
-        jobs: Arc::clone(store) as _,
+        jobs: Arc::clone(jobs) as _,
+        manuals: Arc::new(SessionManuals::default()),
         outputs: stored,
         extensions,
         events: Arc::clone(events) as _,
@@ -233,6 +237,8 @@ pub(super) fn executor(
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
+    options.jobs = Some(Arc::clone(jobs));
+    options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
     options.queues = Queues::new(config.queues.clone());
     // Only tools with a time to live use it.
     options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));

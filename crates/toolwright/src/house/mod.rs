@@ -17,11 +17,12 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{RunStore, StoreError};
-use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Profile, ToolCall, ToolError};
+use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
+    Catalogue, EventHub, Executor, JobManager, RecoveryTerms, RunContext, SecretRedactor, Selector, SqliteStore,
+    ToolVectors,
 };
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
@@ -66,6 +67,7 @@ pub struct House {
     config: RwLock<Arc<Config>>,
     catalogue: Arc<Catalogue>,
     executor: Arc<Executor>,
+    jobs: Arc<JobManager>,
     events: Arc<EventHub>,
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
@@ -83,6 +85,16 @@ struct Running {
     servers: HashMap<String, ServerSettings>,
     rest: Vec<NamedRestTool>,
     settings: Option<build::ProviderSettings>,
+}
+
+/// The times of one call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallTimes {
+    /// Its limit. Default: that of the tool or its server.
+    pub limit: Option<Duration>,
+    /// How long it keeps its caller waiting before it goes on as a job, nothing at all for a job from the beginning.
+    /// Default: that of the tool, its server or `defaults`.
+    pub background_after: Option<Duration>,
 }
 
 impl std::fmt::Debug for House {
@@ -124,15 +136,20 @@ impl House {
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
-        let executor = build::executor(&config, &events, &redactor, &store, &models);
+        let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
+        let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
+        if config.written.defaults.auto_background_after.is_some() {
+            catalogue.offer_jobs().await;
+        }
         let house = Arc::new(Self {
             options,
             variables,
             config: RwLock::new(Arc::new(config)),
             catalogue,
             executor,
+            jobs,
             events,
             redactor,
             store,
@@ -204,6 +221,26 @@ impl House {
         Arc::clone(&self.store) as _
     }
 
+    /// The jobs.
+    #[must_use]
+    pub fn jobs(&self) -> &Arc<JobManager> {
+        &self.jobs
+    }
+
+    /// Takes up, from now on, jobs that dead processes left. For processes that stay: what they take and cannot
+    /// finish is left to others again. Where such a job still needs a decision, nobody here is there to make it.
+    pub fn recover_jobs(self: &Arc<Self>) {
+        let house = Arc::downgrade(self);
+        let context = move |session: Session, snapshot| {
+            let policy = house.upgrade().map(|house| house.config().policy(None, Profile::Ask));
+            let policy = policy.unwrap_or_else(|| Policy::of(Profile::Ask));
+            let approver = NoApprover { remedy: "the process that could ask is gone: call the tool again".into() };
+            RunContext::new(Arc::new(session), snapshot, Arc::new(policy), Arc::new(approver))
+        };
+        let terms = RecoveryTerms { catalogue: Arc::clone(&self.catalogue), context: Arc::new(context) };
+        self.executor.recover_jobs(terms);
+    }
+
     /// A session of the owner on the workspace root.
     #[must_use]
     pub fn session(&self, id: impl Into<Arc<str>>) -> Arc<Session> {
@@ -219,24 +256,19 @@ impl House {
     /// there to answer. All such calls on one workspace root share a session, so that a later one, of
     /// another process too, can read the outputs that this one stores.
     pub async fn call(&self, call: ToolCall, profile: Profile) -> Outcome {
-        self.call_within(call, profile, Cancel::new(), None).await
+        self.call_within(call, profile, Cancel::new(), CallTimes::default()).await
     }
 
-    /// As [`House::call`], until `cancel` or after `timeout` (default: that of the tool or its server).
-    pub async fn call_within(
-        &self,
-        mut call: ToolCall,
-        profile: Profile,
-        cancel: Cancel,
-        timeout: Option<Duration>,
-    ) -> Outcome {
+    /// As [`House::call`], until `cancel` and within these times.
+    pub async fn call_within(&self, mut call: ToolCall, profile: Profile, cancel: Cancel, times: CallTimes) -> Outcome {
         let root = self.config().root.clone();
         // Idempotency keys are made of session and call: in a shared session each call is named apart.
         let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
         let run = RunContext {
             lineage: Lineage::named(call.id.as_str()),
             cancel,
-            timeout,
+            timeout: times.limit,
+            background_after: times.background_after,
             ..RunContext::new(
                 self.session(format!("call-{}", short_hash(&root.to_string_lossy(), 32))),
                 self.catalogue.snapshot(),
@@ -276,8 +308,9 @@ impl House {
         }
     }
 
-    /// Ends what runs in good order (see [`Executor::shut_down`]), then the providers.
+    /// Ends jobs and what else runs in good order (see [`Executor::shut_down`]), then the providers.
     pub async fn shut_down(&self) {
+        self.jobs.shut_down(SHUTDOWN_GRACE).await;
         self.executor.shut_down(SHUTDOWN_GRACE).await;
         self.catalogue.shut_down(SHUTDOWN).await;
     }

@@ -33,6 +33,10 @@ pub struct Defaults {
     /// it needs a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair_model: Option<String>,
+    /// How long a call keeps its caller waiting before it goes on as a background job, where neither tool nor server
+    /// says so. Default: as long as it takes. Changing it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_background_after: Option<TimeSpan>,
     /// How many MCP servers start at once.
     #[schemars(range(min = 1, max = 256))]
     pub mcp_init_concurrency: usize,
@@ -98,6 +102,7 @@ impl Default for Defaults {
             dispatch: DispatchSetting::TurnEnd,
             agent_tools: Vec::new(),
             repair_model: None,
+            auto_background_after: None,
             mcp_init_concurrency: 8,
             trace_mcp: false,
             builtins: true,

@@ -57,6 +57,13 @@ pub struct McpServer {
     /// Limit of one call to it. Default: `defaults.tool_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<TimeSpan>,
+    /// Tools whose calls are background jobs from the beginning, as globs without regard to case.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<String>,
+    /// How long a call to it keeps its caller waiting before it goes on as a background job. Default:
+    /// `defaults.auto_background_after`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_background_after: Option<TimeSpan>,
     /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxProfile>,

@@ -1,0 +1,42 @@
+//! Background jobs of a run: their ends are told to the model, and wake a run that has given its answer.
+
+use toolwright_core::store::StoreError;
+
+use super::{Driver, RunOptions};
+use crate::run::RunState;
+
+impl Driver {
+    /// Puts the news of jobs into the conversation before the model is asked.
+    pub(super) async fn tell_of_jobs(&self, state: &mut RunState, options: &RunOptions) -> Result<(), StoreError> {
+        let jobs = &self.executor.services().jobs;
+        let news = jobs.untold(&options.session.id).await?;
+        state.tell_of_jobs(&news);
+        Ok(())
+    }
+
+    /// Notes what the model was told, after that was saved: what is lost in between is not told again, since the
+    /// saved state has it.
+    pub(super) async fn note_told(&self, state: &mut RunState) -> Result<(), StoreError> {
+        if !state.jobs_told().is_empty() {
+            self.executor.services().jobs.told(state.jobs_told()).await?;
+            state.forget_jobs_told();
+        }
+        Ok(())
+    }
+
+    /// Waits for the jobs of a run that has given its answer, as long as the driver waits for any, and lets the
+    /// model see how they ended. Returns whether it is to be asked again.
+    pub(super) async fn woken(&self, state: &mut RunState, options: &RunOptions) -> Result<bool, StoreError> {
+        let Some(limit) = self.job_wait.filter(|_| state.can_wake()) else { return Ok(false) };
+        let limit = state.time_left().map_or(limit, |left| left.min(limit));
+        let jobs = &self.executor.services().jobs;
+        let ended = tokio::select! {
+            ended = jobs.awaited(&options.session.id, limit) => ended,
+            _ = options.cancel.cancelled() => false,
+        };
+        if ended {
+            state.wake(&jobs.untold(&options.session.id).await?);
+        }
+        Ok(state.waits_for_model())
+    }
+}

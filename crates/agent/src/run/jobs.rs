@@ -1,0 +1,50 @@
+//! News of background jobs in the conversation: each once, whatever is saved and resumed in between.
+
+use toolwright_core::job::JobRecord;
+use toolwright_core::model::Message;
+
+use super::{Phase, RunState};
+use crate::report::Status;
+
+impl RunState {
+    /// Tells the model, which is to be asked next, how jobs ended. A job that it was told of already is left out.
+    pub fn tell_of_jobs(&mut self, jobs: &[JobRecord]) {
+        let Phase::Model { streamed, .. } = &self.phase else { return };
+        if !streamed.is_empty() {
+            return;
+        }
+        for job in jobs {
+            if !self.jobs_told.contains(&job.id) {
+                self.messages.push(Message::user(job.message()));
+                self.jobs_told.push(job.id.clone());
+            }
+        }
+    }
+
+    /// Whether news of a job could wake the run: it has given its answer, and its limits allow another turn.
+    #[must_use]
+    pub fn can_wake(&self) -> bool {
+        let answered = matches!(&self.phase, Phase::Done { result, .. } if result.status == Status::Success);
+        answered && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
+    }
+
+    /// Goes on with an answered task because jobs of it ended. Counters and limits go on, too.
+    pub fn wake(&mut self, jobs: &[JobRecord]) {
+        let news = jobs.iter().any(|job| !self.jobs_told.contains(&job.id));
+        if news && self.can_wake() {
+            self.ask_model();
+            self.tell_of_jobs(jobs);
+        }
+    }
+
+    /// The jobs that the model was told of, for the store to note once the state is saved.
+    #[must_use]
+    pub fn jobs_told(&self) -> &[String] {
+        &self.jobs_told
+    }
+
+    /// The store has noted them.
+    pub fn forget_jobs_told(&mut self) {
+        self.jobs_told.clear();
+    }
+}

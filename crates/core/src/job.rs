@@ -1,0 +1,382 @@
+//! Jobs: calls that go on when their caller has been answered. A job is named by its id, is kept in the
+//! store, and belongs to the principal and the session that made the call.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::cancel::CancelCause;
+use crate::error::{ErrorKind, ToolError, Unsupported};
+use crate::name::ToolId;
+use crate::outcome::{Outcome, ToolOutput};
+use crate::session::{CallId, Session, SessionId};
+use crate::store::StoreError;
+
+/// The tools that follow jobs.
+pub const JOB_IDS: [&str; 6] =
+    ["job:list@1.0.0", "job:status@1.0.0", "job:wait@1.0.0", "job:read@1.0.0", "job:send@1.0.0", "job:stop@1.0.0"];
+
+/// The state of a job (SPEC section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Not dispatched: nothing of it has happened yet.
+    Pending,
+    /// Running.
+    Running,
+    /// A stateful job that waits to be continued.
+    WaitingInput,
+    /// Finished well.
+    Done,
+    /// Finished badly.
+    Error,
+    /// Stopped.
+    Cancelled,
+    /// Its process died while it ran: it may or may not have taken effect. It is never run again.
+    Unknown,
+}
+
+impl JobState {
+    /// Every state, in the order above.
+    pub const ALL: [Self; 7] =
+        [Self::Pending, Self::Running, Self::WaitingInput, Self::Done, Self::Error, Self::Cancelled, Self::Unknown];
+
+    /// The state as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::WaitingInput => "waiting_input",
+            Self::Done => "done",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Reads what [`JobState::as_str`] wrote.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Error | Self::Cancelled | Self::Unknown)
+    }
+
+    /// How a job ended whose call ended like this.
+    #[must_use]
+    pub fn of(outcome: &Outcome) -> Self {
+        match &outcome.error {
+            None => Self::Done,
+            Some(error) if error.kind() != ErrorKind::Canceled => Self::Error,
+            // Nobody stopped it.
+            Some(error) if error.cancel_cause() == Some(CancelCause::Deadline) => Self::Error,
+            Some(_) => Self::Cancelled,
+        }
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The process that a job is with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobOwner {
+    /// Its process id.
+    pub pid: u32,
+    /// Whether it lives.
+    pub alive: bool,
+}
+
+/// One job, as everybody may see it who may see it at all.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// `name_<8 hex>`.
+    pub id: String,
+    /// Tool.
+    pub tool: ToolId,
+    /// Arguments, redacted.
+    pub arguments: Value,
+    /// State.
+    pub state: JobState,
+    /// Session it belongs to.
+    pub session: SessionId,
+    /// Principal it belongs to.
+    pub principal: String,
+    /// The call that began it.
+    pub call: CallId,
+    /// The process it is with, unless it has ended or nobody has it.
+    pub owner: Option<JobOwner>,
+    /// How often it was dispatched.
+    pub attempts: u32,
+    /// Milliseconds since the epoch.
+    pub created_ms: u64,
+    /// Milliseconds since the epoch, once it has ended.
+    pub ended_ms: Option<u64>,
+    /// What it came to; of a job that waits for input, its latest partial result. Lists leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+impl JobRecord {
+    /// The job as a result of tools tells it: `{job, tool, state}`.
+    #[must_use]
+    pub fn note(&self) -> Value {
+        note(&self.id, &self.tool, self.state)
+    }
+
+    /// What there is to say of it in one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let more = match self.state {
+            JobState::Unknown => ": its process ended while it ran, and it may or may not have taken effect",
+            JobState::WaitingInput => ": continue it with job__send, or stop it",
+            JobState::Running | JobState::Pending if self.owner.is_some_and(|owner| !owner.alive) => {
+                ": its process is gone; another takes it over or tells that it is lost"
+            }
+            _ => "",
+        };
+        format!("{} ({}) is {}{more}", self.id, self.tool, self.state)
+    }
+
+    /// What a conversation is told once the job has ended, or waits for input. The message is the house's own
+    /// and says so; what the tool said stands in it as data.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let head = format!("[toolwright notice] Background job {} of {} ", self.id, self.tool);
+        let told = self.outcome.as_ref().map(Outcome::model_text).unwrap_or_default();
+        let what = match self.state {
+            JobState::Done => "is done. Its result:",
+            JobState::Error => "failed:",
+            JobState::Cancelled => "was stopped:",
+            JobState::WaitingInput => "waits for input (job__send); so far it says:",
+            JobState::Unknown => {
+                "was lost: the process that ran it ended. It may or may not have taken effect, and was not run \
+                 again. Check before you call the tool again."
+            }
+            JobState::Pending | JobState::Running => "goes on.",
+        };
+        if told.is_empty() { format!("{head}{what}") } else { format!("{head}{what}\n{told}") }
+    }
+}
+
+/// A job as results tell it.
+#[must_use]
+pub fn note(id: &str, tool: &ToolId, state: JobState) -> Value {
+    json!({"job": id, "tool": tool.as_str(), "state": state})
+}
+
+/// What the caller of a call gets that goes on as a job.
+#[must_use]
+pub fn started_text(id: &str, tool: &ToolId, state: JobState) -> String {
+    match state {
+        JobState::WaitingInput => {
+            format!("[job {id} of {tool} waits for input: continue it with job__send, or end it with job__stop]")
+        }
+        _ => format!(
+            "{tool} goes on as background job {id}. Its result is not here yet; within a run it comes by itself as a \
+             message. job__wait waits for it, job__read shows what it wrote so far, job__stop ends it."
+        ),
+    }
+}
+
+/// Whose jobs are meant.
+#[derive(Debug, Clone, Copy)]
+pub enum JobScope<'a> {
+    /// Everybody's, for the owner of the machine.
+    All,
+    /// Those of one session and its principal: others are not found.
+    Of(&'a Session),
+}
+
+impl JobScope<'_> {
+    /// Whether a job is among them.
+    #[must_use]
+    pub fn has(&self, job: &JobRecord) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(session) => job.session == session.id && job.principal == session.principal.id,
+        }
+    }
+}
+
+/// Lines of what a job wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobText {
+    /// The lines, joined.
+    pub text: String,
+    /// Number of the first, from 0.
+    pub first: usize,
+    /// Lines there are, so far.
+    pub total: usize,
+}
+
+/// The jobs of the house, those of its other processes too.
+#[async_trait]
+pub trait Jobs: Send + Sync {
+    /// The newest first, at most `limit`, without outcomes.
+    async fn list(&self, _scope: JobScope<'_>, _limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+        Err(Unsupported("jobs").into())
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], too for a job outside the scope.
+    async fn get(&self, _scope: JobScope<'_>, _id: &str) -> Result<JobRecord, StoreError> {
+        Err(Unsupported("jobs").into())
+    }
+
+    /// Waits until a job is over or waits for input, at most so long, and returns it as it is then.
+    ///
+    /// # Errors
+    /// As [`Jobs::get`].
+    async fn wait(&self, _scope: JobScope<'_>, _id: &str, _limit: Duration) -> Result<JobRecord, StoreError> {
+        Err(Unsupported("jobs").into())
+    }
+
+    /// What a job wrote while it ran, and its result: at most `lines` lines from line `offset`, counted from the
+    /// end if negative.
+    ///
+    /// # Errors
+    /// As [`Jobs::get`].
+    async fn read(&self, _scope: JobScope<'_>, _id: &str, _offset: i64, _lines: usize) -> Result<JobText, StoreError> {
+        Err(Unsupported("jobs").into())
+    }
+
+    /// Gives a job that waits for input its input, wherever it runs.
+    ///
+    /// # Errors
+    /// As [`Jobs::get`]; [`StoreError::Refused`] when it does not wait for input or cannot be reached.
+    async fn send(&self, _scope: JobScope<'_>, _id: &str, _input: Value) -> Result<(), StoreError> {
+        Err(Unsupported("jobs").into())
+    }
+
+    /// Stops a job, wherever it runs. One that is over stays as it is.
+    ///
+    /// # Errors
+    /// As [`Jobs::send`].
+    async fn stop(&self, _scope: JobScope<'_>, _id: &str) -> Result<(), StoreError> {
+        Err(Unsupported("jobs").into())
+    }
+
+    /// The jobs of a session that have ended and that its conversation was not told of, oldest first, at most a
+    /// few at a time.
+    async fn untold(&self, _session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Notes that a conversation was told how these jobs ended.
+    async fn told(&self, _ids: &[String]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Waits until a session has a job that [`Jobs::untold`] names, at most so long. `false` at once when none of
+    /// its jobs goes on.
+    async fn awaited(&self, _session: &SessionId, _limit: Duration) -> bool {
+        false
+    }
+}
+
+/// No jobs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoJobs;
+
+impl Jobs for NoJobs {}
+
+/// The turns of a stateful call.
+#[async_trait]
+pub trait Turns: Send + Sync {
+    /// Hands out a partial result and waits to be continued; returns the input. While it waits, the call's
+    /// time does not run.
+    ///
+    /// # Errors
+    /// `canceled` when the job is stopped; `timeout` when nobody continues it for long; [`Unsupported`] where
+    /// nobody could. A tool passes them on.
+    async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError>;
+}
+
+/// Nobody could continue the call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoTurns;
+
+#[async_trait]
+impl Turns for NoTurns {
+    async fn pause(&self, _output: ToolOutput) -> Result<Value, ToolError> {
+        Err(Unsupported("continuing a call step by step").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(state: JobState) -> JobRecord {
+        JobRecord {
+            id: "build_00000001".into(),
+            tool: ToolId::parse("x:build@1.0.0").expect("id"),
+            arguments: json!({}),
+            state,
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            call: CallId::new("c"),
+            owner: None,
+            attempts: 1,
+            created_ms: 0,
+            ended_ms: None,
+            outcome: Some(Outcome::failed(CallId::new("c"), ToolError::new(ErrorKind::Timeout, "late"))),
+        }
+    }
+
+    #[test]
+    fn states_are_written_and_read_back() {
+        for state in JobState::ALL {
+            assert_eq!(JobState::parse(state.as_str()), Some(state));
+            assert_eq!(serde_json::to_value(state).expect("json"), state.as_str());
+        }
+        assert_eq!(JobState::parse("gone"), None);
+    }
+
+    #[test]
+    fn a_message_says_whose_it_is_and_how_the_job_ended() {
+        for (state, part) in [
+            (JobState::Done, "is done. Its result:\n(tool failed: late)"),
+            (JobState::Error, "failed:\n(tool failed: late)"),
+            (JobState::Cancelled, "was stopped"),
+            (JobState::Unknown, "may or may not have taken effect"),
+        ] {
+            let message = record(state).message();
+            assert!(
+                message.starts_with("[toolwright notice] Background job build_00000001 of x:build@1.0.0 "),
+                "{message}"
+            );
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn jobs_of_other_sessions_and_principals_are_not_seen() {
+        use crate::session::Principal;
+        let session = |id: &str, principal: &str| Session {
+            id: SessionId::new(id),
+            principal: Principal { id: principal.into(), roles: Vec::new(), owner: false },
+            root: "/".into(),
+            agent: None,
+        };
+        let job = record(JobState::Running);
+        assert!(JobScope::All.has(&job));
+        for (id, principal, seen) in [("s", "owner", true), ("s", "guest", false), ("t", "owner", false)] {
+            assert_eq!(JobScope::Of(&session(id, principal)).has(&job), seen, "{id} {principal}");
+        }
+    }
+}

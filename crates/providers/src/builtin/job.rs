@@ -1,0 +1,263 @@
+//! The `job` tools: calls that go on in the background, and the manuals of tools.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{CallScope, Entry};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::error::ToolError;
+use toolwright_core::job::{JobRecord, JobScope, JobState};
+use toolwright_core::manual::INFO_ID;
+use toolwright_core::names::Resolution;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
+use toolwright_core::store::StoreError;
+use toolwright_core::tool::Tool;
+
+use super::{define, parse};
+
+/// Jobs in one list.
+const MAX_LIST: usize = 50;
+/// Seconds that one call waits at most.
+const MAX_WAIT: u64 = 240;
+/// Seconds that a call waits for the end of a job it has stopped.
+const STOP_WAIT: u64 = 15;
+/// Lines of one read.
+const MAX_LINES: usize = 1_000;
+/// Bytes of one read: what the caller asked for is not stored as yet another output.
+const READ_BYTES: usize = 80 << 10;
+
+/// What a job tool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    List,
+    Status,
+    Wait,
+    Read,
+    Send,
+    Stop,
+}
+
+/// One of the tools that follow jobs. All see those of their own session and principal only.
+struct JobTool(Verb);
+
+/// The tools that follow jobs.
+pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
+    let verbs = [Verb::List, Verb::Status, Verb::Wait, Verb::Read, Verb::Send, Verb::Stop];
+    let mut tools: Vec<Arc<dyn Tool>> = verbs.into_iter().map(|verb| Arc::new(JobTool(verb)) as _).collect();
+    tools.push(Arc::new(Info));
+    tools
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    timeout: u64,
+    #[serde(default)]
+    input: Value,
+    #[serde(default)]
+    offset: i64,
+    #[serde(default)]
+    lines: usize,
+}
+
+#[async_trait]
+impl Tool for JobTool {
+    fn definition(&self) -> ToolDefinition {
+        let id = || json!({"type": "string", "minLength": 1, "description": "The job's id."});
+        let wait = |default: u64| {
+            json!({"type": "integer", "minimum": 0, "maximum": MAX_WAIT, "default": default,
+                   "description": "Seconds to wait at most."})
+        };
+        let write = Effects { destructive: false, open_world: false, ..Effects::UNKNOWN };
+        let (name, title, description, effects, properties, required): (_, _, _, _, _, &[&str]) = match self.0 {
+            Verb::List => ("list", "List jobs", "Lists this session's background jobs.", Effects::READ, json!({}), &[]),
+            Verb::Status => {
+                ("status", "Job status", "Says how a job is doing.", Effects::READ, json!({"id": id()}), &["id"])
+            }
+            Verb::Wait => (
+                "wait",
+                "Wait for a job",
+                "Waits until a job ends or wants input, and returns its result.",
+                Effects::READ,
+                json!({"id": id(), "timeout": wait(60)}),
+                &["id"],
+            ),
+            Verb::Read => (
+                "read",
+                "Read a job's output",
+                "Reads what a job has written so far, and its result.",
+                Effects::READ,
+                json!({
+                    "id": id(),
+                    "lines": {"type": "integer", "minimum": 1, "maximum": MAX_LINES, "default": 100, "description": "Lines at most."},
+                    "offset": {"type": "integer", "default": -100, "description": "First line, from 0; negative counts from the end."},
+                }),
+                &["id"],
+            ),
+            Verb::Send => (
+                "send",
+                "Continue a job",
+                "Gives a job that waits for input its input, and waits for its next answer.",
+                write,
+                json!({"id": id(), "input": {"description": "What the job asked for."}, "timeout": wait(60)}),
+                &["id", "input"],
+            ),
+            Verb::Stop => (
+                "stop",
+                "Stop a job",
+                "Stops a job.",
+                Effects { idempotent: true, ..write },
+                json!({"id": id()}),
+                &["id"],
+            ),
+        };
+        let mut definition = define(&format!("job:{name}@1.0.0"), title, description, effects, properties, required);
+        definition.max_output = (self.0 == Verb::Read).then_some(READ_BYTES);
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let arguments: Arguments = parse(arguments)?;
+        match self.answer(&arguments, context).await {
+            Ok(output) => Ok(output),
+            Err(StoreError::NotFound(_)) => Ok(ToolOutput::failure(unknown(&arguments.id))),
+            Err(StoreError::Refused(why)) => Ok(ToolOutput::failure(why)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
+
+    fn awaits_others(&self) -> bool {
+        matches!(self.0, Verb::Wait | Verb::Send | Verb::Stop)
+    }
+}
+
+impl JobTool {
+    async fn answer(&self, arguments: &Arguments, context: &ToolContext) -> Result<ToolOutput, StoreError> {
+        let (jobs, scope, id) = (&context.services.jobs, JobScope::Of(&context.session), &*arguments.id);
+        let wait = |seconds| jobs.wait(scope, id, Duration::from_secs(seconds));
+        match self.0 {
+            Verb::List => {
+                let list = jobs.list(scope, MAX_LIST).await?;
+                let lines: Vec<String> = list.iter().map(JobRecord::line).collect();
+                let text =
+                    if lines.is_empty() { "There are no jobs in this session.".into() } else { lines.join("\n") };
+                let notes: Vec<Value> = list.iter().map(JobRecord::note).collect();
+                Ok(ToolOutput { structured: Some(json!({"jobs": notes})), ..ToolOutput::text(text) })
+            }
+            Verb::Status => {
+                let job = jobs.get(scope, id).await?;
+                Ok(ToolOutput { structured: Some(job.note()), ..ToolOutput::text(job.line()) })
+            }
+            Verb::Read => {
+                let read = jobs.read(scope, id, arguments.offset, arguments.lines).await?;
+                let last = read.first + read.text.lines().count();
+                let state = jobs.get(scope, id).await?.state;
+                let note = format!("[lines {} to {last} of {}; the job is {state}]", read.first, read.total);
+                Ok(ToolOutput::text(format!("{}{note}", read.text)))
+            }
+            Verb::Wait => result(wait(arguments.timeout).await?, context).await,
+            Verb::Send => {
+                jobs.send(scope, id, arguments.input.clone()).await?;
+                result(wait(arguments.timeout).await?, context).await
+            }
+            Verb::Stop => {
+                jobs.stop(scope, id).await?;
+                let job = wait(STOP_WAIT).await?;
+                Ok(ToolOutput { structured: Some(job.note()), ..ToolOutput::text(job.line()) })
+            }
+        }
+    }
+}
+
+/// A job as the result of a wait for it. What is told here is not told once more as news.
+async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, StoreError> {
+    if job.state.is_over() {
+        context.services.jobs.told(std::slice::from_ref(&job.id)).await?;
+    }
+    let mut output = ToolOutput { structured: Some(job.note()), ..ToolOutput::text(job.line()) };
+    if job.state.is_over() || job.state == JobState::WaitingInput {
+        output.content.extend(job.outcome.into_iter().flat_map(|outcome| outcome.content));
+    }
+    Ok(output)
+}
+
+fn unknown(id: &str) -> String {
+    let shown: String = id.chars().take(100).collect();
+    format!(
+        "There is no job `{shown}` in this session. job__list names those there are; their ids are copied, not guessed."
+    )
+}
+
+/// A tool's full manual on demand.
+struct Info;
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[async_trait]
+impl Tool for Info {
+    fn definition(&self) -> ToolDefinition {
+        let name = json!({"type": "string", "minLength": 1, "description": "The tool's name."});
+        let mut definition = define(
+            INFO_ID,
+            "Tool manual",
+            "Shows the full manual of a tool.",
+            Effects::READ,
+            json!({"name": name}),
+            &["name"],
+        );
+        // A manual is read whole.
+        definition.max_output = Some(256 << 10);
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let Named { name } = parse(arguments)?;
+        let found = context.calls.snapshot().and_then(|tools| match tools.resolve(&name) {
+            Resolution::Found(index, _) => Some(Arc::clone(&tools.list()[index])),
+            Resolution::Unknown(_) => None,
+        });
+        let visible = |entry: &Arc<Entry>| context.session.principal.may_use(&entry.definition().allowed_roles);
+        let Some(entry) = found.filter(visible) else {
+            let shown: String = name.chars().take(100).collect();
+            return Ok(ToolOutput::failure(format!("There is no tool `{shown}`.")));
+        };
+        context.services.manuals.read(&context.session.id, entry.tool.hash());
+        Ok(ToolOutput { content: vec![ContentBlock::text(manual(&entry))], ..ToolOutput::default() })
+    }
+
+    fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
+
+    /// It makes none, but looks at the tools of its turn.
+    fn awaits_others(&self) -> bool {
+        true
+    }
+}
+
+/// The documentation, else the description; and the arguments.
+fn manual(entry: &Entry) -> String {
+    let definition = entry.definition();
+    let text = definition.documentation.as_deref().unwrap_or(&definition.description);
+    let schema = serde_json::to_string(&definition.parameters).unwrap_or_default();
+    let mut manual = format!("# {}\n\n{}\n\nArguments: {schema}\n", entry.wire_name, text.trim_end());
+    for example in &definition.examples {
+        manual.push_str(&format!("Example: {example}\n"));
+    }
+    manual
+}

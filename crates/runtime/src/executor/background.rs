@@ -1,0 +1,472 @@
+//! How a call's result comes back: awaited, as a job, or step by step (SPEC section 8, modes).
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use toolwright_core::call::ValidCall;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::context::PartialSink;
+use toolwright_core::definition::{Mode, ToolDefinition};
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::Partial;
+use toolwright_core::job::{self, JobRecord, JobState, Turns};
+use toolwright_core::operation::Op;
+use toolwright_core::outcome::{Outcome, ToolOutput};
+use toolwright_core::policy::HintTrust;
+use toolwright_core::session::CallId;
+use toolwright_core::store::{RunStore, StoreError};
+
+use super::account::Account;
+use super::admission::Admitted;
+use super::limits::Limits;
+use super::pipeline::{End, Stop};
+use super::turn::Held;
+use super::{Executor, RunContext};
+use crate::jobs::{Begun, JobManager, Live};
+use crate::queue::Priority;
+use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
+
+/// What a job does to its end.
+type Work = BoxFuture<'static, Outcome>;
+
+/// The wait of a call for leave to run, which becomes the job's own.
+pub(super) type Asking = BoxFuture<'static, Result<Admitted, Stop>>;
+
+/// What stands between a job and its tool.
+pub(super) enum How {
+    /// It may run.
+    Admitted(Admitted),
+    /// A person is still to be asked.
+    AwaitsApproval(Asking),
+}
+
+/// How long a job that nothing was dispatched of waits before it tries again for a slot or lock.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Time of a stateful job's whole life; each of its steps has the tool's own.
+const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+impl Executor {
+    /// Carries an admitted call out the way its tool's results come back. Without jobs in the house, every result
+    /// is awaited.
+    pub(super) async fn deliver(
+        self: Arc<Self>,
+        call: ValidCall,
+        admitted: Admitted,
+        run: RunContext,
+        account: Account,
+    ) -> Outcome {
+        let mode = match call.entry.definition().mode {
+            Mode::Direct if run.background_after == Some(Duration::ZERO) => Mode::Background,
+            mode => mode,
+        };
+        match (self.options.jobs.clone(), mode) {
+            (None, _) => self.carry_out(call, admitted, run, account).await,
+            (Some(jobs), Mode::Direct) => self.await_or_promote(&jobs, call, admitted, run, account).await,
+            (Some(_), _) => {
+                let end = End::of(&call);
+                let started = self.start_job(call, How::Admitted(admitted), &run, &account.op).await;
+                self.conclude(end, started, &run, account).await
+            }
+        }
+    }
+
+    /// Starts a call as a job. Its caller gets the id, or the first partial result of a stateful tool.
+    pub(super) async fn start_job(
+        self: &Arc<Self>,
+        call: ValidCall,
+        how: How,
+        run: &RunContext,
+        op: &Op,
+    ) -> Result<ToolOutput, Stop> {
+        let Some(jobs) = &self.options.jobs else {
+            return Err(ToolError::new(ErrorKind::InternalError, "there are no jobs here").into());
+        };
+        let admission = match &how {
+            How::Admitted(admitted) => admission(*admitted),
+            How::AwaitsApproval(_) => Admission::Awaited,
+        };
+        let new = self.new_job(&call, admission, JobState::Pending, run);
+        let entry = Arc::clone(&call.entry);
+        let job = match jobs.begin(new, Cancel::new()).await.map_err(ToolError::from)? {
+            Begun::New(job) => job,
+            Begun::Known(id) => return Ok(started(&id, entry.definition(), JobState::Running)),
+        };
+        let stepwise = entry.definition().mode == Mode::Stateful && matches!(how, How::Admitted(_));
+        self.launch(jobs, &job, call, how, run, op);
+        if stepwise {
+            self.first_step(jobs, &job, run).await
+        } else {
+            Ok(started(&job.id, entry.definition(), JobState::Pending))
+        }
+    }
+
+    /// Sets a job of this process going: an operation inside `op`, under a token of its own.
+    pub(super) fn launch(
+        self: &Arc<Self>,
+        jobs: &Arc<JobManager>,
+        job: &Arc<Live>,
+        call: ValidCall,
+        how: How,
+        run: &RunContext,
+        op: &Op,
+    ) {
+        let log = Arc::clone(&job.log);
+        let stepwise = call.entry.definition().mode == Mode::Stateful;
+        let limit = Limits::of(&call.entry, run, &self.options).absolute;
+        let mut run = RunContext {
+            lineage: op.inside(),
+            cancel: job.cancel.clone(),
+            partials: Some(Arc::new(move |_| Arc::clone(&log))),
+            journal: Some((Arc::clone(job) as _, job.id.as_str().into())),
+            priority: Priority::Background,
+            started_before: 0,
+            inner: None,
+            timeout: if stepwise { Some(STATEFUL_LIFE) } else { run.timeout },
+            // Its outcome is no part of this turn.
+            budget: None,
+            ..run.clone()
+        };
+        let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: call.clone(), run: run.clone() };
+        run.job = Some(Arc::new(turns));
+        let mut account = self.open_account(&call, &run);
+        account.kind = "job";
+        account.decided_by = "job".into();
+        let executor = Arc::clone(self);
+        let work = async move {
+            let admitted = match how {
+                How::Admitted(admitted) => Ok(admitted),
+                How::AwaitsApproval(asking) => tokio::select! {
+                    admitted = asking => admitted,
+                    cause = run.cancel.cancelled() => Err(ToolError::canceled(cause).into()),
+                },
+            };
+            match admitted {
+                Ok(admitted) => executor.carry_out(call, admitted, run, account).await,
+                Err(stop) => executor.conclude(End::of(&call), Err(stop), &run, account).await,
+            }
+        };
+        match limit.filter(|_| stepwise) {
+            Some(limit) => follow(jobs, job, within_steps(work.boxed(), Arc::clone(job), limit).boxed()),
+            None => follow(jobs, job, work.boxed()),
+        }
+    }
+
+    /// A call's turn. A job waits for it as long as need be: nothing was dispatched, and nobody waits for it.
+    pub(super) async fn turn_in_time(
+        &self,
+        call: &ValidCall,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Held, ToolError> {
+        loop {
+            match self.turn(call, run, account).await {
+                Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {
+                }
+                turn => return turn,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN) => {}
+                cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            }
+        }
+    }
+
+    /// Awaits a call, unless a person or its time makes a job of it: then it goes on as it is, and its caller gets
+    /// the id.
+    async fn await_or_promote(
+        self: &Arc<Self>,
+        jobs: &Arc<JobManager>,
+        call: ValidCall,
+        admitted: Admitted,
+        run: RunContext,
+        account: Account,
+    ) -> Outcome {
+        // Its own token: a job outlives what cancels its caller.
+        let (cancel, became) = (Cancel::new(), Became::default());
+        let own = became.terms(&call, &run, cancel.clone());
+        let after = run.background_after.or_else(|| self.background_after(&call));
+        let kept = call.clone();
+        let mut work: Work = Arc::clone(self).carry_out(call, admitted, own, account).boxed();
+        let promotable = jobs.promotable(&run.session.id, &kept.id);
+        let in_time = async {
+            match after {
+                Some(after) => tokio::time::sleep(after).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = &mut work => return outcome,
+            cause = run.cancel.cancelled() => {
+                cancel.cancel(cause);
+                return work.await;
+            }
+            () = promotable.wanted() => {}
+            () = in_time => {}
+        }
+        let mut new = self.new_job(&kept, admission(admitted), JobState::Running, &run);
+        // A resumed run finds this call's end in its journal.
+        new.run = None;
+        let job = match jobs.begin(new, cancel.clone()).await {
+            Ok(Begun::New(job)) => job,
+            Ok(Begun::Known(_)) | Err(_) => {
+                tracing::warn!(tool = %kept.entry.id(), "a call could not be made a job; it is awaited");
+                return until_cancelled(work, &run, &cancel).await;
+            }
+        };
+        became.job(&job);
+        follow(jobs, &job, work);
+        self.promised(&kept, &job, &run).await
+    }
+
+    /// The end, for its caller, of a call that goes on as a job. Event and account have it once: when it is over.
+    async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
+        let (end, entry) = (End::of(call), &call.entry);
+        let output = started(&job.id, entry.definition(), JobState::Running);
+        let mut outcome = self.shaped(&end, Ok(output), run).await;
+        outcome.tool = Some(entry.id().clone());
+        outcome.kind = Some(entry.provider.kind());
+        outcome.namespace = entry.id().namespace().to_owned();
+        outcome.validated = end.validated;
+        if let Some((journal, id)) = &run.journal
+            && let Err(error) = journal.call_finished(id, &outcome).await
+        {
+            tracing::error!(run = &**id, "an outcome was not journalled: {error}");
+        }
+        outcome
+    }
+
+    fn background_after(&self, call: &ValidCall) -> Option<Duration> {
+        let entry = &call.entry;
+        // A call that awaits others is long by nature: only its own definition puts a time to it.
+        let general = self.options.auto_background_after.filter(|_| !entry.provider.awaits_others(entry.id()));
+        entry.definition().auto_background_after.or(general)
+    }
+
+    /// The first result of a stateful job: its first partial one, or its end.
+    async fn first_step(&self, jobs: &JobManager, job: &Arc<Live>, run: &RunContext) -> Result<ToolOutput, Stop> {
+        // Until there is an id to tell, the job is its caller's.
+        let mut waiting = CancelOnDrop(Some(job.cancel.clone()));
+        let settled = tokio::select! {
+            state = job.settled() => state,
+            cause = run.cancel.cancelled() => {
+                job.cancel.cancel(cause);
+                job.settled().await
+            }
+        };
+        waiting.0 = None;
+        let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
+        if settled.is_over() {
+            // Told by this very result.
+            jobs.store().jobs_told(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
+        }
+        Ok(step_output(&record)?)
+    }
+
+    fn new_job(&self, call: &ValidCall, admission: Admission, state: JobState, run: &RunContext) -> NewJob {
+        let (definition, session) = (call.entry.definition(), &run.session);
+        let services = &self.options.services;
+        let effects = definition.effects;
+        let trusted = call.entry.provider.trust() == HintTrust::Trusted;
+        let record = JobRecord {
+            id: new_id(definition.id.name()),
+            tool: definition.id.clone(),
+            arguments: services.redactor.redact_value(&call.arguments),
+            state,
+            session: session.id.clone(),
+            principal: session.principal.id.clone(),
+            call: call.id.clone(),
+            owner: None,
+            attempts: u32::from(state == JobState::Running),
+            created_ms: services.clock.wall_ms(),
+            ended_ms: None,
+            outcome: None,
+        };
+        let plan = JobPlan {
+            definition: call.entry.tool.hash(),
+            arguments: call.arguments.clone(),
+            unvalidated: call.unvalidated,
+            principal: session.principal.clone(),
+            root: session.root.clone(),
+            agent: session.agent.clone(),
+            admission,
+        };
+        let run = run.journal.as_ref().map(|(_, run)| run.to_string());
+        NewJob { record, run, resumable: trusted && (effects.idempotent || effects.read_only), plan }
+    }
+}
+
+/// Follows a job's work to its end, on a task of its own.
+fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, work: Work) {
+    let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
+    tokio::spawn(async move {
+        let outcome = work.await;
+        let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);
+        let again = !job.was_dispatched() || job.resumable;
+        let step = if cause == Some(CancelCause::Shutdown) && again {
+            JobStep::Released
+        } else {
+            JobStep::Ended(JobState::of(&outcome), outcome)
+        };
+        jobs.leave(&job, step).await;
+    });
+}
+
+/// The steps of one stateful job.
+struct JobTurns {
+    executor: Arc<Executor>,
+    job: Arc<Live>,
+    call: ValidCall,
+    run: RunContext,
+}
+
+#[async_trait]
+impl Turns for JobTurns {
+    async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError> {
+        let partial = self.executor.shaped(&End::of(&self.call), Ok(output), &self.run).await;
+        self.job.pause(partial).await
+    }
+}
+
+/// The job that a call has become, if it has: where its progress and its end go.
+#[derive(Clone, Default)]
+struct Became(Arc<OnceLock<Arc<Live>>>);
+
+impl Became {
+    fn job(&self, job: &Arc<Live>) {
+        // Set once, by who waits for the call.
+        let _ = self.0.set(Arc::clone(job));
+    }
+
+    /// The terms of a call that may become a job.
+    fn terms(&self, call: &ValidCall, run: &RunContext, cancel: Cancel) -> RunContext {
+        let before = run.partials.as_ref().map(|make| make(&call.id));
+        let sink: Arc<dyn PartialSink> = Arc::new(Progress { became: self.clone(), before });
+        let journal = run.journal.clone().map(|(before, id)| {
+            let journal: Arc<dyn RunStore> = Arc::new(Journal { became: self.clone(), before });
+            (journal, id)
+        });
+        RunContext { cancel, partials: Some(Arc::new(move |_| Arc::clone(&sink))), journal, ..run.clone() }
+    }
+}
+
+/// Progress goes to the caller before, to the job's log from then on.
+struct Progress {
+    became: Became,
+    before: Option<Arc<dyn PartialSink>>,
+}
+
+impl PartialSink for Progress {
+    fn send(&self, partial: Partial) {
+        match (self.became.0.get(), &self.before) {
+            (Some(job), _) => job.log.send(partial),
+            (None, Some(before)) => before.send(partial),
+            (None, None) => {}
+        }
+    }
+}
+
+/// The run's journal has the call's end, which is not the job's.
+struct Journal {
+    became: Became,
+    before: Arc<dyn RunStore>,
+}
+
+#[async_trait]
+impl RunStore for Journal {
+    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
+        self.before.call_dispatched(run, call).await
+    }
+
+    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
+        if self.became.0.get().is_some() { Ok(()) } else { self.before.call_finished(run, outcome).await }
+    }
+}
+
+struct CancelOnDrop(Option<Cancel>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.0 {
+            cancel.cancel(CancelCause::User);
+        }
+    }
+}
+
+/// Ends the work of a stateful job when one of its steps takes longer than `limit`; a wait for input is no step.
+async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcome {
+    let mut state = job.state();
+    loop {
+        let runs = *state.borrow_and_update() == JobState::Running;
+        tokio::select! {
+            outcome = &mut work => return outcome,
+            () = tokio::time::sleep(limit), if runs => {
+                job.cancel.cancel(CancelCause::Deadline);
+                return work.await;
+            }
+            Ok(()) = state.changed() => {}
+        }
+    }
+}
+
+async fn until_cancelled(mut work: Work, run: &RunContext, cancel: &Cancel) -> Outcome {
+    tokio::select! {
+        outcome = &mut work => outcome,
+        cause = run.cancel.cancelled() => {
+            cancel.cancel(cause);
+            work.await
+        }
+    }
+}
+
+fn admission(admitted: Admitted) -> Admission {
+    match admitted {
+        Admitted::Allowed => Admission::Allowed,
+        Admitted::Approved => Admission::Approved,
+    }
+}
+
+/// `name_<8 hex>`, a name for files too.
+fn new_id(name: &str) -> String {
+    let safe: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let number = uuid::Uuid::new_v4().as_u64_pair().0;
+    format!("{safe}_{:08x}", number >> 32)
+}
+
+/// The result of a call that goes on as a job.
+fn started(id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
+    noted(ToolOutput::text(job::started_text(id, &definition.id, state)), id, definition, state)
+}
+
+/// Notes the job beside a result. A tool's own schema is for its own results: such clients find it in `_meta`.
+fn noted(mut output: ToolOutput, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
+    let note = job::note(id, &definition.id, state);
+    if definition.output_schema.is_none() {
+        output.structured = Some(note.clone());
+    }
+    output.meta.insert("toolwright/job".into(), note);
+    output
+}
+
+/// A step of a job as the result of the call that waited for it.
+fn step_output(job: &JobRecord) -> Result<ToolOutput, ToolError> {
+    let Some(outcome) = job.outcome.clone() else {
+        return Err(ToolError::new(ErrorKind::InternalError, job.line()));
+    };
+    if let Some(error) = outcome.error {
+        return Err(error);
+    }
+    let Outcome { content, structured, meta, extras, .. } = outcome;
+    let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
+    if job.state == JobState::WaitingInput {
+        output.content.push(ContentBlock::text(job::started_text(&job.id, &job.tool, job.state)));
+        output.structured.get_or_insert_with(|| job.note());
+        output.meta.insert("toolwright/job".into(), job.note());
+    }
+    Ok(output)
+}

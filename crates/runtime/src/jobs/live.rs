@@ -1,0 +1,133 @@
+//! A job that this process has.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::context::PartialSink;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::job::JobState;
+use toolwright_core::outcome::Outcome;
+use toolwright_core::session::CallId;
+use toolwright_core::store::{RunStore, StoreError};
+
+use super::log::JobLog;
+use crate::store::SqliteStore;
+use crate::store::jobs::JobStep;
+
+/// How long a stateful job waits to be continued.
+const INPUT_WAIT: Duration = Duration::from_secs(30 * 60);
+
+/// A job that this process has: what is known of it beyond the store.
+pub(crate) struct Live {
+    pub(crate) id: String,
+    /// Ends it.
+    pub(crate) cancel: Cancel,
+    /// Takes what it writes while it runs.
+    pub(crate) log: Arc<dyn PartialSink>,
+    /// Whether it may be dispatched again.
+    pub(crate) resumable: bool,
+    dispatched: AtomicBool,
+    state: watch::Sender<JobState>,
+    input: Mutex<Option<oneshot::Sender<Value>>>,
+    store: Arc<SqliteStore>,
+}
+
+impl Live {
+    pub(super) fn new(
+        id: String,
+        state: JobState,
+        cancel: Cancel,
+        resumable: bool,
+        log: JobLog,
+        store: &Arc<SqliteStore>,
+    ) -> Self {
+        Self {
+            id,
+            cancel,
+            log: Arc::new(log),
+            resumable,
+            dispatched: AtomicBool::new(state != JobState::Pending),
+            state: watch::Sender::new(state),
+            input: Mutex::default(),
+            store: Arc::clone(store),
+        }
+    }
+
+    /// Whether it may have had an effect.
+    pub(crate) fn was_dispatched(&self) -> bool {
+        self.dispatched.load(Ordering::Acquire)
+    }
+
+    /// Follows its state.
+    pub(crate) fn state(&self) -> watch::Receiver<JobState> {
+        self.state.subscribe()
+    }
+
+    /// Waits until it is over or waits for input.
+    pub(crate) async fn settled(&self) -> JobState {
+        let mut state = self.state();
+        let rests = |state: &JobState| state.is_over() || *state == JobState::WaitingInput;
+        state.wait_for(rests).await.map_or(JobState::Unknown, |state| *state)
+    }
+
+    /// Hands out a partial result and waits to be continued.
+    pub(crate) async fn pause(&self, partial: Outcome) -> Result<Value, ToolError> {
+        let (sender, input) = oneshot::channel();
+        *self.input() = Some(sender);
+        self.step(JobStep::Paused(partial), JobState::WaitingInput).await?;
+        tokio::select! {
+            input = input => input.map_err(|_| ToolError::new(ErrorKind::InternalError, "the input of a job was lost")),
+            cause = self.cancel.cancelled() => Err(ToolError::canceled(cause)),
+            () = tokio::time::sleep(INPUT_WAIT) => {
+                self.input().take();
+                let limit = toolwright_core::duration::format(INPUT_WAIT);
+                Err(ToolError::new(ErrorKind::Timeout, format!("nobody continued the job within {limit}")))
+            }
+        }
+    }
+
+    /// Continues it.
+    pub(super) async fn send(&self, input: Value) -> Result<(), StoreError> {
+        let waiting = self.input().take();
+        let waiting = waiting.ok_or_else(|| StoreError::Refused(format!("job {} does not wait for input", self.id)))?;
+        // Whoever waits for the next step must not see this one.
+        self.step(JobStep::Continued, JobState::Running).await?;
+        // A job that has just been stopped takes nothing any more.
+        let _ = waiting.send(input);
+        Ok(())
+    }
+
+    /// Commits a state, then tells who waits for it here.
+    pub(super) async fn step(&self, step: JobStep, state: JobState) -> Result<(), StoreError> {
+        self.store.step_job(&self.id, step).await?;
+        self.state.send_replace(state);
+        Ok(())
+    }
+
+    /// Tells who waits for it here that it is with this process no more.
+    pub(super) fn left(&self, state: JobState) {
+        self.state.send_replace(state);
+    }
+
+    fn input(&self) -> std::sync::MutexGuard<'_, Option<oneshot::Sender<Value>>> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The journal of a job's own call: it counts as dispatched from before the tool is called, or is not called.
+#[async_trait]
+impl RunStore for Live {
+    async fn call_dispatched(&self, _run: &str, _call: &CallId) -> Result<(), StoreError> {
+        self.dispatched.store(true, Ordering::Release);
+        self.step(JobStep::Dispatched, JobState::Running).await
+    }
+
+    async fn call_finished(&self, _run: &str, _outcome: &Outcome) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! What a job writes while it runs: a file that other processes read too.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use toolwright_core::context::PartialSink;
+use toolwright_core::event::Partial;
+use toolwright_core::job::JobText;
+use toolwright_core::output::head_and_tail;
+
+/// Bytes that are kept of the beginning.
+const HEAD: u64 = 8 << 20;
+/// Bytes of a piece of the end, of which the last two are kept: 16 MiB in all.
+const TAIL: u64 = 4 << 20;
+/// Bytes of one report.
+const MAX_WRITE: usize = 1 << 20;
+/// Bytes of lines that one read returns.
+const MAX_READ: usize = 64 << 10;
+
+/// The files of one job's log.
+#[derive(Debug, Clone)]
+pub(super) struct LogFiles {
+    head: PathBuf,
+    before: PathBuf,
+    tail: PathBuf,
+}
+
+impl LogFiles {
+    /// Those of the job `id` in `dir`. Ids are ours, and no paths.
+    pub(super) fn of(dir: &Path, id: &str) -> Self {
+        let file = |part: &str| dir.join(format!("{id}.{part}"));
+        Self { head: file("log"), before: file("tail-1"), tail: file("tail-2") }
+    }
+
+    /// Lines from `offset`, counted from the end if negative, of all that was written and of `more` behind it.
+    pub(super) fn read(&self, more: &str, offset: i64, lines: usize) -> io::Result<JobText> {
+        let cut = self.before.exists();
+        let note = "[toolwright: what stood here was not kept]";
+        let total = self.each_line(&mut |_, _| ())? + usize::from(cut) + more.lines().count();
+        let first = match usize::try_from(offset) {
+            Ok(offset) => offset.min(total),
+            Err(_) => total.saturating_sub(usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX)),
+        };
+        let mut text = String::new();
+        let mut number = 0;
+        let mut take = |line: &str| {
+            if number >= first && number - first < lines && text.len() + line.len() < MAX_READ {
+                text.push_str(line);
+                text.push('\n');
+            }
+            number += 1;
+        };
+        let mut in_head = true;
+        self.each_line(&mut |line, head| {
+            if cut && in_head && !head {
+                take(note);
+            }
+            in_head = head;
+            take(line);
+        })?;
+        more.lines().for_each(take);
+        Ok(JobText { text, first, total })
+    }
+
+    /// Tells each line and whether it is of the beginning. Returns how many there are.
+    fn each_line(&self, tell: &mut dyn FnMut(&str, bool)) -> io::Result<usize> {
+        let mut count = 0;
+        for path in [&self.head, &self.before, &self.tail] {
+            let file = match File::open(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            for line in BufReader::new(file).split(b'\n') {
+                tell(&String::from_utf8_lossy(&line?), *path == self.head);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// Writes one job's log: the beginning and the end, in bounded files. Written at once, so that a crash loses none
+/// of it.
+#[derive(Debug)]
+pub(super) struct JobLog {
+    files: LogFiles,
+    open: Mutex<Option<(File, u64, Part)>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Head,
+    Tail,
+}
+
+impl JobLog {
+    /// A log that makes its file at the first line.
+    pub(super) fn new(files: LogFiles) -> Self {
+        Self { files, open: Mutex::new(None) }
+    }
+
+    pub(super) fn write(&self, text: &str) -> io::Result<()> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut file, mut size, mut part) = match open.take() {
+            Some(open) => open,
+            None => self.begin()?,
+        };
+        let limit = if part == Part::Head { HEAD } else { TAIL };
+        if size >= limit {
+            if part == Part::Tail {
+                std::fs::rename(&self.files.tail, &self.files.before)?;
+            }
+            (file, size, part) = (append(&self.files.tail)?, 0, Part::Tail);
+        }
+        let text = head_and_tail(text, MAX_WRITE);
+        // One write a line: lines of two writers never mix, and nothing is held back.
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        let line = format!("{text}{end}");
+        file.write_all(line.as_bytes())?;
+        *open = Some((file, size + line.len() as u64, part));
+        Ok(())
+    }
+
+    /// Goes on where an earlier attempt ended.
+    fn begin(&self) -> io::Result<(File, u64, Part)> {
+        let size = |path: &Path| path.metadata().map(|meta| meta.len()).ok();
+        let (path, part) = if size(&self.files.tail).is_some() {
+            (&self.files.tail, Part::Tail)
+        } else {
+            (&self.files.head, Part::Head)
+        };
+        if let Some(dir) = path.parent() {
+            crate::outputs::private_dir(dir)?;
+        }
+        Ok((append(path)?, size(path).unwrap_or(0), part))
+    }
+}
+
+impl PartialSink for JobLog {
+    fn send(&self, partial: Partial) {
+        let text = match partial {
+            Partial::Text(text) => text,
+            Partial::Progress { message: Some(message), .. } => message,
+            Partial::Progress { progress, total: Some(total), message: None } => format!("{progress} of {total}"),
+            Partial::Progress { progress, total: None, message: None } => progress.to_string(),
+        };
+        if let Err(error) = self.write(&text) {
+            tracing::warn!("what a job wrote was lost ({}): {error}", self.files.head.display());
+        }
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &LogFiles, more: &str, offset: i64, lines: usize) -> (String, usize, usize) {
+        let read = files.read(more, offset, lines).expect("read");
+        (read.text, read.first, read.total)
+    }
+
+    #[test]
+    fn lines_are_read_from_either_end_with_the_result_behind_them() {
+        let dir = tempfile::tempdir().expect("dir");
+        let files = LogFiles::of(dir.path(), "a_00000001");
+        assert_eq!(read(&files, "done", 0, 9), ("done\n".into(), 0, 1));
+        let log = JobLog::new(files.clone());
+        for line in ["one", "two\n", "three"] {
+            log.write(line).expect("written");
+        }
+        JobLog::new(files.clone()).write("four").expect("a later attempt goes on");
+        assert_eq!(read(&files, "done", 1, 2), ("two\nthree\n".into(), 1, 5));
+        assert_eq!(read(&files, "done", -2, 9), ("four\ndone\n".into(), 3, 5));
+        assert_eq!(read(&files, "", 99, 9), (String::new(), 4, 4));
+        assert_eq!(read(&files, "", i64::MIN, 1), ("one\n".into(), 0, 4));
+    }
+
+    #[test]
+    fn a_flood_keeps_its_beginning_and_its_end() {
+        let dir = tempfile::tempdir().expect("dir");
+        let files = LogFiles::of(dir.path(), "a_00000001");
+        let log = JobLog::new(files.clone());
+        let line = "x".repeat(1 << 20);
+        log.write("first").expect("written");
+        for _ in 0..30 {
+            log.write(&line).expect("written");
+        }
+        log.write("last").expect("written");
+        let size: u64 = std::fs::read_dir(dir.path())
+            .expect("dir")
+            .map(|file| file.expect("file").metadata().expect("meta").len())
+            .sum();
+        assert!(size < HEAD + 2 * TAIL + (3 << 20), "{size}");
+        assert_eq!(read(&files, "", 0, 1).0, "first\n");
+        assert_eq!(read(&files, "", -1, 1).0, "last\n");
+    }
+}

@@ -1,0 +1,203 @@
+//! Jobs: calls that go on when their caller has been answered, kept in the store so that no crash loses one.
+//!
+//! A job is committed before anybody hears its id, as `running` before its tool is called, and with its outcome
+//! before anybody is told. It is with one process, which renews a lease for all that it has. What others ask of
+//! it they write into the store, where that process looks twice a second while it has jobs.
+
+mod calls;
+mod keeper;
+mod live;
+mod log;
+mod view;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::job::{JobRecord, JobState};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::store::StoreError;
+
+use crate::store::SqliteStore;
+use crate::store::jobs::{JobStep, NewJob, TakenJob};
+
+pub(crate) use live::Live;
+use log::{JobLog, LogFiles};
+
+/// Jobs that one process has at once.
+pub(crate) const MAX_LIVE: usize = 10_000;
+
+/// The jobs of this process, and the way to those of others. Shared by `Arc`.
+pub struct JobManager {
+    store: Arc<SqliteStore>,
+    logs: PathBuf,
+    live: Mutex<HashMap<String, Arc<Live>>>,
+    calls: calls::Calls,
+    keeping: AtomicBool,
+    closed: AtomicBool,
+    /// Changes whenever a job of this process ends.
+    ended: watch::Sender<u64>,
+}
+
+impl std::fmt::Debug for JobManager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobManager").field("live", &self.live().len()).finish_non_exhaustive()
+    }
+}
+
+/// What became of a job that was to begin.
+pub(crate) enum Begun {
+    /// It is this process's.
+    New(Arc<Live>),
+    /// The call has its job already.
+    Known(String),
+}
+
+impl JobManager {
+    /// The jobs of `store`; what they write goes to the folder `jobs` in `state_dir`.
+    #[must_use]
+    pub fn new(store: Arc<SqliteStore>, state_dir: &Path) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            logs: state_dir.join("jobs"),
+            live: Mutex::default(),
+            calls: calls::Calls::default(),
+            keeping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            ended: watch::Sender::new(0),
+        })
+    }
+
+    /// Jobs that this process has.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.live().len()
+    }
+
+    /// Settles the jobs of dead processes: those that may run again are anybody's to start, the others are
+    /// `unknown` from now on. Returns how many those are.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the store.
+    pub async fn settle(&self) -> Result<usize, StoreError> {
+        self.store.settle_jobs().await
+    }
+
+    /// Ends the jobs of this process, within `grace`: those that were not dispatched or may run again are left for
+    /// another process to start, the others are cancelled. One that does not end becomes `unknown` when this
+    /// process is gone.
+    pub async fn shut_down(&self, grace: Duration) {
+        self.closed.store(true, Ordering::Release);
+        let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
+        for job in &live {
+            job.cancel.cancel(CancelCause::Shutdown);
+        }
+        let mut ended = self.ended.subscribe();
+        let all_left = async { while self.count() > 0 && ended.changed().await.is_ok() {} };
+        if tokio::time::timeout(grace, all_left).await.is_err() {
+            tracing::warn!("{} jobs did not end within {grace:?}", self.count());
+        }
+    }
+
+    /// Waits until this process has no jobs.
+    pub async fn all_ended(&self) {
+        let mut ended = self.ended.subscribe();
+        while self.count() > 0 && ended.changed().await.is_ok() {}
+    }
+
+    /// Commits a new job of this process, which `cancel` ends.
+    pub(crate) async fn begin(self: &Arc<Self>, job: NewJob, cancel: Cancel) -> Result<Begun, StoreError> {
+        if self.is_closed() {
+            return Err(StoreError::Refused("no job begins any more: the program is shutting down".into()));
+        }
+        if self.count() >= MAX_LIVE {
+            return Err(StoreError::Quota(format!(
+                "{MAX_LIVE} jobs are under way, which is the limit; try again later"
+            )));
+        }
+        let (id, state, resumable) = (job.record.id.clone(), job.record.state, job.resumable);
+        // Before the row is there, so that it is never seen without its process having it.
+        let live = self.enter(id.clone(), state, cancel, resumable);
+        if self.is_closed() {
+            live.cancel.cancel(CancelCause::Shutdown);
+        }
+        match self.store.create_job(job).await {
+            Ok(created) if created == id => {
+                self.keep();
+                Ok(Begun::New(live))
+            }
+            Ok(known) => {
+                self.live().remove(&id);
+                Ok(Begun::Known(known))
+            }
+            Err(error) => {
+                self.live().remove(&id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes those of these jobs that are still anybody's.
+    pub(crate) async fn take(self: &Arc<Self>, ids: Vec<String>) -> Result<Vec<(TakenJob, Arc<Live>)>, StoreError> {
+        let taken = self.store.take_jobs(ids).await?;
+        self.keep();
+        let entered = |job: TakenJob| {
+            let live = self.enter(job.record.id.clone(), JobState::Pending, Cancel::new(), job.resumable);
+            (job, live)
+        };
+        Ok(taken.into_iter().map(entered).collect())
+    }
+
+    /// A job of this process is over, or is left to others. A state that cannot be committed is settled when this
+    /// process is gone.
+    pub(crate) async fn leave(&self, live: &Live, step: JobStep) {
+        let state = match &step {
+            JobStep::Ended(state, _) => *state,
+            _ => JobState::Pending,
+        };
+        if let Err(error) = live.step(step, state).await {
+            tracing::error!(job = live.id, "the end of a job was not kept: {error}");
+            live.left(JobState::Unknown);
+        }
+        self.live().remove(&live.id);
+        self.ended.send_modify(|count| *count += 1);
+    }
+
+    /// Whether it is shutting down, and takes no jobs of others.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn store(&self) -> &Arc<SqliteStore> {
+        &self.store
+    }
+
+    /// What the job has come to so far.
+    pub(crate) async fn record(&self, id: &str) -> Result<JobRecord, StoreError> {
+        self.store.job(id).await
+    }
+
+    /// Ends a job that nobody has.
+    pub(crate) async fn abandon(&self, id: &str, outcome: &Outcome, state: JobState) -> Result<(), StoreError> {
+        self.store.end_abandoned(id, state, outcome).await.map(drop)
+    }
+
+    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool) -> Arc<Live> {
+        let log = JobLog::new(LogFiles::of(&self.logs, &id));
+        let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, &self.store));
+        self.live().insert(id, Arc::clone(&live));
+        live
+    }
+
+    fn find(&self, id: &str) -> Option<Arc<Live>> {
+        self.live().get(id).cloned()
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<String, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,370 @@
+//! Jobs, with a real store, and with real processes that are really killed.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::NoApprover;
+use toolwright_core::catalogue::ProviderKind;
+use toolwright_core::definition::Mode;
+use toolwright_core::event::Partial;
+use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
+use toolwright_core::{
+    CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
+    StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::{
+    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, RecoveryTerms, RunContext, SqliteStore, SystemClock,
+};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Notes each of its runs in a file that outlives it, and takes its time.
+struct Work {
+    name: &'static str,
+    mode: Mode,
+    effects: Effects,
+    runs: PathBuf,
+}
+
+#[async_trait]
+impl Tool for Work {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::format("j", self.name, "1.0.0").expect("id");
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "ms": {"type": "integer"}}});
+        let mut definition = ToolDefinition::new(id, "Works.", Some(schema));
+        definition.mode = self.mode;
+        definition.effects = self.effects;
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let number = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let mut runs = std::fs::OpenOptions::new().create(true).append(true).open(&self.runs).expect("runs");
+        runs.write_all(format!("{}\n", number("n")).as_bytes()).expect("noted");
+        context.partials.send(Partial::Text(format!("working on {}", number("n"))));
+        if self.mode == Mode::Stateful {
+            let mut said = Vec::new();
+            loop {
+                let input = context.turns.pause(ToolOutput::text(format!("so far: {said:?}"))).await?;
+                match input.as_str() {
+                    Some("end") => return Ok(ToolOutput::text(format!("in all: {said:?}"))),
+                    other => said.push(other.unwrap_or("?").to_owned()),
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(number("ms"))) => Ok(ToolOutput::text(format!("result {}", number("n")))),
+            cause = context.cancel.cancelled() => Err(ToolError::canceled(cause)),
+        }
+    }
+}
+
+struct House {
+    executor: Arc<Executor>,
+    jobs: Arc<JobManager>,
+    catalogue: Arc<Catalogue>,
+    run: RunContext,
+    runs: PathBuf,
+}
+
+async fn house(dir: &Path) -> House {
+    house_with(dir, |_| ()).await
+}
+
+async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorOptions)) -> House {
+    let runs = dir.join("runs");
+    let tool = |name, mode, effects| Arc::new(Work { name, mode, effects, runs: runs.clone() }) as Arc<dyn Tool>;
+    let tools = vec![
+        tool("again", Mode::Background, Effects::WRITE),
+        tool("once", Mode::Background, Effects::UNKNOWN),
+        tool("direct", Mode::Direct, Effects::UNKNOWN),
+        tool("talk", Mode::Stateful, Effects::UNKNOWN),
+    ];
+    let catalogue = Catalogue::standing(Arc::default());
+    let provider = StaticProvider::new("jobs", ProviderKind::Native, tools).expect("provider");
+    catalogue.add_provider(Arc::new(provider)).await.expect("added");
+    catalogue.refresh("jobs").await;
+    let store = SqliteStore::open(dir).expect("store");
+    let jobs = JobManager::new(Arc::clone(&store), dir);
+    let mut services = Services::none(Arc::new(SystemClock));
+    services.events = Arc::new(EventHub::default());
+    services.jobs = Arc::clone(&jobs) as _;
+    let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
+    options.jobs = Some(Arc::clone(&jobs));
+    options.grace = Duration::from_millis(300);
+    configure(&mut options);
+    let run = terms(session("s", dir), catalogue.snapshot());
+    House { executor: Executor::new(options), jobs, catalogue, run, runs }
+}
+
+fn session(id: &str, root: &Path) -> Session {
+    Session { id: SessionId::new(id), principal: Principal::owner(), root: root.to_owned(), agent: None }
+}
+
+fn terms(session: Session, snapshot: Arc<toolwright_core::Snapshot>) -> RunContext {
+    let approver = Arc::new(NoApprover { remedy: String::new() });
+    RunContext::new(Arc::new(session), snapshot, Arc::new(Policy::of(Profile::Trusted)), approver)
+}
+
+impl House {
+    async fn call(&self, id: &str, name: &str, arguments: Value) -> Outcome {
+        self.call_under(&self.run, id, name, arguments).await
+    }
+
+    async fn call_under(&self, run: &RunContext, id: &str, name: &str, arguments: Value) -> Outcome {
+        let call =
+            ToolCall { id: CallId::new(id), name: format!("j__{name}"), arguments: RawArguments::Value(arguments) };
+        self.executor.run_calls(vec![call], run).await.pop().expect("one outcome")
+    }
+
+    fn scope(&self) -> JobScope<'_> {
+        JobScope::Of(&self.run.session)
+    }
+
+    async fn wait(&self, id: &str) -> JobRecord {
+        self.jobs.wait(self.scope(), id, LONG).await.expect("the job is known")
+    }
+
+    fn recover(&self) {
+        let context = Arc::new(|session, snapshot| terms(session, snapshot));
+        self.executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&self.catalogue), context });
+    }
+
+    fn runs(&self) -> HashMap<u64, usize> {
+        runs(&self.runs)
+    }
+}
+
+fn runs(path: &Path) -> HashMap<u64, usize> {
+    let mut runs = HashMap::new();
+    for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
+        *runs.entry(line.parse().expect("a number")).or_default() += 1;
+    }
+    runs
+}
+
+fn id(outcome: &Outcome) -> String {
+    assert!(outcome.ok, "{outcome:?}");
+    outcome.structured.as_ref().and_then(|note| note["job"].as_str()).expect("a job id").to_owned()
+}
+
+fn text(job: &JobRecord) -> String {
+    job.outcome.as_ref().map(Outcome::text).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_background_call_is_answered_with_its_job_and_the_result_comes_later() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house(dir.path()).await;
+    let started = house.call("c", "once", json!({"n": 7, "ms": 100})).await;
+    let id = id(&started);
+    assert!(id.starts_with("once_") && id.len() == 13 && started.text().contains(&id), "{}", started.text());
+    let now = house.jobs.get(house.scope(), &id).await.expect("committed before its id was told");
+    assert!(!now.state.is_over() && now.owner.is_some_and(|owner| owner.alive), "{now:?}");
+    let done = house.wait(&id).await;
+    assert_eq!((done.state, text(&done).as_str(), done.attempts), (JobState::Done, "result 7", 1));
+    assert_eq!((done.owner, done.ended_ms.is_some()), (None, true));
+    let read = house.jobs.read(house.scope(), &id, 0, 10).await.expect("read");
+    assert_eq!((read.text.as_str(), read.total), ("working on 7\nresult 7\n", 2));
+    let stranger = session("t", dir.path());
+    assert!(house.jobs.get(JobScope::Of(&stranger), &id).await.is_err(), "jobs belong to their session");
+    assert!(house.jobs.list(JobScope::Of(&stranger), 9).await.expect("list").is_empty());
+    let news = house.jobs.untold(&house.run.session.id).await.expect("news");
+    assert_eq!(news.iter().map(|job| &job.id).collect::<Vec<_>>(), [&id]);
+    assert!(house.jobs.awaited(&house.run.session.id, LONG).await);
+    house.jobs.told(&[id]).await.expect("told");
+    assert!(house.jobs.untold(&house.run.session.id).await.expect("news").is_empty());
+    assert!(!house.jobs.awaited(&house.run.session.id, LONG).await, "nothing goes on");
+}
+
+#[tokio::test]
+async fn a_running_call_goes_on_as_a_job_without_a_restart() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house(dir.path()).await;
+    let run = RunContext { cancel: toolwright_core::Cancel::new(), ..house.run.clone() };
+    let call = house.call_under(&run, "c", "direct", json!({"n": 1, "ms": 400}));
+    let promote = async {
+        while house.runs().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(house.jobs.promote(&run.session.id, &CallId::new("c")));
+    };
+    let (outcome, ()) = tokio::join!(call, promote);
+    assert!(!house.jobs.promote(&run.session.id, &CallId::new("c")), "it is no running call any more");
+    run.cancel.cancel(CancelCause::User);
+    let done = house.wait(&id(&outcome)).await;
+    assert_eq!((done.state, text(&done).as_str()), (JobState::Done, "result 1"), "it outlives its caller's cancel");
+    assert_eq!(house.runs(), HashMap::from([(1, 1)]));
+}
+
+#[tokio::test]
+async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house_with(dir.path(), |options| options.auto_background_after = Some(Duration::from_millis(50))).await;
+    assert_eq!(house.call("a", "direct", json!({"n": 1, "ms": 0})).await.text(), "result 1");
+    let long = house.call("b", "direct", json!({"n": 2, "ms": 300})).await;
+    assert_eq!(text(&house.wait(&id(&long)).await), "result 2");
+    assert_eq!(house.runs(), HashMap::from([(1, 1), (2, 1)]));
+}
+
+#[tokio::test]
+async fn a_stateful_tool_goes_on_step_by_step() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house(dir.path()).await;
+    let first = house.call("c", "talk", json!({})).await;
+    let id = id(&first);
+    assert!(first.text().starts_with("so far: []") && first.text().contains(&id), "{}", first.text());
+    house.jobs.send(house.scope(), &id, json!("one")).await.expect("it waits");
+    let second = house.wait(&id).await;
+    assert_eq!((second.state, text(&second).as_str()), (JobState::WaitingInput, "so far: [\"one\"]"));
+    house.jobs.send(house.scope(), &id, json!("end")).await.expect("it waits");
+    let end = house.wait(&id).await;
+    assert_eq!((end.state, text(&end).as_str()), (JobState::Done, "in all: [\"one\"]"));
+    let late = house.jobs.send(house.scope(), &id, json!("more")).await.expect_err("it is over");
+    assert!(late.to_string().contains("is done"), "{late}");
+}
+
+#[tokio::test]
+async fn other_processes_see_continue_and_stop_a_job() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house(dir.path()).await;
+    // It has none of the jobs, so it goes through the store, as another process does.
+    let other = JobManager::new(SqliteStore::open(dir.path()).expect("store"), dir.path());
+    let talk = id(&house.call("a", "talk", json!({})).await);
+    let slow = id(&house.call("b", "once", json!({"n": 3, "ms": 60_000})).await);
+    other.send(JobScope::All, &talk, json!("end")).await.expect("sent");
+    let end = other.wait(JobScope::All, &talk, LONG).await.expect("known");
+    assert_eq!((end.state, text(&end).as_str()), (JobState::Done, "in all: []"));
+    while other.read(JobScope::All, &slow, 0, 9).await.expect("read").total == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    other.stop(JobScope::All, &slow).await.expect("stopped");
+    assert_eq!(other.wait(JobScope::All, &slow, LONG).await.expect("known").state, JobState::Cancelled);
+    other.stop(JobScope::All, &slow).await.expect("one that is over stays as it is");
+    assert_eq!(other.list(JobScope::All, 9).await.expect("list").len(), 2);
+}
+
+#[tokio::test]
+async fn a_shutdown_leaves_what_may_run_again_to_others() {
+    let dir = tempfile::tempdir().expect("dir");
+    let first = house(dir.path()).await;
+    let again = id(&first.call("a", "again", json!({"n": 1, "ms": 300})).await);
+    let once = id(&first.call("b", "once", json!({"n": 2, "ms": 60_000})).await);
+    while first.runs().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    first.jobs.shut_down(LONG).await;
+    let states = [&again, &once].map(|id| first.jobs.get(JobScope::All, id));
+    let states: Vec<_> =
+        futures_util::future::join_all(states).await.into_iter().map(|job| job.expect("kept").state).collect();
+    assert_eq!(states, [JobState::Pending, JobState::Cancelled]);
+    let refused = first.call("c", "once", json!({"n": 3})).await;
+    assert!(refused.error.is_some_and(|error| error.message().contains("shutting down")));
+    let second = house(dir.path()).await;
+    second.recover();
+    let done = second.wait(&again).await;
+    assert_eq!((done.state, text(&done).as_str(), done.attempts), (JobState::Done, "result 1", 2));
+    assert_eq!(second.runs(), HashMap::from([(1, 2), (2, 1)]));
+}
+
+/// Jobs of the test that kills processes: the even ones may run again.
+const JOBS: u64 = 60;
+const KILLS: usize = 6;
+const DIR: &str = "TOOLWRIGHT_TEST_JOBS_DIR";
+const FROM: &str = "TOOLWRIGHT_TEST_JOBS_FROM";
+
+/// The process that is killed, which is this test alone: starts jobs one by one and tells each id.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child() {
+    let (Ok(dir), Ok(from)) = (std::env::var(DIR), std::env::var(FROM)) else { return };
+    let house = house(Path::new(&dir)).await;
+    house.recover();
+    for n in from.parse().expect("a number")..JOBS {
+        let name = if n % 2 == 0 { "again" } else { "once" };
+        let outcome = house.call(&format!("c{n}"), name, json!({"n": n, "ms": 20 + n * 37 % 150})).await;
+        let line = format!("ack {n} {}\n", id(&outcome));
+        std::io::stdout().write_all(line.as_bytes()).expect("told");
+        std::io::stdout().flush().expect("told");
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    // It is killed here at the latest.
+    std::future::pending::<()>().await;
+}
+
+fn spawn(dir: &Path, from: u64) -> Child {
+    Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "jobs::child", "--nocapture"])
+        .env(DIR, dir)
+        .env(FROM, from.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("spawned")
+}
+
+/// Collects what a child tells until it is killed.
+fn listen(child: &mut Child, acks: &std::sync::Mutex<HashMap<u64, String>>) {
+    for line in BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok) {
+        if let Some((n, id)) = line.split_once("ack ").and_then(|(_, ack)| ack.split_once(' ')) {
+            acks.lock().expect("lock").insert(n.parse().expect("a number"), id.to_owned());
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_job_is_lost_by_kills_and_none_runs_twice_that_must_not() {
+    let dir = tempfile::tempdir().expect("dir");
+    let acks = Arc::new(std::sync::Mutex::new(HashMap::new()));
+    let started = Instant::now();
+    let mut kills = 0;
+    // A job that was begun but not told is begun again under another id: that is its caller's doing, so
+    // numbers that were not told are left out.
+    let mut from = 0;
+    let jobs = JobManager::new(SqliteStore::open(dir.path()).expect("store"), dir.path());
+    loop {
+        let mut child = spawn(dir.path(), from);
+        let (heard, pid) = (Arc::clone(&acks), child.id());
+        let listener = std::thread::spawn(move || {
+            listen(&mut child, &heard);
+            child.wait().expect("ended")
+        });
+        let last = kills == KILLS;
+        tokio::time::sleep(Duration::from_millis(350)).await;
+        if last {
+            let ids: Vec<String> = acks.lock().expect("lock").values().cloned().collect();
+            for id in ids {
+                jobs.wait(JobScope::All, &id, LONG).await.expect("every id that was told answers");
+            }
+        }
+        Command::new("kill").args(["-9", &pid.to_string()]).status().expect("killed");
+        listener.join().expect("heard");
+        if last {
+            break;
+        }
+        kills += 1;
+        from =
+            runs(&dir.path().join("runs")).keys().chain(acks.lock().expect("lock").keys()).max().map_or(0, |n| n + 2);
+    }
+    let acks = acks.lock().expect("lock").clone();
+    let runs = runs(&dir.path().join("runs"));
+    assert!(acks.len() >= 10, "{} jobs in {:?}", acks.len(), started.elapsed());
+    for (n, id) in acks {
+        let job = jobs.get(JobScope::All, &id).await.expect("every id that was told answers");
+        let ran = runs.get(&n).copied().unwrap_or(0);
+        let told = format!("{job:?} ran {ran} times");
+        match job.state {
+            JobState::Done => assert_eq!(text(&job), format!("result {n}"), "{told}"),
+            JobState::Unknown => assert!(n % 2 == 1, "{told}"),
+            _ => panic!("{told}"),
+        }
+        assert!(n % 2 == 0 || ran <= 1, "{told}");
+        assert!(job.state != JobState::Done || ran >= 1, "{told}");
+    }
+}

@@ -1,0 +1,212 @@
+//! `jobs ls | show | read | send | stop`: the background jobs of all of this user's processes.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use toolwright::House;
+use toolwright::core::job::{JobRecord, JobScope, Jobs};
+use toolwright::core::store::StoreError;
+use toolwright::core::{JobState, Outcome};
+
+use super::args::{Global, duration};
+use super::exit::{Done, Exit, Failure};
+use super::screen::{BAD, BOLD, DIM, GOOD, one_line, print_json, print_text, say, styled};
+use super::{config, open};
+
+/// How long a job that is stopped may take to end.
+const STOP_WAIT: Duration = Duration::from_secs(15);
+/// Characters of arguments in a list.
+const SHORT: usize = 60;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// Lists jobs, the newest first.
+    Ls {
+        /// Jobs at most.
+        #[arg(long, default_value_t = 10_000, value_name = "N")]
+        limit: usize,
+        /// Only jobs that are not over.
+        #[arg(long)]
+        open: bool,
+    },
+    /// Shows one job, and what it came to.
+    Show {
+        /// The job.
+        id: String,
+        /// Waits so long for its end, like 30s.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        wait: Option<Duration>,
+    },
+    /// Prints what a job wrote while it ran, and its result.
+    Read {
+        /// The job.
+        id: String,
+        /// First line, from 0; negative counts from the end.
+        #[arg(long, default_value_t = 0, value_name = "LINE", allow_negative_numbers = true)]
+        offset: i64,
+        /// Lines at most.
+        #[arg(long, default_value_t = 1000, value_name = "N")]
+        lines: usize,
+    },
+    /// Gives a job that waits for input its input, and waits for its next answer.
+    Send {
+        /// The job.
+        id: String,
+        /// The input: JSON, or else a text.
+        input: String,
+        /// How long it waits for the answer, like 30s.
+        #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration)]
+        wait: Duration,
+    },
+    /// Stops jobs.
+    Stop {
+        /// The jobs.
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+}
+
+pub(crate) async fn command(global: &Global, command: &JobsCommand) -> Done {
+    let house = open(global, config::usable(global)?).await?;
+    house.jobs().settle().await.map_err(Failure::failed)?;
+    let done = answer(global, command, &house).await;
+    house.shut_down().await;
+    done
+}
+
+async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
+    let jobs: &dyn Jobs = &**house.jobs();
+    match command {
+        JobsCommand::Ls { limit, open } => {
+            let mut list = jobs.list(JobScope::All, *limit).await.map_err(failure)?;
+            list.retain(|job| !open || !job.state.is_over());
+            if global.json {
+                print_json(&list.iter().map(to_json).collect())?;
+            } else if list.is_empty() {
+                say("no jobs");
+            } else {
+                list.iter().try_for_each(|job| print_text(&line(job)))?;
+            }
+        }
+        JobsCommand::Show { id, wait } => {
+            let job = jobs.wait(JobScope::All, id, wait.unwrap_or_default()).await.map_err(failure)?;
+            show(global, &job)?;
+        }
+        JobsCommand::Read { id, offset, lines } => {
+            let read = jobs.read(JobScope::All, id, *offset, *lines).await.map_err(failure)?;
+            if global.json {
+                let job = jobs.get(JobScope::All, id).await.map_err(failure)?;
+                print_json(&json!({
+                    "id": id, "state": job.state, "first": read.first, "total": read.total, "text": read.text,
+                }))?;
+            } else {
+                print_text(read.text.trim_end_matches('\n'))?;
+            }
+        }
+        JobsCommand::Send { id, input, wait } => {
+            let input = serde_json::from_str(input).unwrap_or_else(|_| Value::String(input.clone()));
+            jobs.send(JobScope::All, id, input).await.map_err(failure)?;
+            show(global, &jobs.wait(JobScope::All, id, *wait).await.map_err(failure)?)?;
+        }
+        JobsCommand::Stop { ids } => {
+            let mut stopped = Vec::with_capacity(ids.len());
+            for id in ids {
+                jobs.stop(JobScope::All, id).await.map_err(failure)?;
+                stopped.push(jobs.wait(JobScope::All, id, STOP_WAIT).await.map_err(failure)?);
+            }
+            if global.json {
+                print_json(&stopped.iter().map(to_json).collect())?;
+            } else {
+                stopped.iter().for_each(|job| say(job.line()));
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn failure(error: StoreError) -> Failure {
+    match error {
+        StoreError::NotFound(what) => Failure::failed(format!("{what} was not found; `toolwright jobs ls` lists them")),
+        other => Failure::failed(other),
+    }
+}
+
+fn show(global: &Global, job: &JobRecord) -> Result<(), Failure> {
+    if global.json {
+        let mut value = to_json(job);
+        value["outcome"] = job.outcome.as_ref().map(Outcome::to_json).into();
+        return Ok(print_json(&value)?);
+    }
+    say(job.line());
+    if let Some(outcome) = &job.outcome {
+        print_text(&outcome.model_text())?;
+    }
+    Ok(())
+}
+
+fn to_json(job: &JobRecord) -> Value {
+    json!({
+        "id": job.id,
+        "tool": job.tool,
+        "state": job.state,
+        "created": iso(job.created_ms),
+        "owner": job.owner,
+        "session": job.session,
+        "principal": job.principal,
+        "arguments": job.arguments,
+        "attempts": job.attempts,
+        "ended": job.ended_ms.map(iso),
+    })
+}
+
+fn line(job: &JobRecord) -> String {
+    let style = match job.state {
+        JobState::Done => GOOD,
+        JobState::Error | JobState::Unknown => BAD,
+        _ => BOLD,
+    };
+    let owner = job.owner.map(|owner| format!(" process {}{}", owner.pid, if owner.alive { "" } else { " (gone)" }));
+    let arguments = one_line(&job.arguments.to_string(), SHORT);
+    let more = styled(DIM, format_args!("{}{} {arguments}", iso(job.created_ms), owner.unwrap_or_default()));
+    format!("{} {} {} {more}", job.id, styled(style, job.state), job.tool)
+}
+
+/// A time in UTC as ISO 8601 has it, to the millisecond.
+fn iso(ms: u64) -> String {
+    let (days, rest) = (ms / 86_400_000, ms % 86_400_000);
+    let (year, month, day) = civil(days);
+    let (hours, minutes, seconds) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{:03}Z", rest % 1000)
+}
+
+/// The date so many days after 1970-01-01. Years begin in March here, so that a leap day ends one.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_iso_8601() {
+        for (ms, expect) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199_000, "2024-02-29T23:59:59.000Z"),
+            (1_735_689_599_001, "2024-12-31T23:59:59.001Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(iso(ms), expect);
+        }
+    }
+}
