@@ -10,6 +10,7 @@ mod jobs;
 mod jsonrpc;
 mod queue;
 mod select;
+mod soak;
 mod start;
 mod stats;
 
@@ -77,6 +78,13 @@ enum Command {
     /// The process that `jobs` kills.
     #[command(hide = true)]
     JobsWorker(jobs::Worker),
+    /// Mixed load on the executor, a quarter of it failing, hanging, flooding and dying. Exit code 1 if memory or
+    /// descriptors grow, a process is left behind, or the ledger has not the calls that were made.
+    Soak {
+        /// How long.
+        #[arg(long, default_value_t = 60.0)]
+        minutes: f64,
+    },
     /// Tool search on one thread: by words, with made-up vectors, and as typed; with the feature `peers` beside
     /// `tantivy` and `bm25`.
     Select {
@@ -96,6 +104,11 @@ fn main() -> ExitCode {
         Command::Start { runs, servers } => {
             start::run(&cli.binary, runs, servers).and_then(|rows| print(&rows, cli.json))
         }
+        Command::Soak { minutes } => match soak::run(minutes, cli.json) {
+            Ok(true) => Ok(()),
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Queue { calls } => queue::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Gateway { calls } => gateway::run(&cli.binary, calls).and_then(|rows| print(&rows, cli.json)),

@@ -17,7 +17,6 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::{self, JobRecord, JobState, Turns};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, ToolOutput};
-use toolwright_core::policy::HintTrust;
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{RunStore, StoreError};
@@ -273,8 +272,6 @@ impl Executor {
     fn new_job(&self, call: &ValidCall, admission: Admission, state: JobState, run: &RunContext) -> NewJob {
         let (definition, session) = (call.entry.definition(), &run.session);
         let services = &self.options.services;
-        let effects = definition.effects;
-        let trusted = call.entry.provider.trust() == HintTrust::Trusted;
         let record = JobRecord {
             id: new_id(definition.id.name()),
             tool: definition.id.clone(),
@@ -299,7 +296,7 @@ impl Executor {
             admission,
         };
         let run = run.journal.as_ref().map(|(_, run)| run.to_string());
-        NewJob { record, run, resumable: trusted && (effects.idempotent || effects.read_only), plan }
+        NewJob { record, run, resumable: call.entry.is_repeatable(), plan }
     }
 }
 

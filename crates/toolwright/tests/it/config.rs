@@ -378,3 +378,32 @@ fn variables_that_hold_our_keys_are_known() {
     assert_eq!(config.problems, []);
     assert_eq!(config.key_variables, ["GATE", "MINE", "TEAM"]);
 }
+
+#[test]
+fn a_time_to_live_is_a_duration_or_off() {
+    use std::time::Duration;
+    let minutes = |n: u64| Some(Duration::from_secs(60 * n));
+    for (written, of_server, of_tool) in [
+        ("cache: 300000", minutes(5), None),
+        ("cache: 5m\n    toolsCache: {search: 1m, get: off}", minutes(5), Some(minutes(1))),
+        ("cache: off\n    tools_cache: {search: 60000}", None, Some(minutes(1))),
+        ("cache: false\n    tools_cache: {search: 'off'}", None, Some(None)),
+    ] {
+        let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
+        assert!(config.problems.is_empty(), "{written}: {:#?}", config.problems);
+        let settings = &config.servers[0].settings;
+        assert_eq!((settings.cache, settings.tools_cache.get("search").copied()), (of_server, of_tool), "{written}");
+    }
+    for (written, ttl) in [("2h", minutes(120)), ("off", None)] {
+        let text = format!("restTools:\n  t:\n    description: d\n    url: http://h/\n    cache: {written}\n");
+        let config = Place::with(&text).load();
+        assert_eq!((config.problems.len(), config.rest_tools[0].spec.cache), (0, ttl), "{written}");
+    }
+    broken(
+        "mcpServers:\n  s:\n    command: x\n    cache: often\n",
+        4,
+        "mcp_servers.s.cache",
+        Severity::EntryDisabled,
+        &["duration"],
+    );
+}

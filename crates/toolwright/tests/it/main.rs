@@ -13,6 +13,7 @@ mod dispatch;
 mod embeddings;
 mod eval;
 mod exposure;
+mod final_report;
 mod import;
 mod jobs;
 mod pick;

@@ -94,20 +94,11 @@ impl GuardBinding {
         Self { name: name.into(), guard, selector: Selector::default(), timeout: TIMEOUT }
     }
 
-    /// Asks it only about the calls that are selected, and about those of which that cannot be told.
+    /// Asks it only about the calls that are selected, and about those of which that cannot be told. It tightens:
+    /// what a foreign tool says of itself does not keep its calls from the guard.
     #[must_use]
     pub fn on(self, selector: Selector) -> Self {
         Self { selector, ..self }
-    }
-
-    /// As [`GuardBinding::only`], by a selector as in a policy rule. It tightens: what a foreign tool says of
-    /// itself does not keep its calls from the guard.
-    #[must_use]
-    pub fn on(self, selector: Selector) -> Self {
-        self.only(move |call, run| {
-            let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-            selector.selects(&query(call, scope, run), &run.policy.tools)
-        })
     }
 
     /// Limits each judgement.
@@ -121,7 +112,7 @@ impl GuardBinding {
             return true;
         }
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-        self.selector.selects(&query(call, scope, run)).unwrap_or_else(|why| {
+        self.selector.selects(&query(call, scope, run), &run.policy.tools).unwrap_or_else(|why| {
             tracing::warn!(guard = self.name, "it cannot be told whether the call is to be guarded: {why}");
             true
         })

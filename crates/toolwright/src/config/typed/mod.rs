@@ -20,8 +20,7 @@ pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
     AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices,
     Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection,
-    PolicyTool,
-    Queue, ServerSection, WebSection,
+    PolicyTool, Queue, ServerSection, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use telemetry::TelemetrySection;
