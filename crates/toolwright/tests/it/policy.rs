@@ -222,7 +222,7 @@ fn policy_test_has_its_contract() {
     );
     let env = r#"{"path": "a/.env", "content": ""}"#;
     let denied = json!({"effect": "deny", "rule": "rule 1", "reason": "secrets stay"});
-    check(&place, &["fs__write", env], "", &[denied.clone()], 0);
+    check(&place, &["fs__write", env], "", std::slice::from_ref(&denied), 0);
     check(&place, &["fs__write", "-"], env, &[denied], 0);
     check(&place, &["fs__read"], "", &[json!({"effect": "allow", "rule": "profile ask"})], 0);
     check(&place, &["fs__write", "{}"], "", &[json!({"effect": "deny", "rule": "rule 1"})], 0);
