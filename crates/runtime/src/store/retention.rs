@@ -23,19 +23,21 @@ const PAGES: u64 = 2048;
 /// What is not deleted even of a file that is too large: it may be in use.
 const NEWEST: Duration = Duration::from_secs(60);
 
-/// Tables whose rows go when they are old: name, and column of the time.
+/// Tables whose rows go when they are old: name, and column of the time. The response cache has its own bounds.
 const AGING: &[(&str, &str)] = &[
     ("operations", "at_ms"),
     ("traces", "ended_ms"),
     ("runs", "saved_ms"),
-    ("manifests", "saved_ms"),
-    ("approvals", "saved_ms"),
-    ("responses", "saved_ms"),
-    ("inbox", "created_ms"),
     // What has not ended has no such time.
     ("jobs", "ended_ms"),
     ("job_requests", "asked_ms"),
+    ("manifests", "saved_ms"),
+    ("approvals", "saved_ms"),
+    ("inbox", "created_ms"),
 ];
+/// How many of them, from the first, also go when the file is too large; the others are small, and some are words of a
+/// person.
+const LARGE: usize = 5;
 
 /// Looks after one file. `step` does a little and is to be called again while there is more.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ struct Work {
     /// Rows of before this time go.
     horizon_ms: i64,
     table: usize,
+    /// How many tables are looked at.
+    tables: usize,
 }
 
 impl Default for Retention {
@@ -105,13 +109,13 @@ impl Retention {
         let now = now_ms();
         let keep = i64::try_from(self.keep.as_millis()).unwrap_or(i64::MAX);
         if bytes(db)? > self.max_bytes || claim(db, now)? {
-            self.work = Some(Work { horizon_ms: now.saturating_sub(keep), table: 0 });
+            self.work = Some(Work { horizon_ms: now.saturating_sub(keep), table: 0, tables: AGING.len() });
         }
         Ok(())
     }
 
     fn go_on(&mut self, db: &mut Connection, mut work: Work) -> rusqlite::Result<()> {
-        if let Some(&(table, time)) = AGING.get(work.table) {
+        if let Some(&(table, time)) = AGING[..work.tables].get(work.table) {
             if delete(db, table, time, work.horizon_ms)? < ROWS {
                 work.table += 1;
             }
@@ -134,7 +138,7 @@ impl Retention {
         let kept = now_ms().saturating_sub(work.horizon_ms);
         if bytes(db)? > self.max_bytes && kept > newest {
             let horizon_ms = work.horizon_ms + kept / 4;
-            self.work = Some(Work { horizon_ms, table: 0 });
+            self.work = Some(Work { horizon_ms, table: 0, tables: LARGE });
         }
         Ok(())
     }

@@ -32,7 +32,6 @@ const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
 const KEY: &str = "sk-test-0123456789";
 
 const CONFIG: &str = "\
-defaults: {trace_mcp: false}
 rest_tools:
   login:
     description: Logs in.
@@ -40,6 +39,8 @@ rest_tools:
     method: POST
     headers: {X-Token: '${HEADER_TOKEN}'}
     query: {key: '${QUERY_KEY}'}
+    body: {user: '${parameters.user}', password: '${parameters.password}', pin: '${parameters.pin}'}
+    allow_private: true
     parameters:
       type: object
       properties:
@@ -50,7 +51,10 @@ rest_tools:
   broken:
     description: Always fails.
     url: '${BASE}/broken'
+    method: POST
     headers: {X-Token: '${HEADER_TOKEN}'}
+    body: {password: '${parameters.password}'}
+    allow_private: true
     parameters:
       type: object
       properties: {password: {type: string, format: password}}
