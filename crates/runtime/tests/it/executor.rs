@@ -11,7 +11,7 @@ use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, LedgerTotals, RunStore as _};
 use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile};
 use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, Verdict};
-use toolwright_runtime::{QueueSpec, Queues, RunContext};
+use toolwright_runtime::{QueueSpec, Queues};
 
 use crate::house::{Says, call, house};
 
