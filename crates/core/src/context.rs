@@ -2,8 +2,10 @@
 //! as traits.
 
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,6 +23,7 @@ use crate::job::{Jobs, NoJobs, NoTurns, Turns};
 use crate::manual::{Manuals, NoManuals};
 use crate::model::{ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::outcome::Outcome;
+use crate::redact::MARK;
 use crate::session::{CallId, Session, SessionId};
 use crate::store::{NoStore, OutputStore};
 
@@ -217,15 +220,43 @@ pub trait Clock: Send + Sync {
 
 /// Takes secrets out of text. The one boundary: every sink's text passes here.
 pub trait Redactor: Send + Sync {
-    /// The text with secrets replaced; borrowed when there are none.
-    fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str>;
+    /// Where secrets stand in the text, in order, apart from each other.
+    fn spans(&self, text: &str) -> Vec<Range<usize>>;
 
-    /// Every string of a JSON value, keys left alone.
+    /// How many bytes from the beginning of a text that goes on can be told apart from secrets already: what
+    /// follows them may be the beginning of one.
+    fn settled(&self, text: &str) -> usize {
+        text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8())
+    }
+
+    /// From now on these values are secrets, for a while at least.
+    fn learn(&self, _values: Vec<String>) {}
+
+    /// The text with secrets replaced; borrowed when there are none.
+    fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let spans = self.spans(text);
+        if spans.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut at = 0;
+        for span in spans {
+            out.push_str(&text[at..span.start]);
+            out.push_str(MARK);
+            at = span.end;
+        }
+        out.push_str(&text[at..]);
+        Cow::Owned(out)
+    }
+
+    /// Every string of a JSON value, keys too.
     fn redact_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.redact(text).into_owned()),
             Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
-            Value::Object(map) => map.iter().map(|(key, item)| (key.clone(), self.redact_value(item))).collect(),
+            Value::Object(map) => {
+                map.iter().map(|(key, item)| (self.redact(key).into_owned(), self.redact_value(item))).collect()
+            }
             other => other.clone(),
         }
     }
@@ -236,8 +267,12 @@ pub trait Redactor: Send + Sync {
 pub struct NoRedaction;
 
 impl Redactor for NoRedaction {
-    fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
-        text.into()
+    fn spans(&self, _text: &str) -> Vec<Range<usize>> {
+        Vec::new()
+    }
+
+    fn settled(&self, text: &str) -> usize {
+        text.len()
     }
 }
 
@@ -379,14 +414,14 @@ mod tests {
     }
 
     #[test]
-    fn redaction_reaches_every_string_value() {
+    fn redaction_reaches_every_string() {
         struct Stars;
         impl Redactor for Stars {
-            fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
-                text.replace("secret", "***").into()
+            fn spans(&self, text: &str) -> Vec<Range<usize>> {
+                text.match_indices("secret").map(|(at, found)| at..at + found.len()).collect()
             }
         }
-        let value = json!({"a": ["secret", {"b": "x secret"}], "n": 1});
-        assert_eq!(Stars.redact_value(&value), json!({"a": ["***", {"b": "x ***"}], "n": 1}));
+        let value = json!({"a": ["secret", {"b": "x secret"}], "n": 1, "secret": 2});
+        assert_eq!(Stars.redact_value(&value), json!({"a": [MARK, {"b": "x [secret]"}], "n": 1, MARK: 2}));
     }
 }

@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use crate::arguments::Provenance;
 use crate::error::ErrorKind;
-use crate::model::Usage;
+use crate::job::JobState;
+use crate::model::{ModelErrorKind, StopReason, Usage};
 use crate::name::ToolId;
-use crate::operation::Op;
+use crate::operation::{Op, Origin};
 use crate::repair::RepairRecord;
 use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
@@ -16,6 +17,34 @@ use crate::session::{CallId, SessionId};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
+    /// An agent's run begins, or goes on.
+    RunStarted {
+        /// The run as an operation: its requests and calls name it as their parent.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// The agent, if it has a name.
+        agent: Option<String>,
+        /// `provider/model`.
+        model: String,
+    },
+    /// A run ended, or stopped where it can go on later.
+    RunFinished {
+        /// The operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// The agent, if it has a name.
+        agent: Option<String>,
+        /// Whether it came to an answer.
+        ok: bool,
+        /// How it ended, in the word of its report.
+        status: String,
+        /// Microseconds from start to end.
+        latency_us: u64,
+        /// What its model used, runs before a resume included.
+        usage: Usage,
+    },
     /// A call passed its checks and begins.
     ToolStarted {
         /// The operation.
@@ -26,6 +55,19 @@ pub enum Event {
         call: CallId,
         /// Tool.
         tool: ToolId,
+        /// Its name on the wire.
+        wire_name: String,
+        /// Name of its provider.
+        provider: String,
+        /// Its peer, for a tool of an MCP server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mcp: Option<McpPeer>,
+        /// Who calls.
+        origin: Origin,
+        /// `provider/model` of the model that made the call; empty if none did.
+        model: String,
+        /// The attempt at it, from 1.
+        attempt: u32,
         /// Redacted arguments.
         arguments: Value,
         /// What was done to name and arguments to get there, redacted.
@@ -45,6 +87,8 @@ pub enum Event {
     },
     /// A call waits for a queue slot or a lock.
     ToolWait {
+        /// The operation.
+        op: Op,
         /// Call.
         call: CallId,
         /// Tool.
@@ -52,8 +96,34 @@ pub enum Event {
         /// What for.
         queue: String,
     },
+    /// A wait is over, also when it ends in an error.
+    ToolWaited {
+        /// The operation.
+        op: Op,
+        /// Call.
+        call: CallId,
+        /// Tool.
+        tool: ToolId,
+        /// What for.
+        queue: String,
+        /// Whether it got what it waited for.
+        ok: bool,
+        /// Microseconds.
+        wait_us: u64,
+    },
+    /// The response cache had the call's result.
+    CacheHit {
+        /// The operation.
+        op: Op,
+        /// Call.
+        call: CallId,
+        /// Tool.
+        tool: ToolId,
+    },
     /// A running tool reports progress or a part of its result.
     ToolPartial {
+        /// The operation.
+        op: Op,
         /// Call.
         call: CallId,
         /// Tool.
@@ -71,18 +141,42 @@ pub enum Event {
         call: CallId,
         /// Tool, unless it was unknown.
         tool: Option<ToolId>,
+        /// Its name on the wire; as it was called, for an unknown one.
+        wire_name: String,
         /// What was asked for, when the call never started.
         refused: Option<Refused>,
         /// Namespace.
         namespace: String,
+        /// Name of its provider; empty for an unknown tool.
+        provider: String,
+        /// Its peer, for a tool of an MCP server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mcp: Option<McpPeer>,
+        /// Who calls.
+        origin: Origin,
+        /// `provider/model` of the model that made the call; empty if none did.
+        model: String,
+        /// How many attempts were made; 0 when it never ran.
+        attempts: u32,
         /// Whether it succeeded.
         ok: bool,
         /// Kind of failure.
         error: Option<ErrorKind>,
+        /// The peer's own error code, where it gave one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<i64>,
         /// Redacted operator message.
         message: Option<String>,
-        /// Milliseconds from start to end.
-        latency_ms: u64,
+        /// Microseconds from start to end, waits included.
+        latency_us: u64,
+        /// Microseconds of it that it waited for slot and lock.
+        wait_us: u64,
+        /// The queue it passed, if it came that far.
+        queue: Option<String>,
+        /// Whether the result came out of the response cache.
+        cached: bool,
+        /// What decided that it may, or may not, run.
+        decided_by: String,
         /// Characters of arguments.
         characters_in: usize,
         /// Characters of result text after shaping.
@@ -90,6 +184,8 @@ pub enum Event {
     },
     /// A person is asked.
     ApprovalRequested {
+        /// The operation.
+        op: Op,
         /// Call.
         call: CallId,
         /// Tool.
@@ -99,12 +195,87 @@ pub enum Event {
     },
     /// A person, or a rule, answered.
     ApprovalDecided {
+        /// The operation.
+        op: Op,
         /// Call.
         call: CallId,
         /// Tool.
         tool: ToolId,
         /// `approve`, `always`, `deny`, `skip` or `later`.
         decision: String,
+    },
+    /// A result had no room in the conversation.
+    BudgetExceeded {
+        /// Session.
+        session: SessionId,
+        /// Call.
+        call: CallId,
+        /// Tool, unless it was unknown.
+        tool: Option<ToolId>,
+        /// Tokens of the result.
+        needed: u64,
+        /// Tokens that were left.
+        left: u64,
+        /// Where the result was stored, if it was.
+        handle: Option<String>,
+    },
+    /// A job was made.
+    JobStarted {
+        /// The job as an operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// Its id.
+        job: String,
+        /// Tool.
+        tool: ToolId,
+    },
+    /// A running call became a job.
+    JobPromoted {
+        /// The call's operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// Its id.
+        job: String,
+        /// The call.
+        call: CallId,
+        /// Tool.
+        tool: ToolId,
+        /// Who wished it: `user`, `console` or `auto_background_after`.
+        by: String,
+    },
+    /// A job is in another state.
+    JobChanged {
+        /// The job as an operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// Its id.
+        job: String,
+        /// Tool.
+        tool: ToolId,
+        /// The state.
+        state: JobState,
+    },
+    /// A job ended.
+    JobFinished {
+        /// The job as an operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// Its id.
+        job: String,
+        /// Tool.
+        tool: ToolId,
+        /// Its last state.
+        state: JobState,
+        /// Kind of failure.
+        error: Option<ErrorKind>,
+        /// Redacted operator message.
+        message: Option<String>,
+        /// Microseconds since it was made.
+        latency_us: u64,
     },
     /// A model request begins.
     ModelStarted {
@@ -130,7 +301,7 @@ pub enum Event {
         /// The piece.
         text: String,
     },
-    /// A model request ended.
+    /// A model request ended: complete, or with an error.
     ModelFinished {
         /// The operation.
         op: Op,
@@ -138,14 +309,38 @@ pub enum Event {
         session: SessionId,
         /// `provider/model`.
         model: String,
+        /// The attempt at it, from 1.
+        attempt: u32,
         /// Whether it succeeded.
         ok: bool,
+        /// Kind of failure.
+        error: Option<ModelErrorKind>,
         /// Redacted operator message.
         message: Option<String>,
-        /// Milliseconds.
-        latency_ms: u64,
+        /// Why the model stopped.
+        stop: Option<StopReason>,
+        /// Microseconds.
+        latency_us: u64,
         /// What it used.
         usage: Usage,
+        /// What it cost, in US dollars, where the price is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<f64>,
+        /// Characters of the request.
+        characters_in: u64,
+        /// Characters of the answer.
+        characters_out: u64,
+    },
+    /// Something failed and something else takes its place: another model, a plainer way.
+    Fallback {
+        /// What for, like `model` or `output__extract`.
+        what: String,
+        /// What failed.
+        from: String,
+        /// What takes its place.
+        to: String,
+        /// Why, redacted.
+        reason: String,
     },
     /// A provider's tools or health changed.
     ProviderChanged {
@@ -163,6 +358,17 @@ pub enum Event {
         /// In words.
         message: String,
     },
+}
+
+/// The MCP server that a call goes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpPeer {
+    /// Its name in the configuration.
+    pub server: String,
+    /// The protocol version that was agreed on, once there is a connection.
+    pub protocol_version: Option<String>,
+    /// The session that the server gave, over HTTP.
+    pub session: Option<String>,
 }
 
 /// A call that never started, as it was written.
@@ -196,7 +402,7 @@ pub trait EventSink: Send + Sync {
     /// Takes one event.
     fn emit(&self, event: Event);
 
-    /// Whether anybody takes events: what is only made for them need not be made otherwise.
+    /// Whether anybody would see an event now; nobody need make one otherwise.
     fn is_observed(&self) -> bool {
         true
     }
@@ -204,6 +410,15 @@ pub trait EventSink: Send + Sync {
     /// How many events were dropped because the sink was full.
     fn dropped(&self) -> u64 {
         0
+    }
+}
+
+impl dyn EventSink + '_ {
+    /// Takes the event that `make` makes, which is not called where nobody observes.
+    pub fn tell(&self, make: impl FnOnce() -> Event) {
+        if self.is_observed() {
+            self.emit(make());
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub mod pattern;
 pub mod plan;
 pub mod pointer;
 pub mod policy;
+pub mod redact;
 pub mod repair;
 pub mod sandbox;
 pub mod schema;
@@ -41,6 +42,7 @@ pub mod store;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+pub mod trace;
 pub mod variables;
 
 #[doc(hidden)]
@@ -62,7 +64,7 @@ pub use event::{Event, EventSink};
 pub use job::{JobRecord, JobScope, JobState, Jobs};
 pub use model::{ModelClient, ModelRequest, ModelResponse};
 pub use name::ToolId;
-pub use operation::{Lineage, Op, OpId, TraceId};
+pub use operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
 pub use outcome::{Outcome, ToolOutput};
 pub use plan::{Plan, plan};
 pub use policy::{Policy, Profile};

@@ -210,6 +210,49 @@ impl Usage {
     }
 }
 
+/// What a model costs, in US dollars for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Prices {
+    /// Prompt tokens that are not cached.
+    pub input: f64,
+    /// Answer tokens.
+    pub output: f64,
+    /// Prompt tokens read from the provider's cache; as `input` where it is not given.
+    pub cached: Option<f64>,
+}
+
+impl Prices {
+    /// What this usage costs, in US dollars.
+    #[must_use]
+    pub fn cost(&self, usage: Usage) -> f64 {
+        // Past 2^53 tokens a rounded figure will do.
+        let part = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+        let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens);
+        part(fresh, self.input)
+            + part(usage.cached_tokens, self.cached.unwrap_or(self.input))
+            + part(usage.output_tokens, self.output)
+    }
+}
+
+/// Prices by model id (`provider/model`) or provider; the nearer name counts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PriceTable(std::collections::BTreeMap<String, Prices>);
+
+impl PriceTable {
+    /// The prices of this model; `None` where they are not known.
+    #[must_use]
+    pub fn of(&self, model: &str) -> Option<Prices> {
+        let provider = || self.0.get(model.split_once('/')?.0);
+        self.0.get(model).or_else(provider).copied()
+    }
+}
+
+impl FromIterator<(String, Prices)> for PriceTable {
+    fn from_iter<T: IntoIterator<Item = (String, Prices)>>(prices: T) -> Self {
+        Self(prices.into_iter().collect())
+    }
+}
+
 /// Why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -285,6 +328,23 @@ pub enum ModelErrorKind {
 }
 
 impl ModelErrorKind {
+    /// The kind as it is written on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::RateLimit => "rate_limit",
+            Self::Quota => "quota",
+            Self::ContextOverflow => "context_overflow",
+            Self::ContentFilter => "content_filter",
+            Self::Unavailable => "unavailable",
+            Self::Invalid => "invalid",
+            Self::BadResponse => "bad_response",
+            Self::Canceled => "canceled",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(self) -> bool {

@@ -155,6 +155,12 @@ impl ToolId {
     }
 }
 
+impl From<&ToolId> for Arc<str> {
+    fn from(id: &ToolId) -> Self {
+        Self::clone(&id.full)
+    }
+}
+
 impl fmt::Display for ToolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.full)

@@ -144,6 +144,60 @@ impl Lineage {
     }
 }
 
+/// Who makes calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The owner, by a command or from a program.
+    #[default]
+    Owner,
+    /// An agent's model.
+    Agent,
+    /// A client of the gateway.
+    Gateway,
+    /// A job that goes on by itself.
+    Job,
+}
+
+/// What kind of operation it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpKind {
+    /// A tool call.
+    Tool,
+    /// A request to a model.
+    Model,
+    /// A job.
+    Job,
+    /// A guard's judgement of a call.
+    Guard,
+}
+
+impl OpKind {
+    /// The kind as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Model => "model",
+            Self::Job => "job",
+            Self::Guard => "guard",
+        }
+    }
+
+    /// The kind that is written so.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Tool, Self::Model, Self::Job, Self::Guard].into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// One operation and where it belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Op {

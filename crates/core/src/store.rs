@@ -2,18 +2,21 @@
 //! here, the embedded store in `toolwright-runtime`. A method without an implementation answers
 //! `unsupported`.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approval::{InboxStore, Standing};
 use crate::arguments::Provenance;
 use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::model::Usage;
 use crate::name::ToolId;
-use crate::operation::Op;
+use crate::operation::{Op, OpKind};
 use crate::outcome::Outcome;
 use crate::select::Showing;
 use crate::session::{CallId, SessionId};
@@ -189,17 +192,23 @@ pub struct LedgerEntry {
     /// Session.
     pub session: SessionId,
     /// Principal.
-    pub principal: String,
-    /// `tool`, `model` or `job`.
-    pub kind: String,
-    /// Call id, for a tool.
+    pub principal: Arc<str>,
+    /// Kind of operation.
+    pub kind: OpKind,
+    /// Call id, for a tool; job id, for a job.
     pub call: Option<CallId>,
-    /// Tool id or `provider/model`.
-    pub name: String,
-    /// `ok` or the error kind.
-    pub status: String,
-    /// Milliseconds.
-    pub latency_ms: u64,
+    /// Tool id or `provider/model`; the name as it was called, for an unknown tool.
+    pub name: Arc<str>,
+    /// `ok` or the error kind; the last state, for a job.
+    pub status: Cow<'static, str>,
+    /// Microseconds, waits included.
+    pub latency_us: u64,
+    /// Microseconds of it that it waited for slot and lock.
+    pub wait_us: u64,
+    /// How many attempts were made; 0 when it never ran.
+    pub attempts: u32,
+    /// Whether the result came out of the response cache.
+    pub cached: bool,
     /// Characters of input.
     pub characters_in: u64,
     /// Characters of output.
@@ -212,7 +221,10 @@ pub struct LedgerEntry {
     /// Whether the arguments were validated, for a tool.
     pub validated: bool,
     /// What decided that it may run.
-    pub decided_by: String,
+    pub decided_by: Cow<'static, str>,
+    /// What a person said, where one was asked: `approve`, `always`, `deny`, `skip`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Cow<'static, str>>,
     /// What was done to name and arguments, redacted, for a tool.
     #[serde(default, skip_serializing_if = "Provenance::is_plain")]
     pub provenance: Provenance,
@@ -221,8 +233,49 @@ pub struct LedgerEntry {
     pub tools: Option<Showing>,
 }
 
+impl LedgerEntry {
+    /// An operation that went well and of which no more is known.
+    #[must_use]
+    pub fn new(op: Op, at_ms: u64, session: SessionId, principal: Arc<str>, kind: OpKind, name: Arc<str>) -> Self {
+        Self {
+            op,
+            at_ms,
+            session,
+            principal,
+            kind,
+            call: None,
+            name,
+            status: Cow::Borrowed("ok"),
+            latency_us: 0,
+            wait_us: 0,
+            attempts: 1,
+            cached: false,
+            characters_in: 0,
+            characters_out: 0,
+            usage: Usage::default(),
+            cost_usd: None,
+            validated: false,
+            decided_by: Cow::Borrowed(""),
+            approval: None,
+            provenance: Provenance::default(),
+            tools: None,
+        }
+    }
+
+    /// Whether it failed.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        match self.kind {
+            OpKind::Job => !matches!(&*self.status, "ok" | "done"),
+            // That a guard objects is its work.
+            OpKind::Guard => false,
+            OpKind::Tool | OpKind::Model => self.status != "ok",
+        }
+    }
+}
+
 /// Totals of the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LedgerTotals {
     /// Tool calls.
     pub tool_calls: u64,
@@ -230,20 +283,106 @@ pub struct LedgerTotals {
     pub tool_failures: u64,
     /// Model attempts.
     pub model_calls: u64,
+    /// Operations by kind and status: `{"tool": {"ok": 3, "timeout": 1}}`.
+    pub by_status: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// The account. Appending never blocks a call: entries are batched and may be lost for at most 50 ms
-/// of a crash.
+/// What operations of one run, or of one session outside of runs, come to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceSummary {
+    /// The run, where an agent made them.
+    pub run: Option<Arc<str>>,
+    /// Session.
+    pub session: SessionId,
+    /// Principal.
+    pub principal: Arc<str>,
+    /// Milliseconds since the epoch at the start of the first.
+    pub started_ms: u64,
+    /// Milliseconds since the epoch at the end of the last.
+    pub ended_ms: u64,
+    /// Turns of the run.
+    pub turns: u32,
+    /// Sums over them.
+    #[serde(flatten)]
+    pub sums: TraceSums,
+}
+
+/// Sums over operations.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct TraceSums {
+    /// Tool calls.
+    pub tool_calls: u64,
+    /// Model attempts.
+    pub model_calls: u64,
+    /// Jobs.
+    pub jobs: u64,
+    /// Operations that failed.
+    pub failures: u64,
+    /// Tokens.
+    pub usage: Usage,
+    /// What they cost, in US dollars, as far as prices are known; `None` where none is.
+    pub cost_usd: Option<f64>,
+}
+
+impl TraceSums {
+    /// Counts one operation in.
+    pub fn add(&mut self, entry: &LedgerEntry) {
+        match entry.kind {
+            OpKind::Tool => self.tool_calls += 1,
+            OpKind::Model => self.model_calls += 1,
+            OpKind::Job => self.jobs += 1,
+            OpKind::Guard => {}
+        }
+        self.failures += u64::from(entry.failed());
+        self.usage.add(entry.usage);
+        if let Some(cost) = entry.cost_usd {
+            *self.cost_usd.get_or_insert(0.0) += cost;
+        }
+    }
+}
+
+/// The answer to [`LedgerStore::append`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// There is room for more.
+    Room,
+    /// The entry is taken, but whoever can wait should await [`LedgerStore::room`] before making another.
+    Full,
+}
+
+/// The account. Entries are batched and may be lost for at most 50 ms of a crash; none is lost because there
+/// are many: callers are held back instead.
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
-    /// Appends one entry.
-    fn append(&self, _entry: LedgerEntry) {}
+    /// Appends one entry, always, and without blocking.
+    fn append(&self, _entry: LedgerEntry) -> Appended {
+        Appended::Room
+    }
+    /// Waits until what was appended has been written, as far as it must be for more to have room.
+    async fn room(&self) {}
+    /// Entries that could not be written, as on a full disk.
+    fn lost(&self) -> u64 {
+        0
+    }
     /// Writes what is batched.
     async fn flush(&self) -> Result<(), StoreError> {
         Err(Unsupported("the ledger").into())
     }
     /// Totals, after a flush.
     async fn totals(&self) -> Result<LedgerTotals, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// The runs and sessions that ended last, newest first, at most `limit`, after a flush.
+    async fn traces(&self, _limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// The runs or sessions that `name` means: run id, session id, or the beginning of only one, or a whole trace id;
+    /// `last` is the newest. Empty where there is none.
+    async fn find_traces(&self, _name: &str) -> Result<Vec<TraceSummary>, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// Operations of a run or session in the order of their ends, at most the last `limit`.
+    async fn operations(&self, _of: &TraceSummary, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         Err(Unsupported("the ledger").into())
     }
 }
@@ -277,12 +416,20 @@ pub trait ManifestCache: Send + Sync {
 /// Standing approvals, bound to a definition's hash.
 #[async_trait]
 pub trait ApprovalStore: Send + Sync {
-    /// Whether `always` was said for this definition in this scope.
-    async fn is_approved(&self, _scope: &str, _tool: &ToolId, _definition: ContentHash) -> Result<bool, StoreError> {
+    /// Whether `always` was said in this scope for what the key stands for.
+    async fn is_approved(&self, _scope: &str, _tool: &ToolId, _key: ContentHash) -> Result<bool, StoreError> {
         Err(Unsupported("the approval store").into())
     }
-    /// Remembers `always`.
-    async fn approve_always(&self, _scope: &str, _tool: &ToolId, _definition: ContentHash) -> Result<(), StoreError> {
+    /// Remembers `always`. Said again, it keeps its first id.
+    async fn approve_always(&self, _standing: &Standing) -> Result<(), StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+    /// Those that hold, newest first, at most `limit`.
+    async fn standing(&self, _limit: usize) -> Result<Vec<Standing>, StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+    /// Takes one back; whether there was one with this id.
+    async fn revoke(&self, _id: &str) -> Result<bool, StoreError> {
         Err(Unsupported("the approval store").into())
     }
 }
@@ -348,4 +495,5 @@ impl LedgerStore for NoStore {}
 impl PinStore for NoStore {}
 impl ManifestCache for NoStore {}
 impl ApprovalStore for NoStore {}
+impl InboxStore for NoStore {}
 impl RunStore for NoStore {}

@@ -21,7 +21,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::event::Event;
 use toolwright_core::model::ModelClient;
-use toolwright_core::operation::Lineage;
+use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
 use toolwright_core::select::Exposure;
@@ -31,7 +31,7 @@ use toolwright_core::variables::Variables;
 use toolwright_runtime::{Catalogue, Executor, RunContext, ToolFinder};
 
 use crate::prompt::system_prompt;
-use crate::report::RunReport;
+use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, ToolBatch, TransitionError};
 use grants::Granted;
 use model::Sees;
@@ -84,9 +84,17 @@ impl fmt::Debug for RunOptions {
 }
 
 impl RunOptions {
-    /// Where the operations of a turn belong: the run is one trace, resumed or not.
+    /// The run as an operation, the same when it is resumed: one trace, and its root.
+    fn op(&self) -> Op {
+        let lineage = Lineage { run: Some(Arc::clone(&self.run_id)), ..Lineage::named(&self.run_id) };
+        // Half of a hash is one too.
+        let half = u64::try_from(lineage.trace.get() >> 64).unwrap_or_default();
+        lineage.begin(OpId::new(half))
+    }
+
+    /// Where the operations of a turn belong.
     fn lineage(&self, turn: u32) -> Lineage {
-        Lineage { run: Some(Arc::clone(&self.run_id)), turn, ..Lineage::named(&self.run_id) }
+        Lineage { turn, ..self.op().inside() }
     }
 }
 
@@ -189,7 +197,25 @@ impl Driver {
     /// and models are no errors: they are in the report.
     pub async fn run(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         self.claim(options).await?;
+        let services = self.executor.services();
+        let started = services.clock.now();
+        services.events.tell(|| Event::RunStarted {
+            op: options.op(),
+            session: options.session.id.clone(),
+            agent: options.session.agent.clone(),
+            model: state.spec().model.clone(),
+        });
         let report = self.drive(state, options).await;
+        services.events.tell(|| Event::RunFinished {
+            op: options.op(),
+            session: options.session.id.clone(),
+            agent: options.session.agent.clone(),
+            ok: report.as_ref().is_ok_and(|report| report.status == Status::Success),
+            status: report.as_ref().map_or("failure", |report| report.status.as_str()).to_owned(),
+            latency_us: u64::try_from(services.clock.now().saturating_duration_since(started).as_micros())
+                .unwrap_or(u64::MAX),
+            usage: report.as_ref().map(|report| report.usage).unwrap_or_default(),
+        });
         self.release(options).await;
         report
     }
@@ -297,10 +323,12 @@ impl Driver {
         flights: &Flights,
     ) -> RunContext {
         RunContext {
-            model: Some(state.spec().model.as_str().into()),
             budget: flights.room.budget.clone(),
             lineage: options.lineage(state.turns()),
+            origin: Origin::Agent,
+            model: Some(state.spec().model.as_str().into()),
             cancel: cancel.clone(),
+            request: Some(Arc::new(state.request())),
             variables: options.variables.clone(),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
             ..RunContext::new(

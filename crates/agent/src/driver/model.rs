@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
+use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
@@ -11,7 +12,9 @@ use toolwright_core::model::{
     Exposed, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, WrittenCall,
 };
 use toolwright_core::operation::Op;
+use toolwright_core::redact::learn_written;
 use toolwright_core::select::Showing;
+use toolwright_core::session::CallId;
 
 use toolwright_runtime::executor::ModelAttempt;
 
@@ -54,7 +57,13 @@ impl Driver {
             self.complete(&model, &request, &text, cancel).await
         };
         text.finish();
-        self.answered(&model, turn, &Asked { op, request: &request, showing: sees.showing, started }, &answer, options);
+        self.answered(
+            &model,
+            turn,
+            &Asked { op, snapshot: sees.snapshot, request: &request, showing: sees.showing, started },
+            &answer,
+            options,
+        );
         match answer {
             Ok(response) => state.on_model(response, &|call| resolve(sees.snapshot, call))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
@@ -117,7 +126,7 @@ impl Driver {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
-        services.events.emit(Event::ModelStarted {
+        services.events.tell(|| Event::ModelStarted {
             op: op.clone(),
             session: options.session.id.clone(),
             model: model.clone(),
@@ -142,22 +151,16 @@ impl Driver {
         answer: &Result<ModelResponse, ModelError>,
         options: &RunOptions,
     ) {
-        let services = self.executor.services();
+        for call in answer.iter().flat_map(|answer| &answer.calls) {
+            let (id, arguments) = (CallId::new(call.id.as_str()), RawArguments::Text(call.arguments.clone()));
+            let call = ToolCall { id, name: call.name.clone(), arguments };
+            learn_written(&call, asked.snapshot, &*self.executor.services().redactor);
+        }
         self.record(options, || match answer {
             Ok(response) => json!({"type": "response", "turn": turn, "response": response}),
             Err(error) => json!({"type": "model_error", "turn": turn, "kind": error.kind, "message": error.message}),
         });
-        let latency = services.clock.now().saturating_duration_since(asked.started);
-        services.events.emit(Event::ModelFinished {
-            op: asked.op.clone(),
-            session: options.session.id.clone(),
-            model: model.to_owned(),
-            ok: answer.is_ok(),
-            message: answer.as_ref().err().map(|error| services.redactor.redact(&error.message).into_owned()),
-            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
-            usage: answer.as_ref().map(|answer| answer.usage).unwrap_or_default(),
-        });
-        let Asked { op, request, showing, started } = asked;
+        let Asked { op, request, showing, started, .. } = asked;
         let (op, session, tools) = (op.clone(), &*options.session, Some(*showing));
         self.executor.account_model(ModelAttempt { op, session, model, request, tools, started: *started }, answer);
     }
@@ -173,6 +176,7 @@ pub(super) struct Sees<'a> {
 
 struct Asked<'a> {
     op: Op,
+    snapshot: &'a Snapshot,
     request: &'a ModelRequest,
     showing: Showing,
     started: Instant,

@@ -106,13 +106,7 @@ async fn work(load: &Load, lane: usize, end: Instant) -> Made {
     made
 }
 
-fn judge(
-    time: Duration,
-    made: Made,
-    ledger: LedgerTotals,
-    samples: &Samples,
-    processes_left: usize,
-) -> Verdict {
+fn judge(time: Duration, made: Made, ledger: LedgerTotals, samples: &Samples, processes_left: usize) -> Verdict {
     let (rss, descriptors) = (samples.thirds(|sample| sample.rss_mb), samples.thirds(|sample| sample.descriptors));
     let mut faults = Vec::new();
     // Freed memory goes back to the system when the allocator sees fit.

@@ -11,6 +11,7 @@ use super::RegisteredTool;
 use crate::canonical::ContentHash;
 use crate::context::ToolContext;
 use crate::error::ToolError;
+use crate::event::McpPeer;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
@@ -158,6 +159,10 @@ pub trait Provider: Send + Sync {
     fn health(&self) -> Health;
     /// What its source tells a model about using its tools. Data, not to be trusted.
     fn instructions(&self) -> Option<String> {
+        None
+    }
+    /// The server behind it, for an MCP server.
+    fn mcp_peer(&self) -> Option<McpPeer> {
         None
     }
     /// Whether its hints may loosen policy.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::canonical::ContentHash;
 use crate::definition::ToolDefinition;
 use crate::name::{IdError, ToolId};
+use crate::redact::marks_secrets;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
 use crate::select::nameless_bytes;
 
@@ -58,6 +59,7 @@ pub struct RegisteredTool {
     schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
     output_schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
     bytes: OnceLock<usize>,
+    marks_secrets: OnceLock<bool>,
 }
 
 impl RegisteredTool {
@@ -101,14 +103,30 @@ impl RegisteredTool {
     fn build(definition: ToolDefinition, raw_name: String, origin: Origin) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let (hash, serial) = (definition.contract_hash(), SERIAL.fetch_add(1, Ordering::Relaxed));
-        let (schema, output_schema) = (OnceLock::new(), OnceLock::new());
-        Self { definition, raw_name, origin, hash, serial, schema, output_schema, bytes: OnceLock::new() }
+        Self {
+            definition,
+            raw_name,
+            origin,
+            hash,
+            serial,
+            schema: OnceLock::new(),
+            output_schema: OnceLock::new(),
+            bytes: OnceLock::new(),
+            marks_secrets: OnceLock::new(),
+        }
     }
 
     /// The definition.
     #[must_use]
     pub fn definition(&self) -> &ToolDefinition {
         &self.definition
+    }
+
+    /// The schema of its parameters, if it marks any as secret.
+    #[must_use]
+    pub fn secret_schema(&self) -> Option<&Value> {
+        let schema = self.definition.parameters.as_ref()?;
+        self.marks_secrets.get_or_init(|| marks_secrets(schema)).then_some(schema)
     }
 
     /// The name at its source.

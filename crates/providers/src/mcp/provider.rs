@@ -12,7 +12,7 @@ use toolwright_core::catalogue::{
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
-use toolwright_core::event::Event;
+use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::Principal;
@@ -213,6 +213,12 @@ impl Provider for McpProvider {
     fn instructions(&self) -> Option<String> {
         let said = self.link.current().and_then(|connection| connection.server_info()?.instructions.clone());
         said.or_else(|| self.listed().instructions.clone())
+    }
+
+    fn mcp_peer(&self) -> Option<McpPeer> {
+        let info = self.link.current();
+        let version = info.as_ref().and_then(|connection| Some(connection.server_info()?.protocol_version.to_string()));
+        Some(McpPeer { server: self.spec.name.clone(), protocol_version: version, session: None })
     }
 
     fn limits(&self) -> CallLimits {

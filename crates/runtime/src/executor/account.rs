@@ -1,5 +1,7 @@
 //! The end of every call: its outcome is noted, told and entered in the account, whatever it is.
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -7,13 +9,15 @@ use toolwright_core::arguments::Provenance;
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::catalogue::Entry;
 use toolwright_core::content::joined_text;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
-use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, Usage, WrittenCall};
-use toolwright_core::operation::Op;
+use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, WrittenCall};
+use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
+use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::select::Showing;
 use toolwright_core::session::Session;
-use toolwright_core::store::LedgerEntry;
+use toolwright_core::store::{Appended, LedgerEntry};
 
 use super::in_flight::Entered;
 use super::stage::Stage;
@@ -40,7 +44,7 @@ pub struct ModelAttempt<'a> {
 #[derive(Debug)]
 pub(super) struct Account {
     /// `tool`, or `job` for what goes on of a call that was answered.
-    pub(super) kind: &'static str,
+    pub(super) kind: OpKind,
     /// The operation.
     pub(super) op: Op,
     /// The call is under way for as long as its account is open.
@@ -56,7 +60,11 @@ pub(super) struct Account {
     /// Characters of arguments.
     pub(super) characters_in: usize,
     /// What decided that it may, or may not, run.
-    pub(super) decided_by: String,
+    pub(super) decided_by: Cow<'static, str>,
+    /// What a person said, where one was asked.
+    pub(super) approval: Option<&'static str>,
+    /// Whether its result came out of the response cache.
+    pub(super) cached: bool,
     /// What was asked for, when it never started.
     pub(super) refused: Option<Refused>,
     /// What was done to name and arguments, redacted.
@@ -65,46 +73,62 @@ pub(super) struct Account {
     pub(super) ran_with: Option<Value>,
 }
 
+impl Account {
+    fn begin(op: Op, started: Instant) -> Self {
+        Self {
+            kind: OpKind::Tool,
+            op,
+            started,
+            characters_in: 0,
+            decided_by: Cow::Borrowed(""),
+            approval: None,
+            waited: Duration::ZERO,
+            _entered: None,
+            stage: Stage::default(),
+            attempts: 0,
+            cached: false,
+            refused: None,
+            provenance: Provenance::default(),
+            ran_with: None,
+        }
+    }
+}
+
 impl Executor {
     /// Begins the account of a call.
     pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
+        let services = &self.options.services;
+        learn_secrets(&call.entry, &call.arguments, &*services.redactor);
         let op = self.begin(&run.lineage);
         Account {
-            kind: "tool",
             _entered: Some(self.in_flight.enter(op.id, &call.entry.provider, &run.cancel)),
-            op,
-            stage: Stage::default(),
-            waited: Duration::ZERO,
-            attempts: 0,
-            started: self.options.services.clock.now(),
-            characters_in: argument_length(call),
-            decided_by: String::new(),
-            refused: None,
-            provenance: call.provenance.redacted(&*self.options.services.redactor),
-            ran_with: None,
+            characters_in: argument_length(&call.arguments),
+            provenance: call.provenance.redacted(&*services.redactor),
+            ..Account::begin(op, services.clock.now())
         }
     }
 
     /// The end of a call that never came to run.
     pub(super) async fn reject(&self, rejection: Rejection, run: &RunContext) -> Outcome {
         let outcome = Outcome::failed(rejection.call_id, rejection.error);
-        let redactor = &*self.options.services.redactor;
-        let refused = Refused { name: rejection.name, arguments: redactor.redact_value(&rejection.arguments) };
-        let account = Account {
-            kind: "tool",
-            op: self.begin(&run.lineage),
-            _entered: None,
-            stage: Stage::default(),
-            waited: Duration::ZERO,
-            attempts: 0,
-            started: self.options.services.clock.now(),
-            characters_in: 0,
-            decided_by: "check".into(),
-            refused: Some(refused),
-            provenance: rejection.provenance.redacted(redactor),
-            ran_with: None,
+        let services = &self.options.services;
+        let redactor = &*services.redactor;
+        let entry = rejection.entry.as_deref();
+        if let Some(entry) = entry {
+            learn_secrets(entry, &rejection.arguments, redactor);
+        }
+        let arguments = match entry {
+            Some(entry) => shown_arguments(entry, &rejection.arguments, redactor),
+            None => redactor.redact_value(&rejection.arguments),
         };
-        self.finish(outcome, rejection.entry.as_deref(), account, run).await
+        let account = Account {
+            characters_in: argument_length(&rejection.arguments),
+            decided_by: Cow::Borrowed("check"),
+            refused: Some(Refused { name: redactor.redact(&rejection.name).into_owned(), arguments }),
+            provenance: rejection.provenance.redacted(redactor),
+            ..Account::begin(self.begin(&run.lineage), services.clock.now())
+        };
+        self.finish(outcome, entry, account, run).await
     }
 
     /// Completes an outcome with what is known of the tool, tells observers, and enters it in ledger
@@ -113,7 +137,7 @@ impl Executor {
         &self,
         mut outcome: Outcome,
         entry: Option<&Entry>,
-        account: Account,
+        mut account: Account,
         run: &RunContext,
     ) -> Outcome {
         let services = &self.options.services;
@@ -123,8 +147,8 @@ impl Executor {
             outcome.kind = Some(entry.provider.kind());
             outcome.namespace = entry.id().namespace().to_owned();
         }
-        outcome.provenance = account.provenance;
-        outcome.ran_with = account.ran_with;
+        outcome.provenance = std::mem::take(&mut account.provenance);
+        outcome.ran_with = account.ran_with.take();
         if account.attempts > 1 {
             outcome.extras.insert("attempts".into(), account.attempts.into());
         }
@@ -142,103 +166,150 @@ impl Executor {
         }
         let characters_out =
             outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
-        let latency_ms = u64::try_from(outcome.latency.as_millis()).unwrap_or(u64::MAX);
-        let kind = outcome.error.as_ref().map(toolwright_core::ToolError::kind);
-        services.events.emit(Event::ToolFinished {
+        services.events.tell(|| self.finished(&outcome, entry, &account, run, characters_out));
+        let name =
+            entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
+        let appended = self.options.ledger.append(LedgerEntry {
+            call: Some(outcome.call_id.clone()),
+            status: Cow::Borrowed(status(&outcome)),
+            latency_us: micros(outcome.latency),
+            wait_us: micros(account.waited),
+            attempts: account.attempts,
+            cached: account.cached,
+            characters_in: account.characters_in as u64,
+            characters_out: characters_out as u64,
+            validated: outcome.validated == Validated(true),
+            decided_by: account.decided_by,
+            approval: account.approval.map(Cow::Borrowed),
+            provenance: outcome.provenance.clone(),
+            ..LedgerEntry::new(
+                account.op,
+                services.clock.wall_ms(),
+                run.session.id.clone(),
+                run.session.principal.id.as_str().into(),
+                account.kind,
+                name.unwrap_or_else(|| Arc::from("")),
+            )
+        });
+        if appended == Appended::Full {
+            self.options.ledger.room().await;
+        }
+        outcome
+    }
+
+    fn finished(
+        &self,
+        outcome: &Outcome,
+        entry: Option<&Entry>,
+        account: &Account,
+        run: &RunContext,
+        characters_out: usize,
+    ) -> Event {
+        let redactor = &self.options.services.redactor;
+        let refused = account.refused.as_ref();
+        let wire_name = entry.map(|entry| entry.wire_name.clone()).or_else(|| Some(refused?.name.clone()));
+        Event::ToolFinished {
             op: account.op.clone(),
             session: run.session.id.clone(),
             call: outcome.call_id.clone(),
             tool: outcome.tool.clone(),
-            refused: account.refused,
+            wire_name: wire_name.unwrap_or_default(),
+            refused: account.refused.clone(),
             namespace: outcome.namespace.clone(),
+            provider: entry.map(|entry| entry.provider.name().to_owned()).unwrap_or_default(),
+            mcp: entry.and_then(|entry| entry.provider.mcp_peer()),
+            origin: run.origin,
+            model: run.model.as_deref().unwrap_or_default().to_owned(),
+            attempts: account.attempts,
             ok: outcome.ok,
-            error: kind,
-            message: outcome.error.as_ref().map(|error| services.redactor.redact(error.message()).into_owned()),
-            latency_ms,
+            error: outcome.error.as_ref().map(ToolError::kind),
+            code: outcome.error.as_ref().and_then(ToolError::protocol).map(|error| error.code),
+            message: outcome.error.as_ref().map(|error| redactor.redact(error.message()).into_owned()),
+            latency_us: micros(outcome.latency),
+            wait_us: micros(account.waited),
+            queue: entry.filter(|_| account.attempts > 0 || !account.waited.is_zero()).map(queue),
+            cached: account.cached,
+            decided_by: account.decided_by.clone().into_owned(),
             characters_in: account.characters_in,
             characters_out,
-        });
-        self.options.ledger.append(LedgerEntry {
-            op: account.op,
-            at_ms: services.clock.wall_ms(),
-            session: run.session.id.clone(),
-            principal: run.session.principal.id.clone(),
-            kind: account.kind.into(),
-            call: Some(outcome.call_id.clone()),
-            name: outcome.tool.as_ref().map(ToString::to_string).unwrap_or_default(),
-            status: kind.map_or("ok", toolwright_core::ErrorKind::as_str).to_owned(),
-            latency_ms,
-            characters_in: account.characters_in as u64,
-            characters_out: characters_out as u64,
-            usage: Usage::default(),
-            cost_usd: None,
-            validated: outcome.validated == Validated(true),
-            decided_by: account.decided_by,
-            provenance: outcome.provenance.clone(),
-            tools: None,
-        });
-        outcome
+        }
     }
 
     /// Enters a guard's judgement in the account, by the guard's name.
-    pub(super) fn account_guard(&self, op: Op, name: &str, status: &str, started: Instant, run: &RunContext) {
-        let clock = &self.options.services.clock;
-        let latency = clock.now().saturating_duration_since(started);
-        self.options.ledger.append(LedgerEntry {
-            op,
-            at_ms: clock.wall_ms(),
-            session: run.session.id.clone(),
-            principal: run.session.principal.id.clone(),
-            kind: "guard".into(),
-            call: None,
-            name: name.to_owned(),
-            status: status.to_owned(),
-            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
-            characters_in: 0,
-            characters_out: 0,
-            usage: Usage::default(),
-            cost_usd: None,
-            validated: false,
-            decided_by: String::new(),
-            provenance: Provenance::default(),
-            tools: None,
+    pub(super) fn account_guard(&self, op: Op, name: &str, status: &'static str, started: Instant, run: &RunContext) {
+        let (clock, session) = (&self.options.services.clock, &run.session);
+        let principal = session.principal.id.as_str().into();
+        // A call follows that waits for room, if there is none.
+        let _ = self.options.ledger.append(LedgerEntry {
+            status: Cow::Borrowed(status),
+            latency_us: micros(clock.now().saturating_duration_since(started)),
+            ..LedgerEntry::new(op, clock.wall_ms(), session.id.clone(), principal, OpKind::Guard, name.into())
         });
     }
 
-    /// Enters a request to a model in the account, failures too, with what it showed of the catalogue.
+    /// Tells observers of a request to a model that has ended, and enters it in the account, failures too, with
+    /// what it showed of the catalogue.
     pub fn account_model(&self, attempt: ModelAttempt<'_>, answer: &Result<ModelResponse, ModelError>) {
         let ModelAttempt { op, session, model, request, tools, started } = attempt;
-        let clock = &self.options.services.clock;
-        let latency = clock.now().saturating_duration_since(started);
-        let status = match answer {
-            Ok(_) => "ok".to_owned(),
-            Err(error) => match serde_json::to_value(error.kind) {
-                Ok(Value::String(name)) => name,
-                _ => format!("{:?}", error.kind),
-            },
-        };
+        let services = &self.options.services;
+        let latency_us = micros(services.clock.now().saturating_duration_since(started));
+        let error = answer.as_ref().err();
         let (usage, characters_out) =
             answer.as_ref().map(|answer| (answer.usage, answer_characters(answer))).unwrap_or_default();
-        self.options.ledger.append(LedgerEntry {
-            op,
-            at_ms: clock.wall_ms(),
+        let characters_in = request_characters(request);
+        let cost_usd = answer.is_ok().then(|| Some(self.options.prices.of(model)?.cost(usage))).flatten();
+        services.events.tell(|| Event::ModelFinished {
+            op: op.clone(),
             session: session.id.clone(),
-            principal: session.principal.id.clone(),
-            kind: "model".into(),
-            call: None,
-            name: model.to_owned(),
-            status,
-            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
-            characters_in: request_characters(request),
+            model: model.to_owned(),
+            attempt: 1,
+            ok: answer.is_ok(),
+            error: error.map(|error| error.kind),
+            message: error.map(|error| services.redactor.redact(&error.message).into_owned()),
+            stop: answer.as_ref().ok().map(|answer| answer.stop.clone()),
+            latency_us,
+            usage,
+            cost_usd,
+            characters_in,
+            characters_out,
+        });
+        // An agent's driver waits for its model far longer than the account does: its entries are few.
+        let _ = self.options.ledger.append(LedgerEntry {
+            status: error.map_or(Cow::Borrowed("ok"), |error| Cow::Borrowed(error.kind.as_str())),
+            latency_us,
+            characters_in,
             characters_out,
             usage,
-            cost_usd: None,
-            validated: false,
-            decided_by: String::new(),
-            provenance: Provenance::default(),
+            cost_usd,
             tools,
+            ..LedgerEntry::new(
+                op,
+                services.clock.wall_ms(),
+                session.id.clone(),
+                session.principal.id.as_str().into(),
+                OpKind::Model,
+                model.into(),
+            )
         });
     }
+}
+
+/// The queue that calls of this tool pass.
+fn queue(entry: &Entry) -> String {
+    entry.definition().queue.clone().unwrap_or_else(|| entry.provider.name().to_owned())
+}
+
+/// `ok`, or the kind of failure.
+fn status(outcome: &Outcome) -> &'static str {
+    match (&outcome.error, outcome.ok) {
+        (Some(error), _) => error.kind().as_str(),
+        (None, true) => "ok",
+        (None, false) => ErrorKind::ExecutionError.as_str(),
+    }
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn characters(text: &str) -> u64 {
@@ -263,7 +334,7 @@ fn call_characters(calls: &[WrittenCall]) -> u64 {
 }
 
 /// Characters of a call's arguments as JSON.
-fn argument_length(call: &ValidCall) -> usize {
+fn argument_length(arguments: &Value) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -277,6 +348,6 @@ fn argument_length(call: &ValidCall) -> usize {
     }
     let mut count = Count(0);
     // Writing a value to a counter cannot fail.
-    let _ = serde_json::to_writer(&mut count, &call.arguments);
+    let _ = serde_json::to_writer(&mut count, arguments);
     count.0
 }

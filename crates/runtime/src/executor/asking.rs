@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use toolwright_core::event::Event;
-use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse, Usage};
+use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 
 use super::{Executor, ModelAttempt, RunContext};
@@ -19,7 +19,7 @@ impl Executor {
     ) -> Result<ModelResponse, ModelError> {
         let services = &self.options.services;
         let op = self.begin(&run.lineage);
-        services.events.emit(Event::ModelStarted {
+        services.events.tell(|| Event::ModelStarted {
             op: op.clone(),
             session: run.session.id.clone(),
             model: model.to_owned(),
@@ -57,17 +57,6 @@ struct Asked<'a> {
 impl Asked<'_> {
     fn end(&mut self, answer: &Result<ModelResponse, ModelError>) {
         let Some(op) = self.op.take() else { return };
-        let services = &self.executor.options.services;
-        let latency = services.clock.now().saturating_duration_since(self.started);
-        services.events.emit(Event::ModelFinished {
-            op: op.clone(),
-            session: self.run.session.id.clone(),
-            model: self.model.to_owned(),
-            ok: answer.is_ok(),
-            message: answer.as_ref().err().map(|error| services.redactor.redact(&error.message).into_owned()),
-            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
-            usage: answer.as_ref().map_or_else(|_| Usage::default(), |answer| answer.usage),
-        });
         let Self { run, model, request, started, .. } = *self;
         let attempt = ModelAttempt { op, session: &run.session, model, request, tools: None, started };
         self.executor.account_model(attempt, answer);

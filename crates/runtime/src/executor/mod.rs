@@ -38,10 +38,11 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::job::Turns;
-use toolwright_core::operation::{Lineage, Op, OpId};
+use toolwright_core::model::PriceTable;
+use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
-use toolwright_core::policy::Policy;
+use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
 use toolwright_core::variables::Variables;
@@ -98,6 +99,8 @@ pub struct ExecutorOptions {
     /// How long a call keeps its caller waiting, where nothing nearer says so, before it goes on as a job;
     /// `None`: as long as it takes.
     pub auto_background_after: Option<Duration>,
+    /// What models cost.
+    pub prices: PriceTable,
 }
 
 impl ExecutorOptions {
@@ -122,6 +125,7 @@ impl ExecutorOptions {
             cache: None,
             jobs: None,
             auto_background_after: None,
+            prices: PriceTable::default(),
         }
     }
 }
@@ -132,8 +136,8 @@ const DEFAULT_INNER_CALLS: usize = 100;
 /// Makes the sink that takes one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
 
-/// Says of a tool whether it is offered.
-pub type Offered = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
+/// A caller's name for a tool; `None` if it cannot call it.
+pub type CallerNames = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
 
 /// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
 #[derive(Clone)]
@@ -144,12 +148,16 @@ pub struct RunContext {
     pub snapshot: Arc<Snapshot>,
     /// Where the calls belong as operations.
     pub lineage: Lineage,
+    /// Who makes them.
+    pub origin: Origin,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
     /// Decides for every call.
     pub policy: Arc<Policy>,
     /// Answers where policy asks.
     pub approver: Arc<dyn Approver>,
+    /// The user's own words, where they are known: conditions of policy rules may ask what they name.
+    pub request: Option<Arc<UserRequest>>,
     /// Where progress goes; `None`: to the events only.
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
@@ -176,8 +184,8 @@ pub struct RunContext {
     pub model: Option<Arc<str>>,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
     pub budget: Option<Arc<ContextBudget>>,
-    /// Which tools of the snapshot the caller can call; `None`: all that are open to it.
-    pub offered: Option<Offered>,
+    /// What the caller calls the tools of the snapshot; `None`: by their wire names.
+    pub names: Option<CallerNames>,
 }
 
 impl RunContext {
@@ -192,11 +200,13 @@ impl RunContext {
     ) -> Self {
         Self {
             lineage: Lineage::named(session.id.as_str()),
+            origin: Origin::Owner,
             session,
             snapshot,
             cancel: Cancel::new(),
             policy,
             approver,
+            request: None,
             partials: None,
             timeout: None,
             background_after: None,
@@ -209,7 +219,7 @@ impl RunContext {
             job: None,
             model: None,
             budget: None,
-            offered: None,
+            names: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Progress of a call on its way out, and what the executor itself learns from it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,14 +9,19 @@ use toolwright_core::Services;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::{Event, Partial};
+use toolwright_core::operation::Op;
+use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
 
 /// Progress of one call: to the events, and to whoever asked for it.
 pub(super) struct Partials {
     services: Arc<Services>,
+    op: Op,
     call: CallId,
     entry: Arc<Entry>,
     also: Option<Arc<dyn PartialSink>>,
+    /// Its text on the way to the events: a secret may come in several pieces.
+    text: Mutex<StreamRedactor>,
     began: Instant,
     /// Milliseconds from the beginning to the last sign of life.
     last_sign: AtomicU64,
@@ -26,15 +31,18 @@ pub(super) struct Partials {
 impl Partials {
     pub(super) fn new(
         services: &Arc<Services>,
+        op: &Op,
         call: &CallId,
         entry: &Arc<Entry>,
         also: Option<Arc<dyn PartialSink>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             services: Arc::clone(services),
+            op: op.clone(),
             call: call.clone(),
             entry: Arc::clone(entry),
             also,
+            text: Mutex::new(StreamRedactor::new(Arc::clone(&services.redactor))),
             began: Instant::now(),
             last_sign: AtomicU64::new(0),
             attempts: AtomicU32::new(0),
@@ -50,6 +58,18 @@ impl Partials {
     /// How often the call was dispatched.
     pub(super) fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, partial: Partial) {
+        let (op, call, tool) = (self.op.clone(), self.call.clone(), self.entry.id().clone());
+        self.services.events.emit(Event::ToolPartial { op, call, tool, partial });
+    }
+
+    fn tell_text(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
+        let text = take(&mut self.text.lock().unwrap_or_else(PoisonError::into_inner));
+        if !text.is_empty() {
+            self.tell(Partial::Text(text));
+        }
     }
 
     fn note_sign(&self) {
@@ -78,14 +98,19 @@ impl PartialSink for Partials {
         if !self.services.events.is_observed() {
             return;
         }
-        let redact = |text: &str| self.services.redactor.redact(text).into_owned();
-        let partial = match partial {
-            Partial::Text(text) => Partial::Text(redact(&text)),
+        match partial {
+            Partial::Text(text) => self.tell_text(|stream| stream.push(&text)),
             Partial::Progress { progress, total, message } => {
-                Partial::Progress { progress, total, message: message.as_deref().map(redact) }
+                let message = message.map(|message| self.services.redactor.redact(&message).into_owned());
+                self.tell(Partial::Progress { progress, total, message });
             }
-        };
-        let (call, tool) = (self.call.clone(), self.entry.id().clone());
-        self.services.events.emit(Event::ToolPartial { call, tool, partial });
+        }
+    }
+}
+
+impl Drop for Partials {
+    /// The call has ended: what was held back of its text is told.
+    fn drop(&mut self) {
+        self.tell_text(StreamRedactor::finish);
     }
 }

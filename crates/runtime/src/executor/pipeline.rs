@@ -8,7 +8,9 @@ use toolwright_core::approval::{ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::Event;
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
+use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::account::Account;
@@ -55,12 +57,17 @@ impl Executor {
         let admission = contained(self.admission(&mut call, &run, &mut account)).await;
         match admission.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry))) {
             Ok(admitted) => self.deliver(call, admitted, run, account).await,
-            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).await,
+            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).boxed().await,
         }
     }
 
     /// Whether the call may run, and with which arguments.
-    async fn admission(&self, call: &mut ValidCall, run: &RunContext, account: &mut Account) -> Result<Admitted, Stop> {
+    async fn admission(
+        self: &Arc<Self>,
+        call: &mut ValidCall,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Admitted, Stop> {
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
@@ -74,7 +81,7 @@ impl Executor {
         account.stage = Stage::Policy;
         let admitted = self.admit(call, guard_asks, run, account).await?;
         if !call.provenance.is_plain() {
-            account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
+            account.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
         }
         Ok(admitted)
     }
@@ -90,7 +97,8 @@ impl Executor {
         let end = End::of(&call);
         let performed = contained(self.perform(call, admitted, &run, &mut account)).await;
         let performed = performed.unwrap_or_else(|panicked| Err(account.blame(&panicked, &end.entry)));
-        self.conclude(end, performed, &run, account).await
+        // Boxed, as the run is: thousands of calls may wait in line, and what comes later need not.
+        self.conclude(end, performed, &run, account).boxed().await
     }
 
     /// What an admitted call says: from the cache, or in its turn from its tool.
@@ -104,13 +112,20 @@ impl Executor {
         account.stage = Stage::Cache;
         let cached = self.cached(&call, admitted, run).await;
         if let Some(output) = cached.hit {
+            account.cached = true;
+            let (op, id, tool) = (&account.op, &call.id, call.entry.id());
+            self.options.services.events.tell(|| Event::CacheHit {
+                op: op.clone(),
+                call: id.clone(),
+                tool: tool.clone(),
+            });
             return Ok(output);
         }
         account.stage = Stage::Turn;
         let held = self.turn_in_time(&call, run, account).await?;
         account.stage = Stage::Run;
         let entry = Arc::clone(&call.entry);
-        let output = self.run_tool(call, held, run, account).await?;
+        let output = self.run_tool(call, held, run, account).boxed().await?;
         account.stage = Stage::Interceptors;
         let output = self.intercept_output(&entry, output, run).await?;
         account.stage = Stage::Cache;
@@ -146,7 +161,7 @@ impl Executor {
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        self.fit(outcome, run).await
+        if run.budget.is_none() { outcome } else { self.fit(outcome, run).boxed().await }
     }
 }
 

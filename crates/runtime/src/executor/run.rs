@@ -12,6 +12,7 @@ use toolwright_core::event::Event;
 use toolwright_core::job::NoTurns;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::redact::shown_arguments;
 
 use super::account::Account;
 use super::attempts::Attempts;
@@ -37,7 +38,7 @@ impl Executor {
         }
         let limits = Limits::of(&call.entry, run, &self.options);
         let also = run.partials.as_ref().map(|make| make(&call.id));
-        let progress = Partials::new(&self.options.services, &call.id, &call.entry, also);
+        let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
         self.tell_start(&call, run, &account.op);
         let (id, entry) = (call.id.clone(), Arc::clone(&call.entry));
         let attempts = Attempts {
@@ -84,15 +85,18 @@ impl Executor {
 
     fn tell_start(&self, call: &ValidCall, run: &RunContext, op: &Op) {
         let services = &self.options.services;
-        if !services.events.is_observed() {
-            return;
-        }
-        services.events.emit(Event::ToolStarted {
+        services.events.tell(|| Event::ToolStarted {
             op: op.clone(),
             session: run.session.id.clone(),
             call: call.id.clone(),
             tool: call.entry.id().clone(),
-            arguments: services.redactor.redact_value(&call.arguments),
+            wire_name: call.entry.wire_name.clone(),
+            provider: call.entry.provider.name().to_owned(),
+            mcp: call.entry.provider.mcp_peer(),
+            origin: run.origin,
+            model: run.model.as_deref().unwrap_or_default().to_owned(),
+            attempt: 1,
+            arguments: shown_arguments(&call.entry, &call.arguments, &*services.redactor),
             provenance: call.provenance.redacted(&*services.redactor),
         });
     }

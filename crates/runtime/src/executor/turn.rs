@@ -10,7 +10,7 @@ use toolwright_core::definition::Concurrency;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 
-use super::account::Account;
+use super::account::{Account, micros};
 use super::{Executor, RunContext};
 use crate::queue::{Line, QueueSpec, Slot};
 
@@ -91,14 +91,25 @@ impl Executor {
         run: &RunContext,
         account: &mut Account,
     ) -> Result<Slot, ToolError> {
-        let tool = call.entry.id();
-        let events = &self.options.services.events;
+        let (tool, events) = (call.entry.id(), &self.options.services.events);
+        let about = || (account.op.clone(), call.id.clone(), tool.clone());
+        let mut waits_for = None;
         let tell = |queue: &str| {
-            events.emit(Event::ToolWait { call: call.id.clone(), tool: tool.clone(), queue: queue.to_owned() });
+            waits_for = Some(queue.to_owned());
+            events.tell(|| {
+                let (op, call, tool) = about();
+                Event::ToolWait { op, call, tool, queue: queue.to_owned() }
+            });
         };
         let began = tokio::time::Instant::now();
         let taken = line.take(tool, run.priority, &run.cancel, tell).await;
         let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
+        if let Some(queue) = waits_for {
+            events.tell(|| {
+                let (op, call, tool) = about();
+                Event::ToolWaited { op, call, tool, queue, ok: taken.is_ok(), wait_us: micros(waited) }
+            });
+        }
         account.waited += waited;
         taken.map(|(slot, _)| slot)
     }

@@ -13,23 +13,6 @@ const STEPS: &[&str] = &[
     include_str!("schema/08_cache.sql"),
 ];
 
-/// How long rows are kept, in milliseconds: thirty days.
-const KEEP_MS: i64 = 30 * 24 * 3600 * 1000;
-
-/// Deletes what nobody has touched for thirty days.
-pub(super) fn expire(db: &mut Connection, now_ms: i64) -> rusqlite::Result<()> {
-    let oldest = now_ms.saturating_sub(KEEP_MS);
-    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for table in ["runs", "manifests", "approvals"] {
-        transaction.execute(&format!("DELETE FROM {table} WHERE saved_ms < ?1"), [oldest])?;
-    }
-    transaction.execute("DELETE FROM jobs WHERE ended_ms < ?1", [oldest])?;
-    transaction.execute("DELETE FROM job_requests WHERE asked_ms < ?1", [oldest])?;
-    transaction.execute("DELETE FROM ledger WHERE at_ms < ?1", [oldest])?;
-    transaction.execute("DELETE FROM run_calls WHERE run NOT IN (SELECT id FROM runs)", [])?;
-    transaction.commit()
-}
-
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.
 pub(super) fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
     let version = |db: &Connection| db.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0));

@@ -3,12 +3,14 @@
 
 mod approvals;
 pub(crate) mod cache;
+mod inbox;
 pub(crate) mod jobs;
 mod ledger;
 mod manifests;
 mod migrations;
 mod owner;
 mod pins;
+mod retention;
 mod runs;
 mod tables;
 mod thread;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 
 use toolwright_core::store::StoreError;
 
+use self::retention::Retention;
 use self::thread::StoreThread;
 
 /// The file's name in the state directory.
@@ -40,7 +43,7 @@ impl SqliteStore {
         crate::outputs::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
         let path = state_dir.join(FILE);
-        let thread = StoreThread::start(path.clone())?;
+        let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path }))
     }
 
@@ -57,18 +60,17 @@ mod tests {
     use super::*;
     use rusqlite::params;
     use serde_json::json;
+    use toolwright_core::approval::{AlwaysCovers, Standing};
     use toolwright_core::arguments::Provenance;
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
-    use toolwright_core::model::Usage;
     use toolwright_core::name::ToolId;
-    use toolwright_core::operation::{Lineage, OpId};
+    use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
     use toolwright_core::select::Showing;
     use toolwright_core::session::{CallId, SessionId};
     use toolwright_core::store::{
-        ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, LedgerTotals, ManifestCache as _, PinStore as _,
-        RunStore as _,
+        ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, ManifestCache as _, PinStore as _, RunStore as _,
     };
 
     fn tool() -> ToolId {
@@ -76,25 +78,33 @@ mod tests {
     }
 
     fn entry(status: &str) -> LedgerEntry {
+        let op = Op { id: OpId::new(u64::MAX), lineage: Lineage { parent: Some(OpId::new(7)), ..Lineage::named("s") } };
         LedgerEntry {
-            op: Lineage::named("run").begin(OpId::new(7)),
-            at_ms: now_ms().cast_unsigned(),
-            session: SessionId::new("s"),
-            principal: "owner".into(),
-            kind: "tool".into(),
             call: Some(CallId::new("c")),
-            name: "x:t@1.0.0".into(),
-            status: status.into(),
-            latency_ms: 2,
+            status: status.to_owned().into(),
+            latency_us: 2,
+            wait_us: 1,
             characters_in: 3,
             characters_out: 4,
-            cost_usd: None,
-            usage: Usage::default(),
             validated: true,
             decided_by: "profile ask".into(),
+            approval: Some("always".into()),
             provenance: Provenance { repaired: true, ..Provenance::default() },
             tools: Some(Showing { shown: 3, ..Showing::default() }),
+            ..LedgerEntry::new(
+                op,
+                now_ms().cast_unsigned(),
+                SessionId::new("s"),
+                "owner".into(),
+                OpKind::Tool,
+                "x:t@1.0.0".into(),
+            )
         }
+    }
+
+    fn standing(key: ContentHash) -> Standing {
+        let (id, scope, principal) = ("always_00000001".into(), "s".into(), "owner".into());
+        Standing { id, scope, principal, tool: tool(), key, covers: AlwaysCovers::Tool, arguments: None, created_ms: 1 }
     }
 
     #[tokio::test]
@@ -105,7 +115,7 @@ mod tests {
             let store = SqliteStore::open(dir.path()).expect("open");
             store.set_pin("p", &tool(), hash).await.expect("pin");
             store.set_manifest("k", &json!({"tools": []})).await.expect("manifest");
-            store.approve_always("s", &tool(), hash).await.expect("approval");
+            store.approve_always(&standing(hash)).await.expect("approval");
             store.save_run("r", &json!({"step": 1})).await.expect("run");
             store.call_dispatched("r", &CallId::new("a")).await.expect("dispatch");
             store.call_dispatched("r", &CallId::new("b")).await.expect("dispatch");
@@ -120,20 +130,24 @@ mod tests {
         assert_eq!(store.pin("p", &tool()).await.expect("pin"), Some(hash));
         assert_eq!(store.manifest("k").await.expect("manifest"), Some(json!({"tools": []})));
         assert!(store.is_approved("s", &tool(), hash).await.expect("approved"));
+        assert_eq!(store.standing(9).await.expect("standing"), [standing(hash)]);
         assert!(!store.is_approved("s", &tool(), ContentHash::of_bytes(b"y")).await.expect("hash is part of it"));
+        assert!(!store.is_approved("t", &tool(), hash).await.expect("the scope is part of it"));
+        store.approve_always(&Standing { id: "always_00000002".into(), ..standing(hash) }).await.expect("again");
+        assert_eq!(store.standing(9).await.expect("standing").len(), 1, "said twice it stands once");
+        assert!(!store.revoke("always_00000002").await.expect("revoke"));
+        assert!(store.revoke("always_00000001").await.expect("revoke"));
+        assert!(!store.is_approved("s", &tool(), hash).await.expect("revoked"));
         let run = store.run("r").await.expect("run").expect("saved");
         assert_eq!(run.state, json!({"step": 1}));
         let calls: Vec<_> = run.calls.iter().map(|(id, outcome)| (id.as_str(), outcome.is_some())).collect();
         assert_eq!(calls, [("a", false), ("b", true)]);
-        assert_eq!(
-            store.totals().await.expect("totals"),
-            LedgerTotals { tool_calls: 2, tool_failures: 1, model_calls: 0 }
-        );
-        let told = |db: &mut rusqlite::Connection| {
-            db.query_row("SELECT provenance || tools FROM ledger LIMIT 1", [], |row| row.get::<_, String>(0))
-        };
-        let told = store.thread.run("read the ledger", told).await.expect("ledger");
-        assert_eq!(told, r#"{"repaired":true}{"shown":3,"deferred":0,"excluded":0,"tokens":0}"#);
+        let totals = store.totals().await.expect("totals");
+        assert_eq!((totals.tool_calls, totals.tool_failures, totals.model_calls), (2, 1, 0));
+        let traces = store.find_traces("last").await.expect("traces");
+        let entries = store.operations(&traces[0], 9).await.expect("operations");
+        let written: Vec<_> = entries.iter().map(|written| LedgerEntry { at_ms: 0, ..written.clone() }).collect();
+        assert_eq!(written, ["ok", "timeout"].map(|status| LedgerEntry { at_ms: 0, ..entry(status) }));
         store.save_amid("r", &json!({"step": 1, "amid": true})).await.expect("run");
         let amid = store.run("r").await.expect("run").expect("saved");
         assert_eq!((&amid.state["amid"], amid.calls.len()), (&json!(true), 2), "amid a step its journal stays");
@@ -174,11 +188,18 @@ mod tests {
             }
             let month_ago = now_ms() - 31 * 24 * 3600 * 1000;
             let age = move |db: &mut rusqlite::Connection| {
+                db.execute("UPDATE upkeep SET at_ms = ?1", [month_ago])?;
                 db.execute("UPDATE runs SET saved_ms = ?1 WHERE id = 'old'", [month_ago]).map(drop)
             };
             store.thread.run("age a run", age).await.expect("aged");
         }
         let store = SqliteStore::open(dir.path()).expect("open");
+        for _ in 0..500 {
+            if store.run("old").await.expect("read").is_none() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
         assert!(store.run("old").await.expect("read").is_none());
         assert_eq!(store.run("new").await.expect("read").expect("kept").calls.len(), 1);
     }

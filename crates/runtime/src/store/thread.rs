@@ -1,50 +1,80 @@
 //! The one thread that owns the connection: SQLite blocks, the runtime must not.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
-use tokio::sync::oneshot;
-use toolwright_core::store::{LedgerEntry, StoreError};
+use tokio::sync::{Notify, oneshot};
+use toolwright_core::store::{Appended, LedgerEntry, StoreError};
 
-use super::{migrations, tables};
+use super::ledger::LedgerWriter;
+use super::migrations;
+use super::retention::{self, Retention};
 
-/// Requests and ledger entries that may wait; a full line blocks requests and drops ledger entries.
-const LINE: usize = 16_384;
+/// Requests that may wait; more wait outside.
+const LINE: usize = 1024;
 /// How old a batched ledger entry may get.
 const MAX_AGE: Duration = Duration::from_millis(40);
-/// How many make a batch.
-const MAX_BATCH: usize = 512;
+/// How many entries wake the thread before they are that old.
+const MAX_BATCH: usize = 2048;
+/// Entries in line from which on whoever appends is asked to wait: some 20 MB.
+const HIGH_WATER: usize = 32_768;
 /// How long another process may hold the file.
 const BUSY: Duration = Duration::from_secs(10);
-/// Ledger rows kept; checked now and then, oldest out.
-const MAX_LEDGER_ROWS: i64 = 2_000_000;
 
 type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
 
-enum Request {
-    Run(Work),
-    Append(Box<LedgerEntry>),
+/// What waits for the thread.
+#[derive(Default)]
+struct Line {
+    entries: Vec<LedgerEntry>,
+    /// When the first of them came.
+    since: Option<Instant>,
+    work: VecDeque<Work>,
+    closed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Default)]
+struct Shared {
+    line: Mutex<Line>,
+    /// Tells the thread that there is something to do.
+    filled: Condvar,
+    /// Tells others that there is room again.
+    emptied: Notify,
+    /// Entries that could not be written.
+    lost: AtomicU64,
+}
+
+impl Shared {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(super) struct StoreThread {
-    sender: SyncSender<Request>,
+    shared: Arc<Shared>,
     path: Arc<Path>,
 }
 
+impl std::fmt::Debug for StoreThread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreThread").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
 impl StoreThread {
-    pub(super) fn start(path: PathBuf) -> Result<Self, StoreError> {
-        let (sender, receiver) = sync_channel(LINE);
-        let shared: Arc<Path> = path.into();
-        let own = Arc::clone(&shared);
+    pub(super) fn start(path: PathBuf, retention: Retention) -> Result<Self, StoreError> {
+        let shared = Arc::new(Shared::default());
+        let path: Arc<Path> = path.into();
+        let (its, own) = (Arc::clone(&shared), Arc::clone(&path));
         std::thread::Builder::new()
             .name("store".into())
-            .spawn(move || serve(&own, &receiver))
+            .spawn(move || serve(&its, Opened::new(&own), retention))
             .map_err(|error| StoreError::failed("start its thread", error))?;
-        Ok(Self { sender, path: shared })
+        Ok(Self { shared, path })
     }
 
     /// Runs `work` on the connection, after everything that was sent before it.
@@ -54,35 +84,66 @@ impl StoreThread {
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let what = format!("{doing} ({})", self.path.display());
-        let failed = what.clone();
-        let mut request = Request::Run(Box::new(move |opened| {
+        let mut request: Option<Work> = Some(Box::new(move |opened| {
             let result = opened.connection().and_then(|db| work(db).map_err(Arc::new));
             // Nobody listens any more when the caller was dropped; the work is done all the same.
             let _ = reply.send(result);
         }));
-        let gone = || StoreError::failed(failed.clone(), std::io::Error::other("the store's thread has ended"));
         loop {
-            match self.sender.try_send(request) {
-                Ok(()) => break,
-                Err(TrySendError::Full(back)) => {
-                    request = back;
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+            let room = self.shared.emptied.notified();
+            {
+                let mut line = self.shared.line();
+                if line.work.len() < LINE {
+                    line.work.extend(request.take());
+                    break;
                 }
-                Err(TrySendError::Disconnected(_)) => return Err(gone()),
             }
+            room.await;
         }
+        self.shared.filled.notify_one();
+        let what = || format!("{doing} ({})", self.path.display());
         match answer.await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(source)) => Err(StoreError::Failed { doing: what, source }),
-            Err(_) => Err(gone()),
+            Ok(Err(source)) => Err(StoreError::Failed { doing: what(), source }),
+            Err(_) => Err(StoreError::failed(what(), std::io::Error::other("the store's thread has ended"))),
         }
     }
 
-    pub(super) fn append(&self, entry: LedgerEntry) {
-        if self.sender.try_send(Request::Append(Box::new(entry))).is_err() {
-            tracing::warn!("a ledger entry was dropped: the store cannot keep up");
+    pub(super) fn append(&self, entry: LedgerEntry) -> Appended {
+        let in_line = {
+            let mut line = self.shared.line();
+            line.since.get_or_insert_with(Instant::now);
+            line.entries.push(entry);
+            line.entries.len()
+        };
+        // The first lets the thread see to the time, and enough of them to the rest.
+        if in_line == 1 || in_line == MAX_BATCH {
+            self.shared.filled.notify_one();
         }
+        if in_line < HIGH_WATER { Appended::Room } else { Appended::Full }
+    }
+
+    /// Waits until the entries in line are few enough.
+    pub(super) async fn room(&self) {
+        loop {
+            let room = self.shared.emptied.notified();
+            if self.shared.line().entries.len() < HIGH_WATER {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for StoreThread {
+    /// The thread writes what is in line, and ends.
+    fn drop(&mut self) {
+        self.shared.line().closed = true;
+        self.shared.filled.notify_one();
     }
 }
 
@@ -92,7 +153,11 @@ struct Opened<'a> {
     connection: Option<Connection>,
 }
 
-impl Opened<'_> {
+impl<'a> Opened<'a> {
+    fn new(path: &'a Path) -> Self {
+        Self { path, connection: None }
+    }
+
     fn connection(&mut self) -> Result<&mut Connection, Arc<rusqlite::Error>> {
         if self.connection.is_none() {
             self.connection = Some(open(self.path).map_err(Arc::new)?);
@@ -105,10 +170,13 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     make_private(path);
     let mut db = Connection::open(path)?;
     db.busy_timeout(BUSY)?;
+    // Counts for a new file only, and before it is made.
+    db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     use_wal(&db)?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
+    db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
+    db.set_prepared_statement_cache_capacity(64);
     migrations::migrate(&mut db)?;
-    migrations::expire(&mut db, tables::now_ms())?;
     Ok(db)
 }
 
@@ -136,56 +204,76 @@ fn make_private(path: &Path) {
     }
 }
 
-fn serve(path: &Path, requests: &Receiver<Request>) {
-    let mut opened = Opened { path, connection: None };
-    let mut batch: Vec<LedgerEntry> = Vec::new();
-    let mut oldest = Instant::now();
-    let mut written: u64 = 0;
+/// What the thread is to do next.
+enum Next {
+    Write(Vec<LedgerEntry>),
+    Run(Work),
+    /// Nothing waits: time to look after the file.
+    Idle,
+    End,
+}
+
+fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
+    let mut writer = LedgerWriter::default();
     loop {
-        let wait = if batch.is_empty() { Duration::from_secs(3600) } else { MAX_AGE.saturating_sub(oldest.elapsed()) };
-        match requests.recv_timeout(wait) {
-            Ok(Request::Append(entry)) => {
-                if batch.is_empty() {
-                    oldest = Instant::now();
+        let was_open = opened.connection.is_some();
+        match next(shared, retention.due()) {
+            Next::Write(entries) => {
+                let count = entries.len() as u64;
+                let written = opened.connection().and_then(|db| writer.write(db, &entries).map_err(Arc::new));
+                if let Err(error) = written {
+                    shared.lost.fetch_add(count, Ordering::Relaxed);
+                    tracing::warn!("{count} ledger entries were lost: {error}");
                 }
-                batch.push(*entry);
-                if batch.len() < MAX_BATCH && oldest.elapsed() < MAX_AGE {
-                    continue;
-                }
-                write_batch(&mut opened, &mut batch, &mut written);
+                retention.wrote(count);
             }
-            Ok(Request::Run(work)) => {
-                write_batch(&mut opened, &mut batch, &mut written);
-                work(&mut opened);
-            }
-            Err(RecvTimeoutError::Timeout) => write_batch(&mut opened, &mut batch, &mut written),
-            Err(RecvTimeoutError::Disconnected) => {
-                write_batch(&mut opened, &mut batch, &mut written);
-                return;
-            }
+            Next::Run(work) => work(&mut opened),
+            Next::Idle => look_after(&mut opened, &mut retention, &mut writer),
+            Next::End => return,
         }
+        if !was_open && opened.connection.is_some() {
+            retention.opened();
+        }
+        // Calls come before upkeep, but it has its turn: the file must stay bounded under any load.
+        if retention.is_pressing() {
+            look_after(&mut opened, &mut retention, &mut writer);
+        }
+        shared.emptied.notify_waiters();
     }
 }
 
-fn write_batch(opened: &mut Opened<'_>, batch: &mut Vec<LedgerEntry>, written: &mut u64) {
-    if batch.is_empty() {
-        return;
+/// A step of upkeep. A store that nobody has used yet is not opened for it.
+fn look_after(opened: &mut Opened<'_>, retention: &mut Retention, writer: &mut LedgerWriter) {
+    let Some(db) = &mut opened.connection else { return retention.rest() };
+    if let Err(error) = retention.step(db) {
+        tracing::warn!("old rows could not be deleted: {error}");
     }
-    let result = opened.connection().and_then(|db| tables::insert_ledger(db, batch).map_err(Arc::new));
-    if let Err(error) = result {
-        tracing::warn!("{} ledger entries were lost: {error}", batch.len());
-    }
-    let before = *written;
-    *written += batch.len() as u64;
-    if before / 100_000 != *written / 100_000 {
-        trim(opened);
-    }
-    batch.clear();
+    writer.forget();
 }
 
-fn trim(opened: &mut Opened<'_>) {
-    let oldest_out = "DELETE FROM ledger WHERE rowid <= (SELECT MAX(rowid) FROM ledger) - ?1";
-    if let Err(error) = opened.connection().and_then(|db| db.execute(oldest_out, [MAX_LEDGER_ROWS]).map_err(Arc::new)) {
-        tracing::warn!("the ledger could not be trimmed: {error}");
+/// Waits for entries that are old or many enough, a request, or until upkeep is due. Entries go before the
+/// requests that came after them.
+fn next(shared: &Shared, due: Duration) -> Next {
+    let mut line = shared.line();
+    let start = Instant::now();
+    loop {
+        let age = line.since.map(|since| since.elapsed());
+        let ripe = line.entries.len() >= MAX_BATCH || age.is_some_and(|age| age >= MAX_AGE);
+        if !line.entries.is_empty() && (ripe || line.closed || !line.work.is_empty()) {
+            line.since = None;
+            return Next::Write(std::mem::take(&mut line.entries));
+        }
+        if let Some(work) = line.work.pop_front() {
+            return Next::Run(work);
+        }
+        if line.closed {
+            return Next::End;
+        }
+        let idle = due.saturating_sub(start.elapsed());
+        if line.entries.is_empty() && idle.is_zero() {
+            return Next::Idle;
+        }
+        let wait = age.map_or(idle, |age| MAX_AGE.saturating_sub(age));
+        line = shared.filled.wait_timeout(line, wait).unwrap_or_else(PoisonError::into_inner).0;
     }
 }

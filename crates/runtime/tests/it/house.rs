@@ -11,10 +11,12 @@ use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoA
 use toolwright_core::catalogue::{CallScope, Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
+use toolwright_core::output::is_output_tool;
 use toolwright_core::{
     CallId, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
+use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, OutputFiles, RunContext, SqliteStore, SystemClock};
 
 /// What the tools did, seen from outside.
@@ -96,12 +98,22 @@ pub(crate) struct House {
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) run: RunContext,
-    _dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 pub(crate) fn provider(counts: &Arc<Counts>) -> Arc<StaticProvider> {
     let tools = NAMES.map(|name| Arc::new(TestTool { name, counts: Arc::clone(counts) }) as Arc<dyn Tool>).to_vec();
     Arc::new(StaticProvider::new("tests", ProviderKind::Native, tools).expect("provider"))
+}
+
+/// The tools that read stored outputs.
+pub(crate) async fn readers() -> Listing {
+    use toolwright_core::Provider as _;
+    let mut tools = builtin::tools(&BuiltinOptions::default());
+    tools.retain(|tool| is_output_tool(&tool.definition().id));
+    let provider = Arc::new(StaticProvider::new("builtin", ProviderKind::Builtin, tools).expect("provider"));
+    let tools = provider.list().await.expect("list");
+    Listing { provider, tools, error: None, withheld: vec![] }
 }
 
 pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House {
@@ -110,7 +122,8 @@ pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House
     let counts = Arc::new(Counts::default());
     let provider = provider(&counts);
     let tools = provider.list().await.expect("list");
-    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    let tests = Listing { provider, tools, error: None, withheld: vec![] };
+    let snapshot = Snapshot::build(&[tests, readers().await]);
     let events = Arc::new(EventHub::default());
     let store = SqliteStore::open(&dir.path().join("state")).expect("store");
     let mut services = Services::none(Arc::new(SystemClock));
@@ -125,7 +138,7 @@ pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House
         Arc::new(Policy::of(Profile::Trusted)),
         Arc::new(NoApprover { remedy: "use --policy trusted".into() }),
     );
-    House { executor: Executor::new(options), events, store, counts, run, _dir: dir }
+    House { executor: Executor::new(options), events, store, counts, run, dir }
 }
 
 fn session(root: &Path) -> Arc<Session> {

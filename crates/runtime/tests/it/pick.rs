@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use toolwright_core::OpKind;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::model::{
@@ -14,7 +15,7 @@ use toolwright_core::model::{
 use toolwright_core::select::{
     Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores,
 };
-use toolwright_core::store::{LedgerEntry, LedgerStore};
+use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{
     Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
@@ -242,9 +243,11 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
 struct Account(Mutex<Vec<(String, String, u64)>>);
 
 impl LedgerStore for Account {
-    fn append(&self, entry: LedgerEntry) {
-        assert_eq!(entry.kind, "model");
-        self.0.lock().expect("not poisoned").push((entry.name, entry.status, entry.usage.input_tokens));
+    fn append(&self, entry: LedgerEntry) -> Appended {
+        assert_eq!(entry.kind, OpKind::Model);
+        let (name, status) = (entry.name.to_string(), entry.status.into_owned());
+        self.0.lock().expect("not poisoned").push((name, status, entry.usage.input_tokens));
+        Appended::Room
     }
 }
 

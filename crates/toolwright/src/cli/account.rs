@@ -119,7 +119,7 @@ impl Writer {
                 let name = self.screen.name(&tool);
                 self.line(styled(DIM, format_args!("  {name} waits for {queue}")))
             }
-            Event::ToolPartial { call, tool, partial } => {
+            Event::ToolPartial { call, tool, partial, .. } => {
                 let report = match partial {
                     Partial::Progress { progress, total, message } => {
                         let of = total.map(|total| format!("/{total}")).unwrap_or_default();
@@ -134,7 +134,8 @@ impl Writer {
                     self.progress.insert(call, report);
                 }
             }
-            Event::ToolFinished { call, tool, refused, ok, error, message, latency_ms, characters_out, .. } => {
+            Event::ToolFinished { call, tool, refused, ok, error, message, latency_us, characters_out, .. } => {
+                let latency_ms = latency_us / 1000;
                 self.progress.remove(&call);
                 // A call that never started has not been shown yet.
                 let asked = refused.as_ref().map(|refused| format!("{} {}", refused.name, refused.arguments));
@@ -169,6 +170,10 @@ impl Writer {
             Event::ProviderChanged { provider, error: Some(error), .. } => {
                 self.line(styled(WARN, format_args!("{provider}: {}", one_line(&error, 4 * WIDTH))));
             }
+            Event::Fallback { what, from, to, reason } => {
+                let text = one_line(&format!("{what}: {to} in place of {from}: {reason}"), 4 * WIDTH);
+                self.line(styled(WARN, text));
+            }
             Event::Warning { message, .. } => self.line(styled(WARN, one_line(&message, 4 * WIDTH))),
             Event::CallRepair { tool, record, .. } => {
                 let name = self.screen.name(&tool);
@@ -180,6 +185,15 @@ impl Writer {
             }
             Event::ApprovalRequested { .. }
             | Event::ApprovalDecided { .. }
+            | Event::RunStarted { .. }
+            | Event::RunFinished { .. }
+            | Event::ToolWaited { .. }
+            | Event::CacheHit { .. }
+            | Event::BudgetExceeded { .. }
+            | Event::JobStarted { .. }
+            | Event::JobPromoted { .. }
+            | Event::JobChanged { .. }
+            | Event::JobFinished { .. }
             | Event::ModelStarted { .. }
             | Event::ModelFinished { .. }
             | Event::ProviderChanged { .. } => {}

@@ -7,7 +7,7 @@ use toolwright::house::CallTimes;
 
 use super::args::{Call, Global};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, harmless, print_json, print_text, say, styled};
+use super::screen::{BAD, harmless, print_result_json, print_result_text, say, styled};
 use super::signals::{First, watch};
 use super::{arguments, config, open};
 
@@ -30,7 +30,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
     let outcome = house.call_within(written, Profile::Owner, cancel.clone(), times).await;
-    let printed = if global.json { print_json(&outcome.to_json()) } else { print_outcome(&outcome) };
+    let printed = if global.json { print_result_json(outcome.to_json()) } else { print_outcome(&outcome) };
     // What went on as a job goes on here: there is no other process to do it.
     tokio::select! {
         () = house.jobs().all_ended() => {}
@@ -44,12 +44,12 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
 fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {
     let text = outcome.model_text();
     let Some(error) = &outcome.error else {
-        return print_text(&text);
+        return print_result_text(&text);
     };
     // Where the tool itself had something to say, that is its output; else there is only the error.
     let spoke = text != error.for_model();
     if spoke {
-        print_text(&text)?;
+        print_result_text(&text)?;
     }
     if spoke && repeats(&text, error.message()) {
         say(styled(BAD, error.kind()));

@@ -1,27 +1,242 @@
-//! Logs: on standard error, never on standard output.
+//! Logs: on standard error, never on standard output, without secrets.
 
+use std::fmt::{self, Write as _};
 use std::io::Write;
+use std::time::SystemTime;
 
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+use toolwright::core::Event as Happened;
+use toolwright::runtime::{EventHub, Observation};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
-use super::screen::redacted;
+use super::screen::{one_line, redacted, size};
+
+/// Characters of arguments and messages on a line.
+const WIDTH: usize = 2000;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// `12:00:00.000 [WRN] message field=value`
+    #[default]
+    Text,
+    /// One JSON object a line: `{time, level, target, message, fields}`.
+    Json,
+}
 
 /// Starts logging. `RUST_LOG` beats `-v`.
-pub(crate) fn start(verbose: u8) {
+pub(crate) fn start(verbose: u8, format: LogFormat) {
+    let ours = |level: &str, ours: &str| {
+        let crates = ["", "_core", "_runtime", "_providers", "_server", "_agent", "_models", "_telemetry"];
+        let crates = crates.map(|name| format!(",toolwright{name}={ours}")).concat();
+        format!("{level}{crates}")
+    };
     let default = match verbose {
         // What the MCP library complains of is told in our own words.
-        0 => "error,rmcp=off",
-        1 => {
-            "warn,toolwright=info,toolwright_core=info,toolwright_runtime=info,toolwright_providers=info,toolwright_server=info,toolwright_agent=info,toolwright_models=info"
-        }
-        2 => {
-            "info,toolwright=debug,toolwright_core=debug,toolwright_runtime=debug,toolwright_providers=debug,toolwright_server=debug,toolwright_agent=debug,toolwright_models=debug"
-        }
-        _ => "trace",
+        0 => "error,rmcp=off,toolwright::calls=off".to_owned(),
+        1 => ours("warn", "info") + ",toolwright::calls=debug",
+        2 => ours("info", "debug"),
+        _ => "trace".to_owned(),
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     // A second subscriber in one process is an embedder's, and stays.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log).with_ansi(false).compact().try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Log)
+        .with_ansi(false)
+        .event_format(Lines(format))
+        .try_init();
+}
+
+/// Logs every call and request from now on.
+pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
+    tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe(|event| log(&event)))
+}
+
+/// One event as a log line. Events are redacted.
+fn log(event: &Happened) {
+    match event {
+        Happened::ToolStarted { op, wire_name, arguments, model, attempt, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, model, attempt,
+            parameters = one_line(&arguments.to_string(), WIDTH),
+            "tool request -> {wire_name}"
+        ),
+        Happened::ToolFinished { op, wire_name, ok: true, latency_us, wait_us, characters_out, cached, .. } => {
+            tracing::debug!(
+                target: "toolwright::calls",
+                trace = %op.lineage.trace, op = %op.id,
+                latency = latency(*latency_us), wait = latency(*wait_us), cached,
+                output = size(*characters_out), status = "ok",
+                "tool response <- {wire_name}"
+            );
+        }
+        Happened::ToolFinished { op, wire_name, latency_us, characters_out, error, message, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id,
+            latency = latency(*latency_us), output = size(*characters_out), status = "failed",
+            kind = error.map(|kind| kind.as_str()).unwrap_or_default(),
+            error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
+            "tool response <- {wire_name}"
+        ),
+        Happened::ModelStarted { op, model, turn, shown, deferred, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, turn, shown = shown.len(), deferred,
+            "llm request -> {model}"
+        ),
+        Happened::ModelFinished { op, model, ok: true, latency_us, usage, cost_usd, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, latency = latency(*latency_us),
+            input_tokens = usage.input_tokens, output_tokens = usage.output_tokens, cost_usd, status = "ok",
+            "llm response <- {model}"
+        ),
+        Happened::ModelFinished { op, model, latency_us, error, message, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, latency = latency(*latency_us), status = "failed",
+            kind = error.map(|kind| kind.as_str()).unwrap_or_default(),
+            error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
+            "llm response <- {model}"
+        ),
+        Happened::ToolWait { op, tool, queue, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, "{tool} waits for {queue}"
+        ),
+        Happened::ApprovalDecided { op, tool, decision, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, decision, "approval of {tool}"
+        ),
+        Happened::JobFinished { op, job, tool, state, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, ?state, "job {job} of {tool} ended"
+        ),
+        Happened::Fallback { what, from, to, reason } => tracing::warn!(
+            target: "toolwright::calls",
+            reason = one_line(reason, WIDTH), "{what}: {to} in place of {from}"
+        ),
+        Happened::Warning { code, message } => {
+            tracing::warn!(target: "toolwright::calls", code, "{}", one_line(message, WIDTH));
+        }
+        _ => {}
+    }
+}
+
+fn latency(us: u64) -> String {
+    if us < 10_000 { format!("{}.{}ms", us / 1000, us % 1000 / 100) } else { format!("{}ms", us / 1000) }
+}
+
+/// Writes events of any level as one line each.
+struct Lines(LogFormat);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut found = Fields::default();
+        event.record(&mut found);
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        let time = timestamp(SystemTime::now());
+        if self.0 == LogFormat::Json {
+            let mut line = Map::new();
+            line.insert("time".into(), format!("{}Z", time.replace(' ', "T")).into());
+            line.insert("level".into(), level.as_str().to_ascii_lowercase().into());
+            line.insert("target".into(), target.into());
+            line.insert("message".into(), found.message.into());
+            line.insert("fields".into(), Value::Object(found.fields));
+            return writeln!(writer, "{}", Value::Object(line));
+        }
+        write!(writer, "{time} [{}] ", label(*level))?;
+        if !target.starts_with("toolwright") {
+            write!(writer, "{target}: ")?;
+        }
+        writer.write_str(&found.message)?;
+        for (name, value) in found.fields {
+            match value {
+                Value::String(text) => write!(writer, " {name}={text}")?,
+                other => write!(writer, " {name}={other}")?,
+            }
+        }
+        writeln!(writer)
+    }
+}
+
+fn label(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "ERR",
+        Level::WARN => "WRN",
+        Level::INFO => "INF",
+        Level::DEBUG => "VRB",
+        Level::TRACE => "TRC",
+    }
+}
+
+/// What an event says. Text of others cannot break out of its line.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = one_line(&format!("{value:?}"), 2 * WIDTH);
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.put(field, text);
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let text = one_line(value, 2 * WIDTH);
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.put(field, text);
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+}
+
+/// `2026-01-31 23:59:59`, UTC.
+pub(crate) fn timestamp(at: SystemTime) -> String {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    // The civil date of a day, counted in eras of 400 years from March 1st of the year 0.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = year + era * 400 + u64::from(month <= 2);
+    let mut out = String::new();
+    let _ = write!(out, "{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60);
+    out
 }
 
 /// Standard error behind the redactor. The subscriber writes one event at a time.
@@ -35,5 +250,26 @@ impl Write for Log {
 
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stderr().lock().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_dates() {
+        for (seconds, expect) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_767_225_599, "2025-12-31 23:59:59"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), expect);
+        }
+        assert_eq!((latency(1234), latency(98_765)), ("1.2ms".to_owned(), "98ms".to_owned()));
     }
 }

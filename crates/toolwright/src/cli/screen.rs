@@ -76,10 +76,32 @@ pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
     writeln!(stdout(), "{}", redacted(text))
 }
 
+/// As [`print_text`], of a tool's own result: only secrets of this house are taken out.
+pub(crate) fn print_result_text(text: &str) -> std::io::Result<()> {
+    let known = REDACTOR.get().map(|redactor| redactor.of_known_values());
+    writeln!(stdout(), "{}", known.as_ref().map_or(Cow::Borrowed(text), |known| known.redact(text)))
+}
+
+/// As [`print_json`], of a tool's own result: of all but `error` only secrets of this house are taken out.
+pub(crate) fn print_result_json(mut result: Value) -> std::io::Result<()> {
+    if let Some(redactor) = REDACTOR.get() {
+        let error = result.get("error").map(|error| redactor.redact_value(error));
+        result = redactor.of_known_values().redact_value(&result);
+        if let Some(error) = error {
+            result["error"] = error;
+        }
+    }
+    print_safe_json(&result)
+}
+
 /// One JSON document on standard output: indented for a person, one line for a program.
 pub(crate) fn print_json(value: &Value) -> std::io::Result<()> {
     let value =
         &REDACTOR.get().map_or_else(|| Cow::Borrowed(value), |redactor| Cow::Owned(redactor.redact_value(value)));
+    print_safe_json(value)
+}
+
+fn print_safe_json(value: &Value) -> std::io::Result<()> {
     // Not by way of `stdout`: that takes out bytes which JSON leaves as they are, as U+007F.
     let mut out = std::io::stdout();
     if out.is_terminal() { writeln!(out, "{value:#}") } else { writeln!(out, "{value}") }

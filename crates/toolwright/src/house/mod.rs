@@ -5,6 +5,7 @@ mod build;
 mod embeddings;
 mod reload;
 mod select;
+mod telemetry;
 mod watch;
 
 use std::collections::HashMap;
@@ -12,18 +13,20 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use toolwright_core::approval::NoApprover;
+use toolwright_core::approval::{InboxStore, NoApprover, Question};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
-use toolwright_core::store::{RunStore, StoreError};
+use toolwright_core::store::{ApprovalStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, JobManager, RecoveryTerms, RunContext, SecretRedactor, Selector, SqliteStore,
-    ToolVectors,
+    Catalogue, EventHub, Executor, Inbox, InboxParts, JobManager, Observation, RecoveryTerms, RunContext,
+    SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
+use toolwright_server::MetricsSource;
+use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
@@ -75,8 +78,11 @@ pub struct House {
     selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
     embeddings: embeddings::Embeddings,
+    telemetry: telemetry::Telemetry,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
+    /// Who observes the events until the end.
+    observations: Mutex<Vec<Observation>>,
 }
 
 /// What the providers in the catalogue were built from.
@@ -136,6 +142,7 @@ impl House {
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
+        let telemetry = telemetry::Telemetry::start(&config.telemetry, &events);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
         let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
@@ -157,7 +164,9 @@ impl House {
             selector: OnceLock::new(),
             mcp,
             embeddings: embeddings::Embeddings::default(),
+            telemetry,
             running: Mutex::default(),
+            observations: Mutex::default(),
         });
         house.settle_providers().await?;
         Ok(house)
@@ -193,6 +202,19 @@ impl House {
         &self.redactor
     }
 
+    /// What is counted of its events: since it was opened where the configuration sends telemetry, else since this
+    /// was first asked for. Within a runtime of tokio.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.telemetry.metrics()
+    }
+
+    /// [`House::metrics`] as `/metrics` shows them.
+    #[must_use]
+    pub fn metrics_source(&self) -> Arc<dyn MetricsSource> {
+        self.telemetry.source()
+    }
+
     /// The model client.
     #[must_use]
     pub fn models(&self) -> &Arc<HttpModelClient> {
@@ -219,6 +241,26 @@ impl House {
     #[must_use]
     pub fn runs(&self) -> Arc<dyn RunStore> {
         Arc::clone(&self.store) as _
+    }
+
+    /// The questions that wait for a person.
+    #[must_use]
+    pub fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// What was approved for always.
+    #[must_use]
+    pub fn approvals(&self) -> Arc<dyn ApprovalStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// An approver that asks through the inbox; `told` hears of each question once it is kept there.
+    #[must_use]
+    pub fn ask_inbox(&self, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
+        let services = self.executor.services();
+        let parts = InboxParts::new(self.inbox(), Arc::clone(&services.redactor), Arc::clone(&services.clock));
+        Inbox::new(InboxParts { told: Arc::new(told), ..parts })
     }
 
     /// The jobs.
@@ -313,5 +355,14 @@ impl House {
         self.jobs.shut_down(SHUTDOWN_GRACE).await;
         self.executor.shut_down(SHUTDOWN_GRACE).await;
         self.catalogue.shut_down(SHUTDOWN).await;
+        for observation in std::mem::take(&mut *self.observations.lock().await) {
+            observation.end().await;
+        }
+        self.telemetry.shut_down().await;
+    }
+
+    /// Keeps an observer of the events until the house is shut down, which lets it see the last of them.
+    pub async fn observed_by(&self, observation: Observation) {
+        self.observations.lock().await.push(observation);
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod agent;
+mod approvals;
 mod arguments;
 mod call;
 mod cli;
@@ -14,9 +15,14 @@ mod eval;
 mod exposure;
 mod final_report;
 mod import;
+mod jobs;
 mod pick;
+mod policy;
 mod safety;
 mod sandbox;
+mod secrets;
 mod serve;
 mod support;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod text_format;

@@ -1,0 +1,302 @@
+//! Operations as the tree that they are: session or run, turns, operations inside operations.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::operation::{OpId, OpKind};
+use crate::store::{LedgerEntry, TraceSummary, TraceSums};
+
+/// How deep operations are nested in the tree; deeper ones stand at this depth.
+const MAX_DEPTH: usize = 32;
+
+/// A run, or a session outside of runs, with all of its operations that are known.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trace {
+    /// The run, where an agent made them.
+    pub run: Option<Arc<str>>,
+    /// Session.
+    pub session: String,
+    /// Milliseconds since the epoch at the start of the first.
+    pub started_ms: u64,
+    /// Milliseconds from there to the end of the last.
+    pub latency_ms: u64,
+    /// Sums over all of them.
+    pub totals: TraceSums,
+    /// Operations that are not among the turns: only the last are read of very many.
+    pub left_out: u64,
+    /// The turns, in order. Outside of runs there is one, with number 0.
+    pub turns: Vec<TraceTurn>,
+}
+
+/// One turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TraceTurn {
+    /// Its number, from 1; 0 outside of runs.
+    pub turn: u32,
+    /// Its operations that are part of no other, in the order of their start.
+    pub ops: Vec<TraceOp>,
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TraceOp {
+    /// Its place.
+    pub op: OpId,
+    /// Its trace, for where it is exported.
+    pub trace: String,
+    /// The operation that it was part of, also where that is not known.
+    pub parent: Option<OpId>,
+    /// Kind.
+    pub kind: OpKind,
+    /// Tool id or `provider/model`.
+    pub name: String,
+    /// Call id or job id.
+    pub call: Option<String>,
+    /// `ok` or the error kind.
+    pub status: String,
+    /// Milliseconds since the epoch at its start.
+    pub started_ms: u64,
+    /// Milliseconds, waits included.
+    pub latency_ms: f64,
+    /// Milliseconds of it that it waited for slot and lock.
+    pub wait_ms: f64,
+    /// How many attempts were made; 0 when it never ran.
+    pub attempts: u32,
+    /// Whether the result came out of the response cache.
+    pub cached: bool,
+    /// Characters of input.
+    pub characters_in: u64,
+    /// Characters of output.
+    pub characters_out: u64,
+    /// Tokens, for a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<crate::model::Usage>,
+    /// What it cost, in US dollars, where the price is known; `null` for a model without one.
+    pub cost_usd: Option<f64>,
+    /// What decided that it may run.
+    pub decided_by: String,
+    /// What a person said, where one was asked.
+    pub approval: Option<String>,
+    /// What is part of it, in the order of their start.
+    pub children: Vec<TraceOp>,
+}
+
+impl Trace {
+    /// The tree of these operations. One whose parent is not among them stands at the top of its turn; those that
+    /// are their own ancestors, as no honest account has them, too.
+    #[must_use]
+    pub fn of(summary: &TraceSummary, entries: &[LedgerEntry]) -> Self {
+        let known: HashMap<OpId, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.op.id, at)).collect();
+        let parent = |at: usize| entries[at].op.lineage.parent.and_then(|parent| known.get(&parent)).copied();
+        let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut tops = Vec::new();
+        for at in 0..entries.len() {
+            match parent(at).filter(|_| reaches_top(at, &parent)) {
+                Some(parent) => children.entry(parent).or_default().push(at),
+                None => tops.push(at),
+            }
+        }
+        let start = |at: &usize| started_us(&entries[*at]);
+        children.values_mut().for_each(|siblings| siblings.sort_by_key(start));
+        tops.sort_by_key(|at| (entries[*at].op.lineage.turn, start(at)));
+        let mut turns: Vec<TraceTurn> = Vec::new();
+        for at in tops {
+            let turn = entries[at].op.lineage.turn;
+            let op = build(at, entries, &children, 1);
+            match turns.last_mut() {
+                Some(last) if last.turn == turn => last.ops.push(op),
+                _ => turns.push(TraceTurn { turn, ops: vec![op] }),
+            }
+        }
+        let sums = summary.sums;
+        let counted = sums.tool_calls + sums.model_calls + sums.jobs;
+        let shown = entries.iter().filter(|entry| entry.kind != OpKind::Guard).count() as u64;
+        Self {
+            run: summary.run.clone(),
+            session: summary.session.to_string(),
+            started_ms: summary.started_ms,
+            latency_ms: summary.ended_ms.saturating_sub(summary.started_ms),
+            totals: sums,
+            left_out: counted.saturating_sub(shown),
+            turns,
+        }
+    }
+}
+
+/// Microseconds since the epoch at its start, as near as the account says.
+fn started_us(entry: &LedgerEntry) -> u64 {
+    entry.at_ms.saturating_mul(1000).saturating_sub(entry.latency_us)
+}
+
+fn reaches_top(mut at: usize, parent: &impl Fn(usize) -> Option<usize>) -> bool {
+    let mut passed = HashSet::new();
+    while let Some(next) = parent(at) {
+        if !passed.insert(at) {
+            return false;
+        }
+        at = next;
+    }
+    true
+}
+
+fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize>>, depth: usize) -> TraceOp {
+    let entry = &entries[at];
+    let mut op = TraceOp {
+        op: entry.op.id,
+        trace: entry.op.lineage.trace.to_string(),
+        parent: entry.op.lineage.parent,
+        kind: entry.kind,
+        name: entry.name.to_string(),
+        call: entry.call.as_ref().map(ToString::to_string),
+        status: entry.status.to_string(),
+        started_ms: started_us(entry) / 1000,
+        latency_ms: milliseconds(entry.latency_us),
+        wait_ms: milliseconds(entry.wait_us),
+        attempts: entry.attempts,
+        cached: entry.cached,
+        characters_in: entry.characters_in,
+        characters_out: entry.characters_out,
+        usage: (entry.kind == OpKind::Model).then_some(entry.usage),
+        cost_usd: entry.cost_usd,
+        decided_by: entry.decided_by.to_string(),
+        approval: entry.approval.as_ref().map(ToString::to_string),
+        children: Vec::new(),
+    };
+    // Deeper ones follow their parent at its own depth.
+    for &child in children.get(&at).into_iter().flatten() {
+        let mut child = build_bounded(child, entries, children, depth + 1);
+        op.children.append(&mut child);
+    }
+    op
+}
+
+fn build_bounded(
+    at: usize,
+    entries: &[LedgerEntry],
+    children: &HashMap<usize, Vec<usize>>,
+    depth: usize,
+) -> Vec<TraceOp> {
+    if depth < MAX_DEPTH {
+        return vec![build(at, entries, children, depth)];
+    }
+    let mut flat = Vec::new();
+    let mut open = vec![at];
+    while let Some(at) = open.pop() {
+        flat.push(build(at, entries, &HashMap::new(), depth));
+        open.extend(children.get(&at).into_iter().flatten().rev());
+    }
+    flat
+}
+
+fn milliseconds(micros: u64) -> f64 {
+    // To a microsecond; 2^53 of them are 285 years.
+    micros as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Lineage;
+    use crate::session::SessionId;
+
+    /// `(op, parent, turn, kind, at_ms, latency in ms)`
+    type Row = (u64, Option<u64>, u32, OpKind, u64, u64);
+
+    fn entry(&(op, parent, turn, kind, at_ms, latency): &Row) -> LedgerEntry {
+        let lineage = Lineage { parent: parent.map(OpId::new), turn, ..Lineage::named("r") };
+        LedgerEntry {
+            latency_us: latency * 1000,
+            ..LedgerEntry::new(
+                lineage.begin(OpId::new(op)),
+                at_ms,
+                SessionId::new("s"),
+                "owner".into(),
+                kind,
+                format!("op{op}").into(),
+            )
+        }
+    }
+
+    fn trace(rows: &[Row]) -> Trace {
+        let entries: Vec<_> = rows.iter().map(entry).collect();
+        let mut sums = TraceSums::default();
+        entries.iter().for_each(|entry| sums.add(entry));
+        let summary = TraceSummary {
+            run: Some("r".into()),
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            started_ms: 0,
+            ended_ms: 100,
+            turns: 2,
+            sums,
+        };
+        Trace::of(&summary, &entries)
+    }
+
+    /// `1: a(b c) | 2: d`
+    fn outline(trace: &Trace) -> String {
+        fn written(op: &TraceOp) -> String {
+            let inside: Vec<_> = op.children.iter().map(written).collect();
+            let name = op.name.trim_start_matches("op");
+            if inside.is_empty() { name.to_owned() } else { format!("{name}({})", inside.join(" ")) }
+        }
+        let turn =
+            |turn: &TraceTurn| format!("{}: {}", turn.turn, turn.ops.iter().map(written).collect::<Vec<_>>().join(" "));
+        trace.turns.iter().map(turn).collect::<Vec<_>>().join(" | ")
+    }
+
+    fn check(rows: &[Row], expect: &str) {
+        assert_eq!(outline(&trace(rows)), expect, "{rows:?}");
+    }
+
+    #[test]
+    fn operations_stand_in_their_turn_under_their_parent_by_their_start() {
+        use OpKind::{Job, Model, Tool};
+        check(&[], "");
+        check(
+            &[
+                (1, Some(99), 1, Model, 10, 10),
+                (3, Some(2), 1, Tool, 30, 5),
+                (4, Some(2), 1, Tool, 28, 15),
+                (2, Some(99), 1, Tool, 40, 29),
+                (5, Some(99), 2, Model, 60, 10),
+                (6, Some(5), 2, Job, 70, 1),
+            ],
+            "1: 1 2(4 3) | 2: 5(6)",
+        );
+        check(&[(2, Some(1), 3, Tool, 1, 0), (1, None, 2, Tool, 2, 2)], "2: 1(2)");
+    }
+
+    #[test]
+    fn no_account_makes_a_tree_without_end() {
+        use OpKind::Tool;
+        check(&[(1, Some(1), 0, Tool, 1, 0)], "0: 1");
+        check(&[(1, Some(2), 0, Tool, 1, 0), (2, Some(1), 0, Tool, 2, 0), (3, Some(2), 0, Tool, 3, 0)], "0: 1 2 3");
+        let deep: Vec<Row> = (1..=500).map(|n| (n, (n > 1).then(|| n - 1), 0, Tool, n, 0)).collect();
+        let tree = trace(&deep);
+        fn count(ops: &[TraceOp]) -> usize {
+            ops.iter().map(|op| 1 + count(&op.children)).sum()
+        }
+        assert_eq!(count(&tree.turns[0].ops), 500);
+        assert!(serde_json::to_string(&tree).expect("json").len() > 1000);
+    }
+
+    #[test]
+    fn what_was_not_read_is_counted() {
+        let mut short = trace(&[(1, None, 0, OpKind::Tool, 1, 0)]);
+        assert_eq!(short.left_out, 0);
+        short.totals.tool_calls = 9;
+        let summary = TraceSummary {
+            run: None,
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            started_ms: 0,
+            ended_ms: 1,
+            turns: 0,
+            sums: short.totals,
+        };
+        assert_eq!(Trace::of(&summary, &[entry(&(1, None, 0, OpKind::Tool, 1, 0))]).left_out, 8);
+    }
+}

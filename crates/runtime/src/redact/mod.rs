@@ -1,0 +1,241 @@
+//! Taking secrets out of text: by where they came from, in whatever form they come back, and by what they look like.
+
+mod encoded;
+mod patterns;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use toolwright_core::Redactor;
+
+/// Shorter values occur in ordinary text; replacing them would garble it and tell what they are.
+const MIN_LENGTH: usize = 6;
+/// Values that were learnt at run time; past that the oldest is forgotten.
+const MAX_LEARNT: usize = 1024;
+/// Longer values are known by their beginning only.
+const MAX_LENGTH: usize = 16 * 1024;
+
+/// Knows the values that are secret here, and the shapes that secrets have anywhere. The one boundary: whatever text
+/// goes to a sink passes it.
+#[derive(Debug, Default)]
+pub struct SecretRedactor {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Values of key sources, for good.
+    values: Vec<String>,
+    /// Values of calls and logins, the newest last.
+    learnt: VecDeque<String>,
+    known: Option<Arc<Known>>,
+}
+
+impl State {
+    fn renew(&mut self) {
+        let values = self.values.iter().chain(&self.learnt);
+        self.known = Known::of(values.map(String::as_str)).map(Arc::new);
+    }
+}
+
+/// All forms of all values.
+#[derive(Debug)]
+struct Known {
+    /// Sorted.
+    forms: Vec<String>,
+    matcher: AhoCorasick,
+    longest: usize,
+}
+
+impl Known {
+    fn of<'a>(values: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let mut forms: Vec<String> = values.flat_map(encoded::forms).collect();
+        forms.sort_unstable();
+        forms.dedup();
+        // Longest first: a secret that contains another is replaced whole.
+        let matcher = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms).ok()?;
+        let longest = forms.iter().map(String::len).max()?;
+        Some(Self { forms, matcher, longest })
+    }
+
+    fn spans(&self, text: &str) -> impl Iterator<Item = Range<usize>> {
+        self.matcher.find_iter(text).map(|found| found.range())
+    }
+
+    /// Where the end of the text may be the beginning of a value.
+    fn begun(&self, text: &str) -> Option<usize> {
+        let window = text.len().saturating_sub(self.longest);
+        let begins = |at: &usize| {
+            let Some(tail) = text.get(*at..) else { return false };
+            let place = self.forms.partition_point(|form| form.as_str() < tail);
+            self.forms.get(place).is_some_and(|form| form.starts_with(tail))
+        };
+        (window..text.len()).find(begins)
+    }
+}
+
+impl SecretRedactor {
+    /// Registers values of key sources for good. Values under six characters are not replaced.
+    pub fn add(&self, secrets: impl IntoIterator<Item = String>) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let before = state.values.len();
+        state.values.extend(secrets.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded));
+        state.values.sort_unstable();
+        state.values.dedup();
+        if state.values.len() != before {
+            state.renew();
+        }
+    }
+
+    /// A redactor for a tool's own result on its way to whoever made the call: it takes out the values that are
+    /// registered now; what only looks like a secret stays.
+    #[must_use]
+    pub fn of_known_values(&self) -> KnownValues {
+        KnownValues(self.known())
+    }
+
+    fn known(&self) -> Option<Arc<Known>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).known.clone()
+    }
+}
+
+/// See [`SecretRedactor::of_known_values`].
+#[derive(Debug)]
+pub struct KnownValues(Option<Arc<Known>>);
+
+impl Redactor for KnownValues {
+    fn spans(&self, text: &str) -> Vec<Range<usize>> {
+        self.0.as_ref().map(|known| known.spans(text).collect()).unwrap_or_default()
+    }
+}
+
+fn bounded(mut value: String) -> String {
+    let mut at = value.len().min(MAX_LENGTH);
+    while !value.is_char_boundary(at) {
+        at -= 1;
+    }
+    value.truncate(at);
+    value
+}
+
+impl Redactor for SecretRedactor {
+    fn spans(&self, text: &str) -> Vec<Range<usize>> {
+        let mut spans: Vec<_> = self.known().map(|known| known.spans(text).collect()).unwrap_or_default();
+        patterns::spans(text, &mut spans);
+        merged(spans)
+    }
+
+    fn settled(&self, text: &str) -> usize {
+        let word = text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8());
+        let begun = self.known().and_then(|known| known.begun(text)).unwrap_or(text.len());
+        word.min(begun).min(patterns::open_block(text).unwrap_or(text.len()))
+    }
+
+    fn learn(&self, values: Vec<String>) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut is_new = false;
+        for value in values.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded) {
+            if state.values.binary_search(&value).is_ok() || state.learnt.contains(&value) {
+                continue;
+            }
+            if state.learnt.len() == MAX_LEARNT {
+                state.learnt.pop_front();
+            }
+            state.learnt.push_back(value);
+            is_new = true;
+        }
+        if is_new {
+            state.renew();
+        }
+    }
+}
+
+/// In order and apart from each other.
+fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.sort_unstable_by_key(|span| (span.start, span.end));
+    let mut out: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match out.last_mut() {
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+            _ => out.push(span),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use toolwright_core::redact::StreamRedactor;
+
+    use super::*;
+
+    fn knowing(values: &[&str]) -> SecretRedactor {
+        let redactor = SecretRedactor::default();
+        redactor.add(values.iter().map(|value| (*value).to_owned()));
+        redactor
+    }
+
+    #[test]
+    fn registered_values_never_come_out() {
+        let redactor = SecretRedactor::default();
+        assert_eq!(redactor.redact("token abcdef"), "token abcdef");
+        redactor.add(["abcdef".into(), "abcdefgh".into(), "no".into()]);
+        assert_eq!(redactor.redact("x abcdefghi abcdef no"), "x [secret]i [secret] no");
+        assert!(matches!(redactor.redact("clean"), Cow::Borrowed(_)));
+        redactor.learn(vec!["hunter2!".into(), "short".into()]);
+        assert_eq!(redactor.redact("hunter2! short abcdef"), "[secret] short [secret]");
+        assert_eq!(redactor.of_known_values().redact("hunter2! AKIAQ3EGRJ7XK2V5PWNL"), "[secret] AKIAQ3EGRJ7XK2V5PWNL");
+    }
+
+    #[test]
+    fn of_many_learnt_values_the_oldest_are_forgotten() {
+        let redactor = SecretRedactor::default();
+        redactor.learn((0..=MAX_LEARNT).map(|n| format!("value-{n:05}.")).collect());
+        assert_eq!(redactor.redact("value-00000. value-00001. value-01024."), "value-00000. [secret] [secret]");
+    }
+
+    #[test]
+    fn a_value_is_known_in_every_form() {
+        let redactor = knowing(&["p@ss \"wörd\"/1"]);
+        for form in [
+            "p@ss \"wörd\"/1",
+            r#"p@ss \"wörd\"/1"#,
+            "p%40ss%20%22w%C3%B6rd%22%2F1",
+            "p%40ss%20%22w%c3%b6rd%22%2f1",
+            "p%40ss+%22w%C3%B6rd%22%2F1",
+        ] {
+            assert_eq!(redactor.redact(&format!("<{form}>")), "<[secret]>", "{form}");
+        }
+        // Inside of longer texts, as `user:password`, it begins anywhere in a group of three bytes.
+        for before in ["", "u:", "me:"] {
+            for engine in [base64::engine::general_purpose::STANDARD, base64::engine::general_purpose::URL_SAFE] {
+                let encoded = base64::Engine::encode(&engine, format!("{before}p@ss \"wörd\"/1 after"));
+                assert!(redactor.redact(&encoded).contains("[secret]"), "{encoded}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_gives_no_secret_away_wherever_it_is_split() {
+        let redactor: Arc<dyn Redactor> = Arc::new(knowing(&["pass phrase", "ab-abx-ab-aby"]));
+        let pem = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\nIBADANBg\n-----END PRIVATE KEY-----";
+        let text = format!(
+            "a pass phrase, ab-abx-ab-aby; Authorization: Bearer a1b2c3d4e5f6a7b8c9 x\n{pem} key AKIAQ3EGRJ7XK2V5PWNL."
+        );
+        let expect = "a [secret], [secret]; Authorization: Bearer [secret] x\n[secret] key [secret].";
+        assert_eq!(redactor.redact(&text), expect);
+        for first in 0..text.len() {
+            let mut stream = StreamRedactor::new(Arc::clone(&redactor));
+            let out = [stream.push(&text[..first]), stream.push(&text[first..]), stream.finish()].concat();
+            assert_eq!(out, expect, "split at {first}");
+        }
+        let mut stream = StreamRedactor::new(redactor);
+        let mut out: String = text.chars().map(|c| stream.push(c.encode_utf8(&mut [0; 4]))).collect();
+        out.push_str(&stream.finish());
+        assert_eq!(out, expect);
+    }
+}

@@ -1,0 +1,438 @@
+//! Shapes that secrets have anywhere: prefixes of known issuers, and what stands in a place for secrets.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use base64::Engine as _;
+
+use super::patterns::Body::{Base64, Dotted, Hex, Letters, Path, Plain, Upper, Word};
+
+/// What may stand behind a prefix.
+#[derive(Clone, Copy)]
+enum Body {
+    /// Letters and digits.
+    Plain,
+    /// Letters.
+    Letters,
+    /// Upper-case letters and digits.
+    Upper,
+    Hex,
+    /// Letters, digits, `_` and `-`.
+    Word,
+    /// [`Word`] and `.`.
+    Dotted,
+    /// Letters, digits, `+`, `/`, `=`, `_`, `-` and `.`.
+    Base64,
+    /// [`Word`] and `/`.
+    Path,
+}
+
+impl Body {
+    fn has(self, byte: u8) -> bool {
+        let plain = byte.is_ascii_alphanumeric();
+        match self {
+            Plain => plain,
+            Letters => byte.is_ascii_alphabetic(),
+            Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+            Hex => byte.is_ascii_hexdigit(),
+            Word => plain || matches!(byte, b'_' | b'-'),
+            Dotted => plain || matches!(byte, b'_' | b'-' | b'.'),
+            Base64 => plain || matches!(byte, b'+' | b'/' | b'=' | b'_' | b'-' | b'.'),
+            Path => plain || matches!(byte, b'_' | b'-' | b'/'),
+        }
+    }
+
+    fn length(self, bytes: &[u8]) -> usize {
+        bytes.iter().take_while(|&&byte| self.has(byte)).count()
+    }
+}
+
+/// How sure a prefix is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sure {
+    /// Nobody else writes it.
+    Yes,
+    /// It occurs in words: nothing stands before it, and what follows looks drawn at random.
+    Random,
+}
+
+/// A prefix, what follows it, and how much of that at least.
+struct Prefix(&'static str, Body, usize, Sure);
+
+const PREFIXES: &[Prefix] = &[
+    // Clouds
+    Prefix("AKIA", Upper, 16, Sure::Random),
+    Prefix("ASIA", Upper, 16, Sure::Random),
+    Prefix("ABIA", Upper, 16, Sure::Random),
+    Prefix("ACCA", Upper, 16, Sure::Random),
+    Prefix("AIza", Word, 35, Sure::Yes),
+    Prefix("ya29.", Dotted, 20, Sure::Yes),
+    Prefix("GOCSPX-", Word, 20, Sure::Yes),
+    Prefix("LTAI", Plain, 16, Sure::Random),
+    Prefix("AKID", Plain, 32, Sure::Random),
+    Prefix("dop_v1_", Hex, 40, Sure::Yes),
+    Prefix("doo_v1_", Hex, 40, Sure::Yes),
+    Prefix("dor_v1_", Hex, 40, Sure::Yes),
+    Prefix("dapi", Hex, 32, Sure::Random),
+    Prefix("hvs.", Word, 20, Sure::Yes),
+    Prefix("hvb.", Word, 20, Sure::Yes),
+    Prefix("pul-", Hex, 40, Sure::Yes),
+    Prefix("HRKU-", Word, 30, Sure::Yes),
+    Prefix("sbp_", Hex, 40, Sure::Yes),
+    Prefix("pscale_tkn_", Dotted, 30, Sure::Yes),
+    Prefix("pscale_pw_", Dotted, 30, Sure::Yes),
+    Prefix("pscale_oauth_", Dotted, 30, Sure::Yes),
+    Prefix("vcp_", Plain, 24, Sure::Random),
+    Prefix("nfp_", Plain, 36, Sure::Random),
+    Prefix("dp.pt.", Plain, 40, Sure::Yes),
+    Prefix("dp.st.", Dotted, 40, Sure::Yes),
+    // Code and packages
+    Prefix("ghp_", Plain, 36, Sure::Yes),
+    Prefix("gho_", Plain, 36, Sure::Yes),
+    Prefix("ghu_", Plain, 36, Sure::Yes),
+    Prefix("ghs_", Plain, 36, Sure::Yes),
+    Prefix("ghr_", Plain, 36, Sure::Yes),
+    Prefix("github_pat_", Word, 40, Sure::Yes),
+    Prefix("glpat-", Dotted, 20, Sure::Yes),
+    Prefix("gldt-", Dotted, 20, Sure::Yes),
+    Prefix("glrt-", Dotted, 20, Sure::Yes),
+    Prefix("glptt-", Hex, 40, Sure::Yes),
+    Prefix("glcbt-", Word, 20, Sure::Yes),
+    Prefix("glagent-", Word, 20, Sure::Yes),
+    Prefix("glsoat-", Word, 20, Sure::Yes),
+    Prefix("gloas-", Word, 20, Sure::Yes),
+    Prefix("npm_", Plain, 36, Sure::Yes),
+    Prefix("pypi-", Word, 50, Sure::Yes),
+    Prefix("rubygems_", Hex, 48, Sure::Yes),
+    Prefix("dckr_pat_", Word, 20, Sure::Yes),
+    Prefix("dckr_oat_", Word, 20, Sure::Yes),
+    Prefix("ATATT3", Base64, 60, Sure::Yes),
+    Prefix("ATCTT3", Base64, 60, Sure::Yes),
+    Prefix("ATBB", Plain, 24, Sure::Random),
+    Prefix("lin_api_", Plain, 32, Sure::Yes),
+    Prefix("sntrys_", Base64, 40, Sure::Yes),
+    Prefix("sntryu_", Hex, 40, Sure::Yes),
+    Prefix("figd_", Word, 36, Sure::Yes),
+    // Models
+    Prefix("sk-ant-", Word, 20, Sure::Yes),
+    Prefix("sk-proj-", Word, 20, Sure::Yes),
+    Prefix("sk-svcacct-", Word, 20, Sure::Yes),
+    Prefix("sk-admin-", Word, 20, Sure::Yes),
+    Prefix("sk-or-v1-", Hex, 32, Sure::Yes),
+    Prefix("sk-", Word, 20, Sure::Random),
+    Prefix("hf_", Plain, 30, Sure::Random),
+    Prefix("api_org_", Letters, 30, Sure::Yes),
+    Prefix("r8_", Plain, 36, Sure::Random),
+    Prefix("gsk_", Plain, 40, Sure::Random),
+    Prefix("xai-", Plain, 60, Sure::Yes),
+    Prefix("pplx-", Plain, 40, Sure::Yes),
+    Prefix("tvly-", Word, 24, Sure::Random),
+    // Messages, money, shops
+    Prefix("xoxb-", Word, 20, Sure::Yes),
+    Prefix("xoxp-", Word, 20, Sure::Yes),
+    Prefix("xoxa-", Word, 20, Sure::Yes),
+    Prefix("xoxr-", Word, 20, Sure::Yes),
+    Prefix("xoxs-", Word, 20, Sure::Yes),
+    Prefix("xoxe-", Word, 20, Sure::Yes),
+    Prefix("xoxe.xox", Dotted, 20, Sure::Yes),
+    Prefix("xoxd-", Base64, 20, Sure::Yes),
+    Prefix("xapp-", Word, 20, Sure::Yes),
+    Prefix("hooks.slack.com/services/", Path, 30, Sure::Yes),
+    Prefix("discord.com/api/webhooks/", Path, 60, Sure::Yes),
+    Prefix("SG.", Dotted, 60, Sure::Yes),
+    Prefix("key-", Hex, 32, Sure::Random),
+    Prefix("SK", Hex, 32, Sure::Random),
+    Prefix("sk_live_", Plain, 16, Sure::Yes),
+    Prefix("sk_test_", Plain, 16, Sure::Yes),
+    Prefix("rk_live_", Plain, 16, Sure::Yes),
+    Prefix("rk_test_", Plain, 16, Sure::Yes),
+    Prefix("whsec_", Base64, 24, Sure::Yes),
+    Prefix("shpat_", Hex, 32, Sure::Yes),
+    Prefix("shpca_", Hex, 32, Sure::Yes),
+    Prefix("shppa_", Hex, 32, Sure::Yes),
+    Prefix("shpss_", Hex, 32, Sure::Yes),
+    Prefix("sq0atp-", Word, 22, Sure::Yes),
+    Prefix("sq0csp-", Word, 40, Sure::Yes),
+    Prefix("ntn_", Plain, 40, Sure::Random),
+    Prefix("PMAK-", Word, 40, Sure::Yes),
+    Prefix("NRAK-", Upper, 24, Sure::Yes),
+    Prefix("glsa_", Word, 32, Sure::Yes),
+    Prefix("glc_eyJ", Base64, 32, Sure::Yes),
+    Prefix("dt0c01.", Dotted, 60, Sure::Yes),
+    Prefix("AGE-SECRET-KEY-1", Upper, 50, Sure::Yes),
+    Prefix("ops_eyJ", Base64, 60, Sure::Yes),
+];
+
+/// Words that a secret stands behind, as a name with its value: in any case, with `_`, `-` or nothing between their
+/// parts, and perhaps with more before and behind them.
+const NAMES: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_key",
+    "access-key",
+    "accesskey",
+    "access_token",
+    "access-token",
+    "accesstoken",
+    "auth_token",
+    "auth-token",
+    "authtoken",
+    "refresh_token",
+    "refreshtoken",
+    "private_key",
+    "privatekey",
+    "account_key",
+    "accountkey",
+    "security-token",
+];
+
+/// What else tells of a secret.
+const MARKS: [&str; 5] = ["eyj", "-----begin ", "bearer ", "basic ", "://"];
+
+static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let words = PREFIXES.iter().map(|prefix| prefix.0).chain(NAMES.iter().copied()).chain(MARKS);
+    AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok()
+});
+
+/// Adds where secrets stand in the text; spans may overlap.
+pub(super) fn spans(text: &str, into: &mut Vec<Range<usize>>) {
+    let Some(finder) = &*FINDER else { return };
+    for found in finder.find_overlapping_iter(text) {
+        let (which, start, end) = (found.pattern().as_usize(), found.start(), found.end());
+        let marks = PREFIXES.len() + NAMES.len();
+        into.extend(match which {
+            _ if which < PREFIXES.len() => prefixed(text, &PREFIXES[which], start),
+            _ if which < marks => named(text, end),
+            _ => match which - marks {
+                0 => web_token(text, start),
+                1 => block(text, start),
+                2 => bearer(text, end),
+                3 => basic(text, end),
+                _ => userinfo(text, end),
+            },
+        });
+    }
+}
+
+/// Where a private key begins whose end has not come yet.
+pub(super) fn open_block(text: &str) -> Option<usize> {
+    let at = text.rfind("-----BEGIN ")?;
+    let end = text[at..].split_once("-----END ").filter(|(_, title)| title.contains("-----"));
+    end.is_none().then_some(at)
+}
+
+fn prefixed(text: &str, prefix: &Prefix, start: usize) -> Option<Range<usize>> {
+    let &Prefix(word, body, min, sure) = prefix;
+    let rest = text[start..].strip_prefix(word)?;
+    let length = body.length(rest.as_bytes());
+    if length < min {
+        return None;
+    }
+    let whole = matches!(body, Upper | Hex).then(|| rest.as_bytes().get(length).is_some_and(u8::is_ascii_alphanumeric));
+    let legal = sure == Sure::Yes || (starts_word(text, start) && whole != Some(true) && is_random(&rest[..length]));
+    legal.then_some(start..start + word.len() + length)
+}
+
+/// Whether nothing stands before that belongs to the same word; an escape (`\n`, `%3D`) does not.
+fn starts_word(text: &str, start: usize) -> bool {
+    let before = &text.as_bytes()[..start];
+    match before {
+        [.., b'\\', b'n' | b't' | b'r'] => true,
+        [.., b'%', high, low] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => true,
+        [.., byte] => !byte.is_ascii_alphanumeric() && !matches!(byte, b'_' | b'-' | b'+'),
+        [] => true,
+    }
+}
+
+/// Whether it looks drawn at random rather than written: digits among letters, and many different characters.
+fn is_random(text: &str) -> bool {
+    let (mut digits, mut letters, mut counts) = (0u32, 0u32, [0u32; 128]);
+    for byte in text.bytes().filter(u8::is_ascii) {
+        digits += u32::from(byte.is_ascii_digit());
+        letters += u32::from(byte.is_ascii_alphabetic());
+        counts[usize::from(byte)] += 1;
+    }
+    let total = f64::from(counts.iter().sum::<u32>().max(1));
+    let share = |count: u32| f64::from(count) / total;
+    let entropy: f64 =
+        counts.iter().filter(|&&count| count > 0).map(|&count| -share(count) * share(count).log2()).sum();
+    digits > 0 && letters > 0 && entropy >= 2.8
+}
+
+/// The value behind a name that ends at `end`: `name = "value"`, `"name": "value"`, `--name value`, `name=value&`.
+fn named(text: &str, end: usize) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    // The rest of a longer name, as in `secret_key_base`.
+    let mut at = end + Body::Word.length(&bytes[end..]).min(24);
+    let mut skip = |allowed: &[u8], most: usize| {
+        let count = bytes[at..].iter().take(most).take_while(|byte| allowed.contains(byte)).count();
+        at += count;
+        count
+    };
+    skip(b"\\\"'`", 4);
+    let spaces = skip(b" \t", 4);
+    let assigned = skip(b":=>", 3) > 0;
+    if !(assigned || (spaces > 0 && is_flag(text, end))) {
+        return None;
+    }
+    skip(b" \t", 4);
+    skip(b"\\\"'`", 4);
+    let stops = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`,;&<>(){}[]|\\".contains(byte) || !byte.is_ascii();
+    let length = bytes[at..].iter().position(stops).unwrap_or(bytes.len() - at);
+    let value = &text[at..at + length];
+    (length >= 8 && is_random(value) && !value.starts_with('$')).then_some(at..at + length)
+}
+
+/// Whether the name that ends before `end` is written as an option of a command.
+fn is_flag(text: &str, end: usize) -> bool {
+    let word = text[..end].rfind(|c: char| c.is_whitespace()).map_or(0, |at| at + 1);
+    text[word..].starts_with("--")
+}
+
+/// `header.claims.signature`, each in Base64, the first two of JSON.
+fn web_token(text: &str, start: usize) -> Option<Range<usize>> {
+    let token = &text[start..start + Body::Dotted.length(&text.as_bytes()[start..])];
+    let mut parts = token.split('.');
+    let (header, claims, signature) = (parts.next()?, parts.next()?, parts.next()?);
+    let legal = header.starts_with("eyJ") && claims.starts_with("eyJ") && header.len() > 10 && claims.len() > 10;
+    legal.then(|| start..start + header.len() + claims.len() + signature.len() + 2)
+}
+
+/// A private key, to its end or that of the text.
+fn block(text: &str, start: usize) -> Option<Range<usize>> {
+    let rest = text[start..].strip_prefix("-----BEGIN ")?;
+    let title = rest.split_once("-----")?.0;
+    if title.len() > 40 || !title.contains("PRIVATE KEY") {
+        return None;
+    }
+    let end = rest.find("-----END ").and_then(|at| {
+        let from = start + "-----BEGIN ".len() + at + "-----END ".len();
+        Some(from + text[from..].find("-----")? + 5)
+    });
+    Some(start..end.unwrap_or(text.len()))
+}
+
+fn bearer(text: &str, end: usize) -> Option<Range<usize>> {
+    let at = end + text[end..].bytes().take_while(|&byte| byte == b' ').count();
+    let length = Body::Base64.length(&text.as_bytes()[at..]);
+    let token = &text[at..at + length];
+    (length >= 12 && token.bytes().any(|byte| byte.is_ascii_digit())).then_some(at..at + length)
+}
+
+/// `user:password` in Base64.
+fn basic(text: &str, end: usize) -> Option<Range<usize>> {
+    let at = end + text[end..].bytes().take_while(|&byte| byte == b' ').count();
+    let length = Body::Base64.length(&text.as_bytes()[at..]);
+    let engine = base64::engine::general_purpose::STANDARD_NO_PAD;
+    let decoded = engine.decode(text[at..at + length].trim_end_matches('=')).ok()?;
+    let pair = String::from_utf8(decoded).ok()?;
+    (length >= 8 && pair.contains(':') && !pair.contains(char::is_control)).then_some(at..at + length)
+}
+
+/// The password before the host of an address.
+fn userinfo(text: &str, end: usize) -> Option<Range<usize>> {
+    let rest = &text[end..];
+    let stops = |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '<' | '>' | '`' | '\\');
+    let authority = &rest[..rest.find(stops).unwrap_or(rest.len())];
+    let (user, password) = authority.rsplit_once('@')?.0.split_once(':')?;
+    let from = end + user.len() + 1;
+    (!password.is_empty() && !password.starts_with("${")).then(|| from..from + password.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, secret: &str) {
+        let mut found = Vec::new();
+        spans(text, &mut found);
+        let found = super::super::merged(found);
+        let texts: Vec<&str> = found.into_iter().map(|span| &text[span]).collect();
+        let expect: Vec<&str> = Some(secret).filter(|secret| !secret.is_empty()).into_iter().collect();
+        assert_eq!(texts, expect, "{text}");
+    }
+
+    /// Letters and digits in no order, the same at every run.
+    fn random(length: usize, alphabet: &[u8]) -> String {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            alphabet[(state >> 33) as usize % alphabet.len()]
+        };
+        (0..length).map(|_| char::from(next())).collect()
+    }
+
+    #[test]
+    fn every_prefix_is_found_where_a_secret_stands() {
+        for &Prefix(word, body, min, _) in PREFIXES {
+            let alphabet: Vec<u8> = (0..128).filter(|&byte| body.has(byte) && byte != b'-' && byte != b'.').collect();
+            let secret = format!("{word}{}", random(min.max(20), &alphabet));
+            for text in [
+                secret.clone(),
+                format!("key: {secret}, and"),
+                format!("\"line\\n{secret}\""),
+                format!("?k={secret}&x=1"),
+            ] {
+                let mut found = Vec::new();
+                spans(&text, &mut found);
+                let found = super::super::merged(found);
+                let at = text.find(&secret).expect("there");
+                assert!(
+                    found.iter().any(|span| span.start <= at && span.end >= at + secret.len()),
+                    "{text}: {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn secrets_are_found_by_their_place() {
+        check("Authorization: Bearer 0a1b2c3d4e5f6a7b", "0a1b2c3d4e5f6a7b");
+        check("authorization: Basic dXNlcjpodW50ZXIy", "dXNlcjpodW50ZXIy");
+        check("postgres://app:s3cr3t@db/x", "s3cr3t");
+        check("https://u:p@ss@host/x", "p@ss");
+        check(r#"{"api_key": "9f8e7d6c5b4a"}"#, "9f8e7d6c5b4a");
+        check(r#"{\"client_secret\":\"Zx81kQ22pLm0\"}"#, "Zx81kQ22pLm0");
+        check("DB_PASSWORD=tr0ub4dor&3", "tr0ub4dor");
+        check("run --password Tr0ub4dor3x now", "Tr0ub4dor3x");
+        check("GET /x?access_token=a8F3kd02LmQp9&y=1", "a8F3kd02LmQp9");
+        check(
+            "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzz9zzKEY",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzz9zzKEY",
+        );
+        let token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N";
+        check(&format!("got {token}."), token);
+        let key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----";
+        check(&format!("a {key} b"), key);
+        check("a -----BEGIN PRIVATE KEY-----\nMIIE", "-----BEGIN PRIVATE KEY-----\nMIIE");
+    }
+
+    #[test]
+    fn ordinary_text_stays() {
+        for text in [
+            "The password must have eight characters; enter your password: it is kept secret.",
+            "let password = read_password()?; let secret: String = env::var(\"SECRET\")?;",
+            "token_count: 12345678, max_tokens=4096, next_page_token: abc",
+            "commit 9fceb02d0ae598e95dc970b74767f19372d61af8 and 550e8400-e29b-41d4-a716-446655440000",
+            "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+            "Basic authentication and Bearer authentication are supported; Basic usage: see below",
+            "risk-assessment-of-the-whole-project task-list-for-next-week sk-loading-spinner-container-element",
+            "class=\"sk-circle-fade-dot-animation-wrapper\" desk-reservation-system-for-offices",
+            "https://example.com:8080/path?query=1#fragment ssh://git@github.com/a/b.git",
+            "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIE\n-----END CERTIFICATE-----",
+            "SKU SKELETON skip hf_transfer key-value key-frame monkey-patching api-key-header",
+            "AKIA is the prefix; eyJ begins a token; ghp_ too; AIza as well; xoxb- and npm_config_registry",
+            "password=${DB_PASSWORD} api_key: $API_KEY secret={{ secret }} \"secret\": {\"type\": \"string\"}",
+            "access_key_id rotation secret_name=production password: required passwords: 3",
+            "سلام secret: 秘密の値です password=пароль12345",
+        ] {
+            check(text, "");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is too old or too much goes, a little at a time, so that no call waits long for it.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::tables::now_ms;
+
+/// How long rows are kept.
+const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How large the file may grow, in bytes.
+const MAX_BYTES: u64 = 1 << 30;
+/// To what the log of writes is cut back, in bytes, once its pages are in the file.
+pub(super) const WAL_LIMIT: i64 = 64 << 20;
+/// How often a store looks itself over; of several processes one does.
+const PERIOD: Duration = Duration::from_secs(3600);
+/// How many ledger entries make it look at once.
+const MANY: u64 = 100_000;
+/// Rows deleted in one step.
+const ROWS: i64 = 4096;
+/// Pages given back in one step.
+const PAGES: u64 = 2048;
+/// What is not deleted even of a file that is too large: it may be in use.
+const NEWEST: Duration = Duration::from_secs(60);
+
+/// Tables whose rows go when they are old: name, and column of the time.
+const AGING: &[(&str, &str)] = &[
+    ("operations", "at_ms"),
+    ("traces", "ended_ms"),
+    ("runs", "saved_ms"),
+    ("manifests", "saved_ms"),
+    ("approvals", "saved_ms"),
+    ("responses", "saved_ms"),
+    ("inbox", "created_ms"),
+    // What has not ended has no such time.
+    ("jobs", "ended_ms"),
+    ("job_requests", "asked_ms"),
+];
+
+/// Looks after one file. `step` does a little and is to be called again while there is more.
+#[derive(Debug)]
+pub(super) struct Retention {
+    keep: Duration,
+    max_bytes: u64,
+    /// When it is to look next.
+    next: Instant,
+    /// Entries written since it looked last.
+    written: u64,
+    work: Option<Work>,
+}
+
+/// Deleting, table after table.
+#[derive(Debug)]
+struct Work {
+    /// Rows of before this time go.
+    horizon_ms: i64,
+    table: usize,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { keep: KEEP, max_bytes: MAX_BYTES, next: Instant::now() + PERIOD, written: 0, work: None }
+    }
+}
+
+impl Retention {
+    /// The file has been opened: it is to look soon.
+    pub(super) fn opened(&mut self) {
+        self.next = Instant::now();
+    }
+
+    /// How long until it is to be given a step when nothing else is to be done.
+    pub(super) fn due(&self) -> Duration {
+        if self.work.is_some() { Duration::ZERO } else { self.next.saturating_duration_since(Instant::now()) }
+    }
+
+    /// Whether it must have a step though other work waits.
+    pub(super) fn is_pressing(&self) -> bool {
+        self.written >= MANY || (self.work.is_some() && self.written > 0)
+    }
+
+    /// Takes note of entries that were written.
+    pub(super) fn wrote(&mut self, entries: u64) {
+        self.written += entries;
+    }
+
+    /// Looks whether there is something to do, or does a part of it.
+    pub(super) fn step(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
+        let done = match self.work.take() {
+            None => self.begin(db),
+            Some(work) => self.go_on(db, work),
+        };
+        if self.work.is_none() {
+            self.rest();
+        }
+        done
+    }
+
+    /// There is nothing to do for a while.
+    pub(super) fn rest(&mut self) {
+        (self.next, self.written) = (Instant::now() + PERIOD, 0);
+    }
+
+    fn begin(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
+        let now = now_ms();
+        let keep = i64::try_from(self.keep.as_millis()).unwrap_or(i64::MAX);
+        if bytes(db)? > self.max_bytes || claim(db, now)? {
+            self.work = Some(Work { horizon_ms: now.saturating_sub(keep), table: 0 });
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, db: &mut Connection, mut work: Work) -> rusqlite::Result<()> {
+        if let Some(&(table, time)) = AGING.get(work.table) {
+            if delete(db, table, time, work.horizon_ms)? < ROWS {
+                work.table += 1;
+            }
+            self.work = Some(work);
+            return Ok(());
+        }
+        if pragma(db, "freelist_count")? > PAGES / 2 {
+            let mut statement = db.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
+            // It gives a page back for each row.
+            let mut pages = statement.query([])?;
+            while pages.next()?.is_some() {}
+            if pragma(db, "auto_vacuum")? != 0 {
+                self.work = Some(work);
+                return Ok(());
+            }
+        }
+        db.execute("DELETE FROM run_calls WHERE run NOT IN (SELECT id FROM runs)", [])?;
+        // Still too much: what is older than three quarters of what was kept goes too.
+        let newest = i64::try_from(NEWEST.as_millis()).unwrap_or_default();
+        let kept = now_ms().saturating_sub(work.horizon_ms);
+        if bytes(db)? > self.max_bytes && kept > newest {
+            let horizon_ms = work.horizon_ms + kept / 4;
+            self.work = Some(Work { horizon_ms, table: 0 });
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is this process that looks the file over this time.
+fn claim(db: &mut Connection, now_ms: i64) -> rusqlite::Result<bool> {
+    let period = i64::try_from(PERIOD.as_millis()).unwrap_or(i64::MAX);
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // A clock that was set back must not stop it for good.
+    let due = "UPDATE upkeep SET at_ms = ?1 WHERE at_ms <= ?1 - ?2 OR at_ms > ?1";
+    let claimed = transaction.execute(due, params![now_ms, period])? > 0;
+    transaction.commit()?;
+    Ok(claimed)
+}
+
+/// Deletes some of the rows that are older; returns how many were.
+fn delete(db: &Connection, table: &str, time: &str, horizon_ms: i64) -> rusqlite::Result<i64> {
+    // The ledger is large, and its rows stand in the order of their time: the first that stays ends the search.
+    let rows = if table == "operations" {
+        format!(
+            "id < ifnull((SELECT id FROM operations WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 1 << 62) \
+             ORDER BY id LIMIT {ROWS}"
+        )
+    } else {
+        format!("{time} < ?1 LIMIT {ROWS}")
+    };
+    let sql = format!("DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {rows})");
+    let deleted = db.prepare_cached(&sql)?.execute([horizon_ms])?;
+    Ok(i64::try_from(deleted).unwrap_or(i64::MAX))
+}
+
+/// Bytes of the file that hold something.
+fn bytes(db: &Connection) -> rusqlite::Result<u64> {
+    Ok((pragma(db, "page_count")?.saturating_sub(pragma(db, "freelist_count")?)) * pragma(db, "page_size")?)
+}
+
+fn pragma(db: &Connection, name: &str) -> rusqlite::Result<u64> {
+    db.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+}

@@ -1,0 +1,346 @@
+//! `trace`: what runs and sessions did, as a tree.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde_json::{Value, json};
+use toolwright::core::OpKind;
+use toolwright::core::store::{LedgerStore, TraceSummary, TraceSums};
+use toolwright::core::trace::{Trace, TraceOp};
+
+use super::args::Global;
+use super::config;
+use super::exit::{Done, Exit, Failure};
+use super::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
+
+/// Operations that are read of one run or session.
+const MAX_OPERATIONS: usize = 10_000;
+/// Characters of a name.
+const NAME: usize = 48;
+/// Characters of an id in a list.
+const ID: usize = 40;
+/// How many characters a line's bar has.
+const BAR: usize = 20;
+/// How often `--follow` looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What `--help` says of the JSON form.
+pub(crate) const JSON_FORM: &str = "\
+With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
+usage: {input_tokens, output_tokens, cached_tokens}, cost_usd}, left_out, turns: [{turn, ops: [{op, trace, parent,
+kind: tool | model | job | guard, name, call, status: ok or the kind of failure, started_ms, latency_ms, wait_ms,
+attempts, cached, characters_in, characters_out, usage, cost_usd, decided_by, approval, children: [...]}]}]}.
+Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
+usage, cost_usd}], newest first.";
+
+/// What to show.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// A run, session or trace id, the beginning of one, or `last`. Without it, the newest are listed.
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// How many are listed.
+    #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "run")]
+    limit: usize,
+    /// Shows what is added, until it is interrupted.
+    #[arg(long, requires = "run")]
+    follow: bool,
+}
+
+pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
+    let config = config::usable(global)?;
+    let store = toolwright::runtime::SqliteStore::open(&config.state_dir).map_err(Failure::usage)?;
+    let Some(name) = &args.run else {
+        let traces = store.traces(args.limit).await.map_err(Failure::failed)?;
+        let traces: Vec<_> = traces.iter().map(listed).collect();
+        if global.json {
+            print_json(&Value::Array(traces.into_iter().map(|(json, _)| json).collect()))?;
+        } else if traces.is_empty() {
+            print_text("nothing was called yet")?;
+        } else {
+            print_text(&list(traces.into_iter().map(|(_, row)| row).collect()))?;
+        }
+        return Ok(Exit::Ok);
+    };
+    let mut drawn = String::new();
+    loop {
+        let traces = read(&*store, name).await?;
+        let text = if global.json {
+            traces.first().map(|trace| json!(trace).to_string()).unwrap_or_default()
+        } else {
+            traces.iter().map(draw).collect::<Vec<_>>().join("\n")
+        };
+        if text != drawn {
+            if global.json {
+                print_json(&json!(traces.first()))?;
+            } else {
+                print_text(text.trim_end())?;
+            }
+            drawn = text;
+        }
+        if !args.follow {
+            return Ok(Exit::Ok);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+        }
+    }
+}
+
+/// The trees of what the name means, the newest first; JSON has the newest only.
+async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure> {
+    let summaries = store.find_traces(name).await.map_err(Failure::failed)?;
+    if summaries.is_empty() {
+        let remedy = "`toolwright trace` lists the newest";
+        return Err(Failure::usage(format!("no run or session is called, or begins with, only `{name}`; {remedy}")));
+    }
+    let mut traces = Vec::new();
+    for summary in &summaries {
+        let entries = store.operations(summary, MAX_OPERATIONS).await.map_err(Failure::failed)?;
+        traces.push(Trace::of(summary, &entries));
+    }
+    Ok(traces)
+}
+
+/// A line of the list as JSON, and as columns.
+fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
+    let id = trace.run.as_deref().unwrap_or(trace.session.as_str());
+    let TraceSums { tool_calls, model_calls, failures, usage, cost_usd, .. } = trace.sums;
+    let columns = [
+        one_line(id, ID),
+        clock(trace.started_ms),
+        trace.turns.to_string(),
+        tool_calls.to_string(),
+        model_calls.to_string(),
+        failures.to_string(),
+        (usage.input_tokens + usage.output_tokens).to_string(),
+        cost_usd.map(money).unwrap_or_default(),
+    ];
+    (json!(trace), columns)
+}
+
+fn list(rows: Vec<[String; 8]>) -> String {
+    let head = ["run or session", "started (UTC)", "turns", "calls", "requests", "failed", "tokens", "cost"];
+    let widths: Vec<usize> = (0..head.len())
+        .map(|at| rows.iter().map(|row| row[at].chars().count()).chain([head[at].len()]).max().unwrap_or(0))
+        .collect();
+    let line = |cells: Vec<String>| {
+        let cells = cells.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| match at {
+            0 | 1 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut out = vec![styled(DIM, line(head.map(str::to_owned).to_vec()))];
+    out.extend(rows.into_iter().map(|row| line(row.to_vec())));
+    out.join("\n")
+}
+
+/// The tree with a bar for each operation, over the time of the whole.
+fn draw(trace: &Trace) -> String {
+    let mut out = String::new();
+    let title = match &trace.run {
+        Some(run) => format!("run {}", one_line(run, ID)),
+        None => format!("session {}", one_line(&trace.session, ID)),
+    };
+    let _ = writeln!(out, "{}  {}", styled(BOLD, title), styled(DIM, clock(trace.started_ms)));
+    if trace.left_out > 0 {
+        let _ = writeln!(out, "{}", styled(WARN, format!("{} earlier operations are not shown", trace.left_out)));
+    }
+    let name_width = trace.turns.iter().flat_map(|turn| &turn.ops).map(|op| width(op, 1)).max().unwrap_or(0);
+    for turn in &trace.turns {
+        if turn.turn > 0 {
+            let _ = writeln!(out, "turn {}", turn.turn);
+        }
+        for op in &turn.ops {
+            lines(op, 1, trace, name_width, &mut out);
+        }
+    }
+    let _ = writeln!(out, "{}", totals(trace));
+    out
+}
+
+fn width(op: &TraceOp, depth: usize) -> usize {
+    let own = depth * 2 + op.name.chars().count().min(NAME) + 2;
+    op.children.iter().map(|child| width(child, depth + 1)).chain([own]).max().unwrap_or(0)
+}
+
+fn lines(op: &TraceOp, depth: usize, trace: &Trace, name_width: usize, out: &mut String) {
+    let (style, sign) = match (op.status.as_str(), op.kind) {
+        ("ok" | "done", _) => (GOOD, "✓"),
+        (_, OpKind::Guard) => (DIM, "·"),
+        ("running" | "pending" | "waiting_input", _) => (WARN, "…"),
+        _ => (BAD, "✗"),
+    };
+    let indent = depth * 2;
+    let name = one_line(&op.name, NAME);
+    let pad = name_width.saturating_sub(indent + name.chars().count() + 2);
+    let offset = op.started_ms.saturating_sub(trace.started_ms);
+    let _ = writeln!(
+        out,
+        "{:indent$}{} {name}{:pad$}  {:>9}  {} {:>9}  {}",
+        "",
+        styled(style, sign),
+        "",
+        styled(DIM, format!("+{}", time(milliseconds(offset)))),
+        styled(DIM, bar(offset, op.latency_ms, trace.latency_ms)),
+        time(op.latency_ms),
+        facts(op),
+    );
+    for child in &op.children {
+        lines(child, depth + 1, trace, name_width, out);
+    }
+}
+
+/// Where in the time of the whole the operation was.
+fn bar(offset_ms: u64, latency_ms: f64, whole_ms: u64) -> String {
+    let cells = |ms: f64| {
+        let share = ms / milliseconds(whole_ms.max(1)) * BAR as f64;
+        // Between 0 and the number of cells.
+        share.clamp(0.0, BAR as f64).round() as usize
+    };
+    let from = cells(milliseconds(offset_ms)).min(BAR - 1);
+    let length = cells(latency_ms).clamp(1, BAR - from);
+    format!("{}{}{}", "·".repeat(from), "━".repeat(length), "·".repeat(BAR - from - length))
+}
+
+fn facts(op: &TraceOp) -> String {
+    let mut facts = Vec::new();
+    if !matches!(op.status.as_str(), "ok" | "done") {
+        facts.push(styled(if op.kind == OpKind::Guard { DIM } else { BAD }, one_line(&op.status, NAME)));
+    }
+    let sizes = |count: u64| size(usize::try_from(count).unwrap_or(usize::MAX));
+    match &op.usage {
+        Some(usage) => {
+            let cached = Some(usage.cached_tokens).filter(|&cached| cached > 0);
+            let cached = cached.map(|cached| format!(" ({cached} cached)")).unwrap_or_default();
+            facts.push(format!("{}{cached} → {} tokens", usage.input_tokens, usage.output_tokens));
+        }
+        None if op.kind != OpKind::Guard => {
+            facts.push(format!("{} → {}", sizes(op.characters_in), sizes(op.characters_out)));
+        }
+        None => {}
+    }
+    facts.extend(op.cost_usd.map(money));
+    if op.wait_ms >= 1.0 {
+        facts.push(format!("waited {}", time(op.wait_ms)));
+    }
+    if op.attempts > 1 {
+        facts.push(format!("{} attempts", op.attempts));
+    }
+    if op.cached {
+        facts.push("cached".to_owned());
+    }
+    if !op.decided_by.is_empty() {
+        let approval = op.approval.as_ref().map(|approval| format!(": {approval}")).unwrap_or_default();
+        facts.push(styled(DIM, one_line(&format!("{}{approval}", op.decided_by), NAME)));
+    }
+    facts.join(", ")
+}
+
+fn totals(trace: &Trace) -> String {
+    let TraceSums { tool_calls, model_calls, jobs, failures, usage, cost_usd } = trace.totals;
+    let mut parts = vec![format!("{tool_calls} calls")];
+    if model_calls > 0 {
+        parts.push(format!("{model_calls} requests"));
+        parts.push(format!("{} → {} tokens", usage.input_tokens, usage.output_tokens));
+        parts.push(cost_usd.map_or_else(|| "cost unknown".to_owned(), money));
+    }
+    if jobs > 0 {
+        parts.push(format!("{jobs} jobs"));
+    }
+    parts.push(if failures > 0 { styled(BAD, format!("{failures} failed")) } else { "none failed".to_owned() });
+    parts.push(time(milliseconds(trace.latency_ms)));
+    format!("{} {}", styled(BOLD, "total"), parts.join(", "))
+}
+
+fn money(usd: f64) -> String {
+    if usd < 0.01 { format!("${usd:.5}") } else { format!("${usd:.2}") }
+}
+
+fn milliseconds(ms: u64) -> f64 {
+    ms as f64
+}
+
+fn time(ms: f64) -> String {
+    match ms {
+        _ if ms < 10.0 => format!("{ms:.1} ms"),
+        _ if ms < 1000.0 => format!("{ms:.0} ms"),
+        _ if ms < 60_000.0 => format!("{:.1} s", ms / 1000.0),
+        _ => format!("{:.0} min", ms / 60_000.0),
+    }
+}
+
+/// Date and time of day, UTC.
+fn clock(ms: u64) -> String {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
+    super::logging::timestamp(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright::core::session::SessionId;
+    use toolwright::core::store::LedgerEntry;
+    use toolwright::core::{Lineage, OpId};
+
+    use super::*;
+
+    fn entry(op: u64, parent: Option<u64>, kind: OpKind, name: &str, at_ms: u64, latency_ms: u64) -> LedgerEntry {
+        let lineage = Lineage { parent: parent.map(OpId::new), turn: 1, ..Lineage::named("r") };
+        LedgerEntry {
+            latency_us: latency_ms * 1000,
+            characters_in: 20,
+            characters_out: 2048,
+            ..LedgerEntry::new(
+                lineage.begin(OpId::new(op)),
+                at_ms,
+                SessionId::new("s"),
+                "owner".into(),
+                kind,
+                name.into(),
+            )
+        }
+    }
+
+    #[test]
+    fn a_run_is_drawn_as_a_tree() {
+        let model = LedgerEntry {
+            usage: toolwright::core::model::Usage { input_tokens: 900, output_tokens: 12, cached_tokens: 300 },
+            cost_usd: Some(0.0123),
+            ..entry(1, None, OpKind::Model, "p/m", 500, 500)
+        };
+        let outer = entry(2, None, OpKind::Tool, "agent:batch@1.0.0", 1000, 500);
+        let inner = LedgerEntry {
+            status: "timeout".into(),
+            wait_us: 20_000,
+            attempts: 2,
+            decided_by: "rule 3".into(),
+            approval: Some("approve".into()),
+            ..entry(3, Some(2), OpKind::Tool, "x:\u{1b}[2Jevil\u{202e}@1.0.0", 900, 250)
+        };
+        let entries = [model, inner, outer];
+        let mut sums = TraceSums::default();
+        entries.iter().for_each(|entry| sums.add(entry));
+        let summary = TraceSummary {
+            run: Some("r".into()),
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            started_ms: 0,
+            ended_ms: 1000,
+            turns: 1,
+            sums,
+        };
+        let drawn = anstream::adapter::strip_str(&draw(&Trace::of(&summary, &entries))).to_string();
+        assert_eq!(
+            drawn,
+            "run r  1970-01-01 00:00:00\n\
+             turn 1\n\
+             \u{20} ✓ p/m                            +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached) → 12 tokens, $0.01\n\
+             \u{20} ✓ agent:batch@1.0.0              +500 ms  ··········━━━━━━━━━━    500 ms  20 B → 2.0 kB\n\
+             \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0     +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
+             total 2 calls, 1 requests, 900 → 12 tokens, $0.01, 1 failed, 1.0 s\n"
+        );
+    }
+}

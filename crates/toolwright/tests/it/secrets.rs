@@ -1,0 +1,229 @@
+//! Secrets of every source planted in real flows: no sink has them, and whoever is to have them does.
+//!
+//! What must hold real values is not looked at: results on the standard output of `call`, and what lets a run or a job
+//! go on after a crash (the tables `runs`, `run_calls`, `responses`, and plans of jobs; readable by the user alone).
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use toolwright_testkit::model_server::{Turn, WireApi};
+
+use crate::agent::{ended, run_id, start, with_model};
+use crate::cli::{program, stderr};
+use crate::support::Place;
+
+/// From a variable, in a header.
+const HEADER: &str = "hdr-7f3a9c51e2";
+/// From a variable, in a query.
+const QUERY: &str = "qry 5d/81+b0c4";
+/// The same as an address has it.
+const QUERY_ENCODED: &str = "qry%205d%2F81%2Bb0c4";
+/// The argument of a parameter with `format: password`.
+const PASSWORD: &str = "corr\"ect-horse";
+/// An argument of a parameter with `writeOnly: true`, too short to be known anywhere else.
+const PIN: &str = "4711";
+/// What a tool says, of a shape that is known.
+const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
+/// The model's key.
+const KEY: &str = "sk-test-0123456789";
+
+const CONFIG: &str = "\
+defaults: {trace_mcp: false}
+rest_tools:
+  login:
+    description: Logs in.
+    url: '${BASE}/login'
+    method: POST
+    headers: {X-Token: '${HEADER_TOKEN}'}
+    query: {key: '${QUERY_KEY}'}
+    parameters:
+      type: object
+      properties:
+        user: {type: string}
+        password: {type: string, format: password}
+        pin: {type: string, writeOnly: true}
+      required: [password]
+  broken:
+    description: Always fails.
+    url: '${BASE}/broken'
+    headers: {X-Token: '${HEADER_TOKEN}'}
+    parameters:
+      type: object
+      properties: {password: {type: string, format: password}}
+";
+
+/// A server that answers with what it was sent, and keeps it.
+struct Echo {
+    url: String,
+    seen: Arc<Mutex<String>>,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        let seen = Arc::new(Mutex::new(String::new()));
+        let into = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let mut asked = Vec::new();
+                let mut piece = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut piece) {
+                    asked.extend_from_slice(&piece[..length]);
+                    let text = String::from_utf8_lossy(&asked);
+                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                    let head = head.to_ascii_lowercase();
+                    let length =
+                        head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
+                    if body.len() >= length.unwrap_or(0) {
+                        break;
+                    }
+                }
+                let text = String::from_utf8_lossy(&asked).into_owned();
+                into.lock().expect("seen").push_str(&text);
+                let status = if text.contains("/broken") { "500 Broken" } else { "200 OK" };
+                let body = format!("{text}\n{SHAPED}");
+                let _ = write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+            }
+        });
+        Self { url, seen }
+    }
+
+    fn variables(&self) -> [(&'static str, String); 3] {
+        [("BASE", self.url.clone()), ("HEADER_TOKEN", HEADER.to_owned()), ("QUERY_KEY", QUERY.to_owned())]
+    }
+
+    fn was_sent(&self, what: &str) -> bool {
+        self.seen.lock().expect("seen").contains(what)
+    }
+}
+
+#[track_caller]
+fn is_clean(sink: &str, bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let quoted = json!(PASSWORD).to_string();
+    for secret in [HEADER, QUERY, QUERY_ENCODED, PASSWORD, quoted.trim_matches('"'), SHAPED, KEY] {
+        if let Some(at) = text.find(secret) {
+            let around: String = text[..at].chars().rev().take(200).collect::<Vec<_>>().into_iter().rev().collect();
+            panic!("{sink} has {secret:?} after: {around}");
+        }
+    }
+    for place in [format!("\"pin\":\"{PIN}\""), format!("\"pin\": \"{PIN}\""), format!("pin={PIN}")] {
+        assert!(!text.contains(&place), "{sink} has {place}");
+    }
+}
+
+/// Every file of the state, but for stored outputs, which are results.
+fn state_is_clean(dir: &Path) {
+    for entry in std::fs::read_dir(dir).expect("state").flatten() {
+        if entry.path().is_file() {
+            is_clean(&entry.path().display().to_string(), &std::fs::read(entry.path()).expect("file"));
+        }
+    }
+}
+
+fn call(place: &Place, echo: &Echo, arguments: &[&str]) -> Output {
+    let mut command = program(place);
+    command.args(["--state-dir", "state"]).args(arguments).envs(echo.variables());
+    command.output().expect("the program runs")
+}
+
+#[test]
+fn calls_leave_no_secret_in_any_sink() {
+    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let good = json!({"user": "u", "password": PASSWORD, "pin": PIN}).to_string();
+    let output = call(&place, &echo, &["-vvv", "call", "rest__login", &good]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains(SHAPED), "the caller gets the tool's own result: {printed}");
+    for sent in [HEADER, &json!(PASSWORD).to_string(), PIN] {
+        assert!(echo.was_sent(sent), "the tool did not get {sent}");
+    }
+    let said = stderr(&output);
+    assert!(said.contains("[VRB] tool request -> rest__login"), "{said}");
+    is_clean("standard error", &output.stderr);
+
+    let wrong = json!({"user": 1, "password": PASSWORD, "pin": PIN, "more": true}).to_string();
+    let broken = json!({"password": PASSWORD}).to_string();
+    let no_object = json!([PASSWORD]).to_string();
+    for (tool, arguments) in [("rest__broken", &broken), ("rest__login", &wrong), ("rest__login", &no_object)] {
+        for format in ["text", "json"] {
+            let output = call(&place, &echo, &["-vvv", "--log-format", format, "call", tool, arguments]);
+            let said = stderr(&output);
+            if tool == "rest__broken" {
+                assert!(said.contains("tool response <- rest__broken"), "{said}");
+            }
+            is_clean(&format!("standard error of {tool} {arguments}"), &output.stderr);
+        }
+    }
+    for arguments in [
+        &["trace", "--json"][..],
+        &["trace"],
+        &["trace", "last"],
+        &["trace", "last", "--json"],
+        &["tools", "ls", "--json"],
+        &["config", "show", "--json"],
+        &["doctor", "--json"],
+    ] {
+        let output = call(&place, &echo, &[&["-vvv"], arguments].concat());
+        is_clean(&format!("standard output of {arguments:?}"), &output.stdout);
+        is_clean(&format!("standard error of {arguments:?}"), &output.stderr);
+    }
+    state_is_clean(&place.path("project/state"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_leaves_no_secret_in_any_sink() {
+    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let arguments = json!({"user": "u", "password": PASSWORD, "pin": PIN});
+    let script = vec![
+        Turn::text_and_calls(
+            format!("With {HEADER} I log in."),
+            vec![("rest__login", arguments.clone()), ("rest__broken", json!({"password": PASSWORD}))],
+        ),
+        Turn::text(format!("It said {SHAPED} to {PASSWORD}."))
+            .expecting("the model gets real results", |asked| asked.last_result_text().contains(SHAPED)),
+    ];
+    let (server, model) = with_model(WireApi::OpenAi, script.into()).await;
+    let variables: Vec<_> = model.into_iter().chain(echo.variables()).collect();
+    let child = start(
+        &place,
+        &variables,
+        &["-vvv", "run", "log in", "--policy", "trusted", "--json", "--transcript", "t.jsonl"],
+    );
+    let output = ended(child).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    assert_eq!(server.failures(), Vec::<String>::new());
+    assert!(echo.was_sent(&json!(PASSWORD).to_string()), "the tool got the real value");
+    is_clean("standard error", &output.stderr);
+    is_clean("the report", &output.stdout);
+    is_clean("the transcript", place.read("project/t.jsonl").as_bytes());
+
+    let run = run_id(&stderr(&output));
+    let shown = |arguments: &[&str]| {
+        let mut command = program(&place);
+        command.args(arguments).envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
+        command.output().expect("the program runs")
+    };
+    let traced = shown(&["trace", &run, "--json"]);
+    is_clean("the trace", &traced.stdout);
+    let trace: Value = serde_json::from_slice(&traced.stdout).expect("json");
+    assert_eq!(
+        (&trace["run"], &trace["totals"]["tool_calls"], &trace["totals"]["failures"]),
+        (&json!(run), &json!(2), &json!(1)),
+        "{trace}"
+    );
+    let names: Vec<&str> =
+        trace["turns"][0]["ops"].as_array().expect("ops").iter().filter_map(|op| op["name"].as_str()).collect();
+    assert_eq!(names.len(), 3, "a request and two calls: {names:?}");
+    is_clean("the drawn trace", &shown(&["-vvv", "trace", "last"]).stdout);
+}
