@@ -12,7 +12,7 @@ use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::session::CallId;
 
 use super::account::Account;
-use super::admission::Admitted;
+use super::admission::{Admitted, Judged};
 use super::attended::Attended;
 use super::contained::contained;
 use super::stage::Stage;
@@ -54,13 +54,15 @@ impl Executor {
         let mut account = self.open_account(&call, &run);
         let admission = contained(self.admission(&mut call, &run, &mut account)).await;
         match admission.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry))) {
-            Ok(admitted) => self.deliver(call, admitted, run, account).await,
+            Ok(Judged::Admitted(admitted)) => self.deliver(call, admitted, run, account).await,
+            Ok(Judged::Asks(request)) => self.ask_later(call, request, run, account).await,
             Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).await,
         }
     }
 
-    /// Whether the call may run, and with which arguments.
-    async fn admission(&self, call: &mut ValidCall, run: &RunContext, account: &mut Account) -> Result<Admitted, Stop> {
+    /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
+    /// the answer as a job.
+    async fn admission(&self, call: &mut ValidCall, run: &RunContext, account: &mut Account) -> Result<Judged, Stop> {
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
@@ -72,11 +74,16 @@ impl Executor {
             account.provenance = call.provenance.redacted(&*self.options.services.redactor);
         }
         account.stage = Stage::Policy;
-        let admitted = self.admit(call, guard_asks, run, account).await?;
+        let judged = match self.judge(call, guard_asks, run, account).await? {
+            Judged::Asks(request) if !self.asks_later(run) => {
+                Judged::Admitted(self.ask_person(call, *request, run, account).await?)
+            }
+            judged => judged,
+        };
         if !call.provenance.is_plain() {
             account.ran_with = Some(self.options.services.redactor.redact_value(&call.arguments));
         }
-        Ok(admitted)
+        Ok(judged)
     }
 
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
