@@ -27,6 +27,8 @@ pub struct InboxParts {
     pub clock: Arc<dyn Clock>,
     /// How long a question stands.
     pub expiry: Duration,
+    /// Whether whoever makes a call waits for its answer ([`Answers::Here`]), or gets the id of a job that does.
+    pub answers: Answers,
     /// Is told of each question once it is kept. Must not block.
     pub told: Arc<dyn Fn(&Question) + Send + Sync>,
 }
@@ -35,7 +37,7 @@ impl InboxParts {
     /// An inbox over a store, whose questions stand as long as the contract says, and that tells nobody.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, redactor: Arc<dyn Redactor>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, redactor, clock, expiry: EXPIRY, told: Arc::new(|_| {}) }
+        Self { store, redactor, clock, expiry: EXPIRY, answers: Answers::Elsewhere, told: Arc::new(|_| {}) }
     }
 }
 
@@ -119,7 +121,7 @@ impl Approver for Inbox {
     }
 
     fn answers(&self) -> Answers {
-        Answers::Elsewhere
+        self.0.answers
     }
 
     fn patience(&self) -> Duration {

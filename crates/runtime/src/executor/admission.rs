@@ -1,17 +1,25 @@
 //! May this call run? Policy decides, and where it asks, a person.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, EXPIRED, Standing as StandingApproval};
+use toolwright_core::approval::{
+    Answers, ApprovalDecision, ApprovalRequest, EXPIRED, EXPIRY, Standing as StandingApproval,
+};
 use toolwright_core::call::ValidCall;
+use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{CallScope, Entry};
+use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
+use toolwright_core::operation::Op;
+use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
 use super::account::Account;
-use super::pipeline::Stop;
+use super::background::How;
+use super::pipeline::{End, Stop};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
 
@@ -108,11 +116,42 @@ impl Executor {
         run: &RunContext,
         account: &mut Account,
     ) -> Result<Admitted, Stop> {
-        let answer = self.answer(call, request, run, account).await;
+        let answer = self.answer(call, request, run, &account.op, &mut account.approval).await;
         if answer.is_err() {
             account.refused = Some(self.refused(call));
         }
         answer.map(|()| Admitted::Approved)
+    }
+
+    /// Whether calls of a run that a person is asked about had better become jobs: the answer takes its time, and
+    /// whoever made the call would wait for it.
+    pub(super) fn asks_later(&self, run: &RunContext) -> bool {
+        self.options.jobs.is_some() && run.job.is_none() && run.approver.answers() == Answers::Elsewhere
+    }
+
+    /// Makes the call a job that asks, and runs if it may. Its caller gets the job's id.
+    pub(super) async fn ask_later(
+        self: &Arc<Self>,
+        call: ValidCall,
+        request: Box<ApprovalRequest>,
+        run: RunContext,
+        account: Account,
+    ) -> Outcome {
+        let end = End::of(&call);
+        let (executor, asked) = (Arc::clone(self), call.clone());
+        // The job's own token ends the wait; the caller's ends with the caller.
+        let terms = RunContext { cancel: Cancel::new(), ..run.clone() };
+        let (op, mut said) = (account.op.clone(), None);
+        let asking =
+            async move { executor.answer(&asked, *request, &terms, &op, &mut said).await.map(|()| Admitted::Approved) };
+        let patience = toolwright_core::duration::format(EXPIRY);
+        let started = self.start_job(call, How::AwaitsApproval(Box::pin(asking)), &run, &account.op).await;
+        let started = started.map(|mut output| {
+            let note = format!("It waits for a person's approval, for {patience} at most; then it is denied.");
+            output.content.push(ContentBlock::text(note));
+            output
+        });
+        self.conclude(end, started, &run, account).await
     }
 
     fn refused(&self, call: &ValidCall) -> Refused {
@@ -125,11 +164,12 @@ impl Executor {
         call: &ValidCall,
         request: ApprovalRequest,
         run: &RunContext,
-        account: &mut Account,
+        op: &Op,
+        said: &mut Option<&'static str>,
     ) -> Result<(), Stop> {
         let events = &self.options.services.events;
         events.emit(Event::ApprovalRequested {
-            op: account.op.clone(),
+            op: op.clone(),
             call: call.id.clone(),
             tool: request.tool.clone(),
             reason: request.reason.clone(),
@@ -147,9 +187,9 @@ impl Executor {
             ApprovalDecision::Skip => "skip",
             ApprovalDecision::Later => "later",
         };
-        account.approval = Some(word);
+        *said = Some(word);
         events.emit(Event::ApprovalDecided {
-            op: account.op.clone(),
+            op: op.clone(),
             call: call.id.clone(),
             tool: request.tool.clone(),
             decision: word.into(),

@@ -7,7 +7,7 @@ use toolwright::agent::{
     AgentTools, BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunSpec, Transcript,
 };
 use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
-use toolwright::core::approval::NoApprover;
+use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::{Approver, Cancel, Profile};
 use toolwright::models::default_model;
 use toolwright::runtime::ToolFinder;
@@ -37,7 +37,7 @@ impl Desk {
             AskName::Terminal => Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen))),
             AskName::Inbox => {
                 let screen = Arc::clone(&self.screen);
-                Arc::new(house.ask_inbox(move |question| {
+                Arc::new(house.ask_inbox(Answers::Here, move |question| {
                     let tool = screen.name(&question.request.tool);
                     let id = &question.id;
                     say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));

@@ -10,7 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
 use toolwright::agent::tools::{NAMESPACE, batch_provider};
 use toolwright::config::Config;
-use toolwright::core::approval::NoApprover;
+use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
@@ -77,7 +77,7 @@ fn tool_count(house: &House) -> usize {
 
 fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway> {
     let approver: Arc<dyn Approver> = match serve.ask {
-        ServeAskName::Client | ServeAskName::Inbox => Arc::new(house.ask_inbox(|question| {
+        ServeAskName::Client | ServeAskName::Inbox => Arc::new(house.ask_inbox(Answers::Elsewhere, |question| {
             let (tool, id) = (&question.request.tool, &question.id);
             say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
         })),

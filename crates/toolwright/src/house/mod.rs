@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use toolwright_core::approval::{InboxStore, NoApprover, Question};
+use toolwright_core::approval::{Answers, InboxStore, NoApprover, Question};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
@@ -255,12 +255,13 @@ impl House {
         Arc::clone(&self.store) as _
     }
 
-    /// An approver that asks through the inbox; `told` hears of each question once it is kept there.
+    /// An approver that asks through the inbox; `told` hears of each question once it is kept there. With
+    /// [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
     #[must_use]
-    pub fn ask_inbox(&self, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
+    pub fn ask_inbox(&self, answers: Answers, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
         let services = self.executor.services();
         let parts = InboxParts::new(self.inbox(), Arc::clone(&services.redactor), Arc::clone(&services.clock));
-        Inbox::new(InboxParts { told: Arc::new(told), ..parts })
+        Inbox::new(InboxParts { answers, told: Arc::new(told), ..parts })
     }
 
     /// The jobs.
