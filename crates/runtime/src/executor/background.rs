@@ -66,11 +66,11 @@ impl Executor {
         };
         match (self.options.jobs.clone(), mode) {
             (None, _) => self.carry_out(call, admitted, run, account).await,
-            (Some(jobs), Mode::Direct) => self.await_or_promote(&jobs, call, admitted, run, account).await,
+            (Some(jobs), Mode::Direct) => self.await_or_promote(&jobs, call, admitted, run, account).boxed().await,
             (Some(_), _) => {
                 let end = End::of(&call);
-                let started = self.start_job(call, How::Admitted(admitted), &run, &account.op).await;
-                self.conclude(end, started, &run, account).await
+                let started = self.start_job(call, How::Admitted(admitted), &run, &account.op).boxed().await;
+                self.conclude(end, started, &run, account).boxed().await
             }
         }
     }

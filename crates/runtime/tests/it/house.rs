@@ -98,7 +98,7 @@ pub(crate) struct House {
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) run: RunContext,
-    pub(crate) dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 pub(crate) fn provider(counts: &Arc<Counts>) -> Arc<StaticProvider> {
@@ -138,7 +138,7 @@ pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House
         Arc::new(Policy::of(Profile::Trusted)),
         Arc::new(NoApprover { remedy: "use --policy trusted".into() }),
     );
-    House { executor: Executor::new(options), events, store, counts, run, dir }
+    House { executor: Executor::new(options), events, store, counts, run, _dir: dir }
 }
 
 fn session(root: &Path) -> Arc<Session> {
