@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::json;
-use toolwright_core::store::{LedgerStore as _, LedgerTotals};
+use toolwright_core::store::LedgerStore as _;
 
 use crate::Failure;
 use load::{Load, Made};
@@ -29,8 +29,7 @@ struct Verdict {
     minutes: f64,
     calls: u64,
     calls_by_status: BTreeMap<String, u64>,
-    ledger_calls: u64,
-    ledger_failures: u64,
+    ledger_by_status: BTreeMap<String, u64>,
     rss_mb_first_third: f64,
     rss_mb_last_third: f64,
     descriptors_first_third: f64,
@@ -89,7 +88,7 @@ async fn soak(time: Duration, quiet: bool) -> Result<(Vec<Sample>, Verdict), Fai
     load.end().await;
     let processes_left = watch.left_within(GONE_WITHIN).await;
     load.store().flush().await?;
-    let ledger = load.store().totals().await?;
+    let ledger = load.store().totals().await?.by_status.remove("tool").unwrap_or_default();
     let verdict = judge(time, made, ledger, &samples, processes_left);
     Ok((samples.into_all(), verdict))
 }
@@ -106,7 +105,13 @@ async fn work(load: &Load, lane: usize, end: Instant) -> Made {
     made
 }
 
-fn judge(time: Duration, made: Made, ledger: LedgerTotals, samples: &Samples, processes_left: usize) -> Verdict {
+fn judge(
+    time: Duration,
+    made: Made,
+    ledger: BTreeMap<String, u64>,
+    samples: &Samples,
+    processes_left: usize,
+) -> Verdict {
     let (rss, descriptors) = (samples.thirds(|sample| sample.rss_mb), samples.thirds(|sample| sample.descriptors));
     let mut faults = Vec::new();
     // Freed memory goes back to the system when the allocator sees fit.
@@ -119,19 +124,16 @@ fn judge(time: Duration, made: Made, ledger: LedgerTotals, samples: &Samples, pr
     if processes_left > 0 {
         faults.push(format!("{processes_left} processes were left behind"));
     }
-    let calls: u64 = made.by_status.values().sum();
-    let failures = calls - made.by_status.get("ok").copied().unwrap_or_default();
-    if (ledger.tool_calls, ledger.tool_failures) != (calls, failures) {
+    if made.by_status != ledger {
         faults.push("the ledger has not the calls that were made".into());
     }
     let missing = load::STATUSES.iter().filter(|status| !made.by_status.contains_key(**status));
     faults.extend(missing.map(|status| format!("no call ended as {status}: the load was not what it should be")));
     Verdict {
         minutes: (time.as_secs_f64() / 6.0).round() / 10.0,
-        calls,
+        calls: made.by_status.values().sum(),
         calls_by_status: made.by_status,
-        ledger_calls: ledger.tool_calls,
-        ledger_failures: ledger.tool_failures,
+        ledger_by_status: ledger,
         rss_mb_first_third: rss.0,
         rss_mb_last_third: rss.1,
         descriptors_first_third: descriptors.0,
