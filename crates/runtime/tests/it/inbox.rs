@@ -1,18 +1,19 @@
 //! Questions in the inbox: asked by one store, answered by another on the same file, as another process would.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::approval::{Answered, Answers, InboxStore as _, Question, QuestionState};
 use toolwright_core::call::ValidCall;
 use toolwright_core::context::Redactor;
+use toolwright_core::job::{JobScope, JobState, Jobs as _};
 use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::store::ApprovalStore as _;
 use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
-use toolwright_runtime::{Inbox, InboxParts, SqliteStore, SystemClock};
+use toolwright_runtime::{Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
 
 use crate::house::{House, call, house};
 
@@ -197,5 +198,34 @@ async fn a_guard_is_bound_by_a_selector_as_a_rule_is() {
         ("echo", json!({"n": 9}), true),
     ] {
         assert_eq!(house.one(name, arguments.clone()).await.ok, ok, "{name} {arguments}");
+    }
+}
+
+#[tokio::test]
+async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
+    for (decision, state) in
+        [(ApprovalDecision::Approve, JobState::Done), (ApprovalDecision::Deny { reason: "no".into() }, JobState::Error)]
+    {
+        let jobs = Arc::new(OnceLock::new());
+        let made = Arc::clone(&jobs);
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("store");
+        let (kept, path) = (Arc::clone(&store), dir.path().to_owned());
+        let mut house = house(move |options| {
+            let manager = JobManager::new(kept, &path);
+            options.jobs = Some(Arc::clone(&manager));
+            let _ = made.set(manager);
+        })
+        .await;
+        house.run.policy = Arc::new(Policy::of(Profile::Ask));
+        let parts = InboxParts::new(Arc::clone(&store) as _, Arc::new(Stars), Arc::new(SystemClock));
+        house.run.approver = Arc::new(Inbox::new(parts));
+        let outcome = tokio::time::timeout(SOON, house.one("write", json!({"n": 1}))).await.expect("at once");
+        assert!(outcome.ok && outcome.text().contains("waits for a person's approval"), "{}", outcome.text());
+        answer(&store, decision).await;
+        let jobs = jobs.get().expect("jobs");
+        let id = jobs.list(JobScope::All, 1).await.expect("jobs").remove(0).id;
+        assert_eq!(jobs.wait(JobScope::All, &id, SOON).await.expect("the job").state, state);
+        assert_eq!(house.counts.ran.load(Ordering::SeqCst), usize::from(state == JobState::Done));
     }
 }
