@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use toolwright_core::approval::{Answers, InboxStore, NoApprover, Question};
+use toolwright_core::approval::{Answers, Approver, InboxStore, NoApprover, Question};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
@@ -270,15 +270,27 @@ impl House {
         &self.jobs
     }
 
-    /// Takes up, from now on, jobs that dead processes left. For processes that stay: what they take and cannot
-    /// finish is left to others again. Where such a job still needs a decision, nobody here is there to make it.
+    /// Takes up, from now on, jobs that dead processes left, and offers the tools that follow jobs once there is one.
+    /// For processes that stay: what they take and cannot finish is left to others again. Where such a job still
+    /// needs a person's decision, the inbox asks for it.
     pub fn recover_jobs(self: &Arc<Self>) {
+        let (first, catalogue) = (self.jobs.first(), Arc::downgrade(&self.catalogue));
+        tokio::spawn(async move {
+            if first.await
+                && let Some(catalogue) = catalogue.upgrade()
+            {
+                catalogue.offer_jobs().await;
+            }
+        });
         let house = Arc::downgrade(self);
         let context = move |session: Session, snapshot| {
-            let policy = house.upgrade().map(|house| house.config().policy(None, Profile::Ask));
-            let policy = policy.unwrap_or_else(|| Policy::of(Profile::Ask));
-            let approver = NoApprover { remedy: "the process that could ask is gone: call the tool again".into() };
-            RunContext::new(Arc::new(session), snapshot, Arc::new(policy), Arc::new(approver))
+            let (policy, approver): (_, Arc<dyn Approver>) = match house.upgrade() {
+                Some(house) => {
+                    (house.config().policy(None, Profile::Ask), Arc::new(house.ask_inbox(Answers::Here, |_| ())))
+                }
+                None => (Policy::of(Profile::Ask), Arc::new(NoApprover { remedy: "the program is ending".into() })),
+            };
+            RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)
         };
         let terms = RecoveryTerms { catalogue: Arc::clone(&self.catalogue), context: Arc::new(context) };
         self.executor.recover_jobs(terms);

@@ -3,6 +3,7 @@
 use std::io::BufReader;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright::House;
@@ -11,9 +12,10 @@ use toolwright::config::LoadOptions;
 use toolwright::core::catalogue::ProviderKind;
 use toolwright::core::definition::Mode;
 use toolwright::core::{
-    CallId, Effects, Outcome, Profile, RawArguments, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition,
-    ToolError, ToolId, ToolOutput,
+    CallId, Cancel, Effects, Outcome, Profile, RawArguments, StaticProvider, Tool, ToolCall, ToolContext,
+    ToolDefinition, ToolError, ToolId, ToolOutput,
 };
+use toolwright::house::CallTimes;
 
 use crate::cli::{ok, program, run, stderr};
 use crate::support::{Place, until};
@@ -168,5 +170,24 @@ async fn a_manual_that_must_be_read_is_read_first() {
     let manual = call(&house, "job__info", json!({"name": "t__studied"})).await;
     assert!(manual.text().contains("All there is to know."), "{}", manual.text());
     assert_eq!(call(&house, "t__studied", json!({})).await.text(), "studied is done");
+    house.shut_down().await;
+}
+
+#[tokio::test]
+async fn the_first_job_of_a_house_that_stays_brings_the_tools_that_follow_it() {
+    let place = Place::new();
+    let house = house(&place, &[]).await;
+    house.recover_jobs();
+    assert!(!offered(&house, "job__wait"));
+    let arguments = RawArguments::Value(json!({"command": "true"}));
+    let call = ToolCall { id: CallId::new("c"), name: "shell__bash".into(), arguments };
+    let times = CallTimes { background_after: Some(Duration::ZERO), ..CallTimes::default() };
+    assert!(house.call_within(call, Profile::Owner, Cancel::new(), times).await.ok);
+    let shown = async {
+        while !offered(&house, "job__wait") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), shown).await.expect("offered");
     house.shut_down().await;
 }
