@@ -24,6 +24,7 @@ use toolwright_core::model::ModelClient;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
+use toolwright_core::redact::shown_arguments;
 use toolwright_core::select::Exposure;
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{Claim, RunStore, StoreError};
@@ -408,7 +409,14 @@ impl Driver {
     }
 
     fn report(&self, state: &RunState, options: &RunOptions) -> RunReport {
-        let report = state.report().redacted(&*self.executor.services().redactor);
+        let redactor = &*self.executor.services().redactor;
+        let (mut report, snapshot) = (state.report(), self.catalogue.snapshot());
+        for call in &mut report.calls {
+            if let Some(entry) = snapshot.get(&call.tool) {
+                call.arguments = shown_arguments(entry, &call.arguments, redactor);
+            }
+        }
+        let report = report.redacted(redactor);
         self.record(options, || json!({"type": "report", "report": report.to_json()}));
         report
     }

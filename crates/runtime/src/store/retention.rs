@@ -20,6 +20,8 @@ const MANY: u64 = 100_000;
 const ROWS: i64 = 4096;
 /// Pages given back in one step.
 const PAGES: u64 = 2048;
+/// Empty pages that stay in the file.
+const SPARE: u64 = 64;
 /// What is not deleted even of a file that is too large: it may be in use.
 const NEWEST: Duration = Duration::from_secs(60);
 
@@ -122,7 +124,7 @@ impl Retention {
             self.work = Some(work);
             return Ok(());
         }
-        if pragma(db, "freelist_count")? > PAGES / 2 {
+        if pragma(db, "freelist_count")? > SPARE {
             let mut statement = db.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
             // It gives a page back for each row.
             let mut pages = statement.query([])?;
@@ -178,4 +180,46 @@ fn bytes(db: &Connection) -> rusqlite::Result<u64> {
 
 fn pragma(db: &Connection, name: &str) -> rusqlite::Result<u64> {
     db.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::LedgerWriter;
+    use super::super::migrations::migrate;
+    use super::*;
+    use toolwright_core::operation::{Lineage, OpId, OpKind};
+    use toolwright_core::session::SessionId;
+    use toolwright_core::store::LedgerEntry;
+
+    #[test]
+    fn a_file_that_is_too_large_loses_the_oldest_and_shrinks() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("x.sqlite3");
+        let mut db = Connection::open(&path).expect("open");
+        db.pragma_update(None, "auto_vacuum", "INCREMENTAL").expect("vacuum");
+        migrate(&mut db).expect("schema");
+        let (now, day) = (now_ms().cast_unsigned(), 24 * 3600 * 1000);
+        let entry = |n: u64| {
+            let at_ms = now - 10 * day + n * 10 * day / 30_000;
+            let op = Lineage::named("s").begin(OpId::new(n + 1));
+            LedgerEntry::new(op, at_ms, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:tool@1.0.0".into())
+        };
+        let entries: Vec<_> = (0..30_000).map(entry).collect();
+        LedgerWriter::default().write(&mut db, &entries).expect("written");
+        let before = bytes(&db).expect("size");
+        let mut retention = Retention { max_bytes: before / 2, ..Retention::default() };
+        for _ in 0..1000 {
+            retention.step(&mut db).expect("step");
+            if retention.work.is_none() {
+                break;
+            }
+        }
+        assert!(retention.work.is_none(), "it comes to an end");
+        assert!(bytes(&db).expect("size") <= before / 2);
+        let pages = pragma(&db, "page_count").expect("pages") * pragma(&db, "page_size").expect("size");
+        assert!(pages < before * 3 / 4, "the file itself is smaller: {pages} of {before}");
+        let oldest: i64 =
+            db.query_row("SELECT MIN(at_ms) FROM operations", [], |row| row.get(0)).expect("some are left");
+        assert!(oldest.cast_unsigned() > now - 10 * day + day, "the oldest are gone");
+    }
 }
