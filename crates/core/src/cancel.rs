@@ -22,6 +22,8 @@ pub enum CancelCause {
     RunLimit,
     /// The call ran out of its own time.
     Deadline,
+    /// Whoever waited for it is gone, and did not say why.
+    CallerGone,
 }
 
 impl CancelCause {
@@ -34,6 +36,7 @@ impl CancelCause {
             Self::Shutdown => "because Toolwright is shutting down",
             Self::RunLimit => "because the run reached a limit",
             Self::Deadline => "because its time was up",
+            Self::CallerGone => "because nobody waits for it any more",
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Duration,
     /// A number of bytes.
     Bytes,
+    /// How often.
+    Count,
     /// A number up to 100.
     Percent,
     /// `Effects`.
@@ -124,6 +126,11 @@ impl Kind {
                 let Some(Value::Integer(number)) = json else { return Err(mismatch()) };
                 let bytes: u32 = integer(number).ok_or_else(|| setting.error("a number of bytes under 4 GiB"))?;
                 some(&quote!(#bytes as usize))
+            }
+            Self::Count => {
+                let Some(Value::Integer(number)) = json else { return Err(mismatch()) };
+                let count: u32 = integer(number).ok_or_else(|| setting.error("a number under 2^32"))?;
+                some(&quote!(#count))
             }
             Self::Percent => {
                 let Some(Value::Integer(number)) = json else { return Err(mismatch()) };

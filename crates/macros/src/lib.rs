@@ -59,7 +59,8 @@ mod text;
 /// | `mode` | `direct`, `background` or `stateful` |
 /// | `concurrency` | `safe` or `exclusive` |
 /// | `on_output_mismatch` | `warn` or `error` |
-/// | `timeout`, `auto_background_after`, `cache_ttl` | `timeout = "30s"`; units `ms s m h d w` |
+/// | `timeout`, `idle_timeout`, `auto_background_after`, `cache_ttl` | `timeout = "30s"`; units `ms s m h d w` |
+/// | `retries` | `retries = 2` |
 /// | `max_output` | `max_output = 4096`, in bytes |
 /// | `sandbox_profile` | `sandbox_profile = "read-only"`: `pure`, `read-only`, `workspace`, `network` or `full` |
 /// | `recommended_threshold` | `recommended_threshold = 95`, up to 100 |

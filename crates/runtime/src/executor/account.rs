@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::call::{Rejection, ValidCall};
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::content::joined_text;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -159,7 +160,10 @@ impl Executor {
         if outcome.pending.is_some() {
             return outcome;
         }
-        if let Some((journal, id)) = &run.journal
+        // Of a run whose driver is gone, what was cancelled with it is in doubt, as after a crash: that the run
+        // resumes is not known here.
+        let abandoned = outcome.error.as_ref().and_then(ToolError::cancel_cause) == Some(CancelCause::CallerGone);
+        if let Some((journal, id)) = run.journal.as_ref().filter(|_| !abandoned)
             && let Err(error) = journal.call_finished(id, &outcome).await
         {
             tracing::error!(run = &**id, "an outcome was not journalled: {error}");

@@ -39,7 +39,7 @@ impl Future for Attended {
 impl Drop for Attended {
     fn drop(&mut self) {
         let Some(call) = self.call.take().filter(|_| self.has_begun) else { return };
-        self.cancel.cancel(CancelCause::User);
+        self.cancel.cancel(CancelCause::CallerGone);
         // Otherwise the runtime itself is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(call);

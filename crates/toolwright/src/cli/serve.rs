@@ -11,6 +11,7 @@ use toolwright::House;
 use toolwright::agent::tools::{NAMESPACE, batch_provider};
 use toolwright::config::Config;
 use toolwright::core::approval::{Answers, NoApprover};
+use toolwright::core::output::is_output_tool;
 use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
@@ -72,7 +73,8 @@ fn ready(house: &House, address: &str) -> usize {
 }
 
 fn tool_count(house: &House) -> usize {
-    house.catalogue().snapshot().list().len()
+    // Those for stored outputs are listed once there are any.
+    house.catalogue().snapshot().list().iter().filter(|entry| !is_output_tool(entry.id())).count()
 }
 
 fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway> {
