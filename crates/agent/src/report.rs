@@ -10,7 +10,7 @@ use toolwright_core::select::Choice;
 use toolwright_core::{ApprovalRequest, Outcome};
 
 use crate::run::TurnCall;
-use crate::tools::FinalReport;
+use crate::tools::{FINAL_REPORT_ID, FinalReport};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +146,12 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// Whether the answer came by a call, and not as text that was seen as it was written.
+    #[must_use]
+    pub fn is_delivered(&self) -> bool {
+        self.calls.iter().any(|call| call.ok && call.tool == FINAL_REPORT_ID)
+    }
+
     /// `{status, answer, turns, calls, usage}`, `exposure` and `exposure_reason` if the model was asked, `reason`,
     /// `pending` and `held` where there are any, and of a final report `format`, `content` or `content_json`,
     /// `metadata` and `warnings`.

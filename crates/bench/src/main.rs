@@ -6,9 +6,11 @@
 mod exec;
 mod gateway;
 mod house;
+mod jobs;
 mod jsonrpc;
 mod queue;
 mod select;
+mod soak;
 mod start;
 mod stats;
 
@@ -63,6 +65,26 @@ enum Command {
         #[arg(long, default_value_t = 2_000)]
         calls: usize,
     },
+    /// Background jobs, every second of which may run again, in processes that are killed every second: what became
+    /// of each id that was told, and what ran twice.
+    Jobs {
+        /// Jobs to begin.
+        #[arg(long, default_value_t = 1_000)]
+        jobs: usize,
+        /// How long processes are killed.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// The process that `jobs` kills.
+    #[command(hide = true)]
+    JobsWorker(jobs::Worker),
+    /// Mixed load on the executor, a quarter of it failing, hanging, flooding and dying. Exit code 1 if memory or
+    /// descriptors grow, a process is left behind, or the ledger has not the calls that were made.
+    Soak {
+        /// How long.
+        #[arg(long, default_value_t = 60.0)]
+        minutes: f64,
+    },
     /// Tool search on one thread: by words, with made-up vectors, and as typed; with the feature `peers` beside
     /// `tantivy` and `bm25`.
     Select {
@@ -82,9 +104,16 @@ fn main() -> ExitCode {
         Command::Start { runs, servers } => {
             start::run(&cli.binary, runs, servers).and_then(|rows| print(&rows, cli.json))
         }
+        Command::Soak { minutes } => match soak::run(minutes, cli.json) {
+            Ok(true) => Ok(()),
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Queue { calls } => queue::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Gateway { calls } => gateway::run(&cli.binary, calls).and_then(|rows| print(&rows, cli.json)),
+        Command::Jobs { jobs, seconds } => jobs::run(jobs, seconds).and_then(|rows| print(&rows, cli.json)),
+        Command::JobsWorker(worker) => jobs::work(&worker),
         Command::Select { tools, data } => select::run(data.as_deref(), tools).and_then(|rows| print(&rows, cli.json)),
     };
     match result {

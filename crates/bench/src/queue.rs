@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolwright_core::{
-    Cancel, CancelCause, Effects, Outcome, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+    Cancel, CancelCause, Effects, Event, EventSink, Outcome, Services, Tool, ToolCall, ToolContext, ToolDefinition,
+    ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::{QueueSpec, Queues, RunContext};
 
@@ -29,8 +30,9 @@ pub(crate) struct Row {
     calls: usize,
     /// The most that ran at once.
     most_at_once: usize,
-    /// By how many places a call started too early or too late; up to two where three run at once.
-    most_out_of_order: usize,
+    /// Calls that were let in before one that had come earlier; two places that are given back at once may pass
+    /// each other.
+    out_of_order: usize,
     ms: f64,
     /// Memory once all of them wait.
     rss_full_mb: f64,
@@ -38,24 +40,32 @@ pub(crate) struct Row {
     rss_after_mb: f64,
 }
 
-/// Notes its start; stays until it is cancelled, if it is asked to.
+/// What was seen of the calls.
 #[derive(Default)]
 struct Notes {
     now: AtomicUsize,
     most: AtomicUsize,
+    /// In the order in which they were let in.
     order: Mutex<Vec<usize>>,
 }
 
+impl EventSink for Notes {
+    fn emit(&self, event: Event) {
+        if let Event::ToolStarted { call, .. } = event {
+            let n = call.as_str().parse().unwrap_or(usize::MAX);
+            self.order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
+        }
+    }
+}
+
+/// Stays until it is cancelled, if it is asked to.
 struct Work(Arc<Notes>);
 
 #[async_trait]
 impl Tool for Work {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::parse("bench:work@1.0.0").unwrap_or_else(|error| unreachable!("{error}"));
-        let schema = json!({
-            "type": "object",
-            "properties": {"n": {"type": "integer"}, "stays": {"type": "boolean"}},
-        });
+        let schema = json!({"type": "object", "properties": {"stays": {"type": "boolean"}}});
         let mut definition = ToolDefinition::new(id, "Works.", Some(schema));
         definition.effects = Effects::READ;
         definition.queue = Some("three".into());
@@ -64,8 +74,6 @@ impl Tool for Work {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let notes = &self.0;
-        let n = arguments["n"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
-        notes.order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
         notes.most.fetch_max(notes.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         if arguments["stays"] == true {
             context.cancel.cancelled().await;
@@ -87,6 +95,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     let spec =
         QueueSpec { concurrent: PLACES, per_minute: None, max_waiting: calls, wait_timeout: Duration::from_secs(600) };
     let house = House::of(Arc::new(Work(Arc::clone(&notes))), |options| {
+        options.services = Arc::new(Services { events: Arc::clone(&notes) as _, ..(*options.services).clone() });
         options.queues = Queues::new(BTreeMap::from([("three".to_owned(), spec)]));
         options.calls_per_turn = calls;
     })
@@ -100,7 +109,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
 }
 
 fn work(calls: usize, stays: usize) -> Vec<ToolCall> {
-    (0..calls).map(|n| call(n.to_string(), "work", json!({"n": n, "stays": n < stays}))).collect()
+    (0..calls).map(|n| call(n.to_string(), "work", json!({"stays": n < stays}))).collect()
 }
 
 /// All of them, until the last has ended.
@@ -144,7 +153,7 @@ fn row(what: String, notes: &Notes, calls: usize, elapsed: Duration, rss_full_mb
         what,
         calls,
         most_at_once: notes.most.swap(0, Ordering::SeqCst),
-        most_out_of_order: order.iter().enumerate().map(|(place, &n)| place.abs_diff(n)).max().unwrap_or(0),
+        out_of_order: order.windows(2).filter(|pair| pair[0] > pair[1]).count(),
         ms: (elapsed.as_secs_f64() * 1e4).round() / 10.0,
         rss_full_mb,
         rss_after_mb: rss_mb(std::process::id()),

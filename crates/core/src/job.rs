@@ -190,6 +190,15 @@ pub fn started_text(id: &str, tool: &ToolId, state: JobState) -> String {
     }
 }
 
+/// What the caller of a call gets that waits, as a job, for a person who has yet to look.
+#[must_use]
+pub fn awaited_text(id: &str, tool: &ToolId) -> String {
+    format!(
+        "{tool} needs a person's approval, and has not run. It waits for that as background job {id}, and runs once it is \
+         approved. job__wait waits for its end, job__stop withdraws it."
+    )
+}
+
 /// Whose jobs are meant.
 #[derive(Debug, Clone, Copy)]
 pub enum JobScope<'a> {

@@ -4,15 +4,22 @@
 /// without regard to ASCII case. Linear in practice, quadratic at worst; never exponential.
 #[must_use]
 pub fn glob_match(pattern: &str, text: &str) -> bool {
+    if pattern.is_ascii() && text.is_ascii() {
+        return matches(pattern.as_bytes(), text.as_bytes(), [b'*', b'?'], u8::eq_ignore_ascii_case);
+    }
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
+    matches(&pattern, &text, ['*', '?'], char::eq_ignore_ascii_case)
+}
+
+fn matches<C: Copy + Eq>(pattern: &[C], text: &[C], [any, one]: [C; 2], same: impl Fn(&C, &C) -> bool) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
-        if p < pattern.len() && pattern[p] == '*' {
+        if p < pattern.len() && pattern[p] == any {
             star = Some((p + 1, t));
             p += 1;
-        } else if p < pattern.len() && (pattern[p] == '?' || pattern[p].eq_ignore_ascii_case(&text[t])) {
+        } else if p < pattern.len() && (pattern[p] == one || same(&pattern[p], &text[t])) {
             p += 1;
             t += 1;
         } else if let Some((after, from)) = star {
@@ -24,7 +31,7 @@ pub fn glob_match(pattern: &str, text: &str) -> bool {
             return false;
         }
     }
-    pattern[p..].iter().all(|&c| c == '*')
+    pattern[p..].iter().all(|c| *c == any)
 }
 
 /// Whether a name passes an allow list (empty: all pass) and then a deny list.

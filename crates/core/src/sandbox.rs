@@ -170,6 +170,8 @@ pub struct Means {
     pub landlock: u32,
     /// Whether system calls can be filtered.
     pub seccomp: bool,
+    /// Whether this process may make mounts of its own; root may, outside of containers.
+    pub mounts: bool,
     /// Whether bubblewrap is installed and works.
     pub bubblewrap: bool,
 }
@@ -180,7 +182,7 @@ pub struct Means {
 pub enum Mechanism {
     /// Nothing: there are none to build, or nothing to build them with.
     None,
-    /// Landlock and seccomp, in the process itself.
+    /// Landlock, seccomp, and where the process may make them mounts, in the process itself.
     Kernel,
     /// Mount, process and network namespaces made by bubblewrap, and seccomp.
     Bubblewrap,
@@ -272,6 +274,8 @@ fn in_kernel(profile: SandboxProfile, wall: Wall, means: &Means) -> Result<&'sta
         Wall::Writes if means.landlock < 3 => Err("Landlock stops truncating files from Linux 6.2 on"),
         Wall::Reads | Wall::Writes => Ok("landlock"),
         Wall::Metadata if reads_only && means.seccomp => Ok("seccomp"),
+        Wall::Metadata if !reads_only && means.mounts => Ok("mounts"),
+        Wall::Protected if means.mounts => Ok("mounts: those that exist at the start"),
         Wall::Metadata => {
             Err("Landlock does not cover permissions, owners and times of files outside the workspace; bubblewrap does")
         }
@@ -321,8 +325,13 @@ mod tests {
 
     #[track_caller]
     fn check(profile: &str, (landlock, seccomp, bubblewrap): (u32, bool, bool), mechanism: Mechanism, open: &[Wall]) {
+        check_with(profile, Means { landlock, seccomp, mounts: false, bubblewrap }, mechanism, open);
+    }
+
+    #[track_caller]
+    fn check_with(profile: &str, means: Means, mechanism: Mechanism, open: &[Wall]) {
         let profile: SandboxProfile = profile.parse().expect("profile");
-        let found = enforcement(profile, &Means { landlock, seccomp, bubblewrap });
+        let found = enforcement(profile, &means);
         let not: Vec<Wall> = found.not_enforced.iter().map(|(wall, _)| *wall).collect();
         assert_eq!((found.mechanism, not.as_slice()), (mechanism, open), "{profile}");
         assert_eq!(found.enforced.len() + not.len(), profile.walls().len());
@@ -345,6 +354,11 @@ mod tests {
         check("network", (7, true, true), Bubblewrap, &[]);
         check("read-only", (0, true, true), Bubblewrap, &[]);
         check("workspace", (0, false, true), Bubblewrap, &[Services, Kernel]);
+        // Or without, for whoever may mount.
+        let root = Means { landlock: 7, seccomp: true, mounts: true, bubblewrap: false };
+        check_with("workspace", root, InKernel, &[]);
+        check_with("network", Means { bubblewrap: true, ..root }, InKernel, &[]);
+        check_with("pure", Means { seccomp: false, ..root }, InKernel, &[Metadata, Network, Services, Kernel]);
         // Older kernels.
         check("read-only", (5, true, false), InKernel, &[Processes]);
         check("read-only", (2, true, false), InKernel, &[Writes, Processes]);
@@ -355,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_report_names_profile_and_walls() {
-        let report = enforcement(SandboxProfile::Workspace, &Means { landlock: 7, seccomp: true, bubblewrap: false });
+        let report = enforcement(SandboxProfile::Workspace, &Means { landlock: 7, seccomp: true, ..Means::default() });
         let json = report.to_json();
         assert_eq!((&json["profile"], &json["enforced"][0]), (&json!("workspace"), &json!("writes: landlock")));
         assert!(json["not_enforced"][1].as_str().expect("text").starts_with("protected: "), "{json}");

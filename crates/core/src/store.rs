@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approval::{InboxStore, Standing};
 use crate::arguments::Provenance;
 use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
@@ -415,12 +416,20 @@ pub trait ManifestCache: Send + Sync {
 /// Standing approvals, bound to a definition's hash.
 #[async_trait]
 pub trait ApprovalStore: Send + Sync {
-    /// Whether `always` was said for this definition in this scope.
-    async fn is_approved(&self, _scope: &str, _tool: &ToolId, _definition: ContentHash) -> Result<bool, StoreError> {
+    /// Whether `always` was said in this scope for what the key stands for.
+    async fn is_approved(&self, _scope: &str, _tool: &ToolId, _key: ContentHash) -> Result<bool, StoreError> {
         Err(Unsupported("the approval store").into())
     }
-    /// Remembers `always`.
-    async fn approve_always(&self, _scope: &str, _tool: &ToolId, _definition: ContentHash) -> Result<(), StoreError> {
+    /// Remembers `always`. Said again, it keeps its first id.
+    async fn approve_always(&self, _standing: &Standing) -> Result<(), StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+    /// Those that hold, newest first, at most `limit`.
+    async fn standing(&self, _limit: usize) -> Result<Vec<Standing>, StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+    /// Takes one back; whether there was one with this id.
+    async fn revoke(&self, _id: &str) -> Result<bool, StoreError> {
         Err(Unsupported("the approval store").into())
     }
 }
@@ -486,4 +495,5 @@ impl LedgerStore for NoStore {}
 impl PinStore for NoStore {}
 impl ManifestCache for NoStore {}
 impl ApprovalStore for NoStore {}
+impl InboxStore for NoStore {}
 impl RunStore for NoStore {}

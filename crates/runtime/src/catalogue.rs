@@ -126,6 +126,11 @@ impl Catalogue {
         self.current.generation.subscribe()
     }
 
+    /// Wakes those who wait for changes though no tool has changed: what some of them show may be another.
+    pub fn nudge(&self) {
+        self.current.generation.send_modify(|generation| *generation += 1);
+    }
+
     /// Adds a provider at the end of the registration order, with its cached tools if it has any. Does
     /// not wait for its list: call [`Catalogue::refresh`] for that.
     ///
@@ -281,21 +286,21 @@ impl Catalogue {
     /// caller that gives up waiting does not keep the snapshot from being swapped in.
     async fn publish(&self, slots: &[Slot]) {
         let idle = withheld(slots, self.jobs.load(Ordering::Acquire));
-        let listing = |slot: &Slot| {
-            let mut withheld = slot.provider.withheld();
-            let mut tools = slot.tools.clone();
-            tools.retain(|tool| match idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id) {
-                Some((_, why)) => {
-                    let id = &tool.definition().id;
-                    withheld.push((wire_candidate(id.namespace(), id.name()), (*why).to_owned()));
-                    false
-                }
-                None => true,
-            });
-            Listing { provider: Arc::clone(&slot.provider), tools, error: slot.error.clone(), withheld }
+        let is_idle = |tool: &RegisteredTool| idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id);
+        let listing = |slot: &Slot| Listing {
+            provider: Arc::clone(&slot.provider),
+            tools: slot.tools.iter().filter(|tool| is_idle(tool).is_none()).cloned().collect(),
+            error: slot.error.clone(),
+            withheld: slot.provider.withheld(),
         };
         let listings: Vec<Listing> = slots.iter().map(listing).collect();
-        let absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for tool in slots.iter().flat_map(|slot| &slot.tools) {
+            if let Some((_, why)) = is_idle(tool) {
+                let id = &tool.definition().id;
+                absent.push((wire_candidate(id.namespace(), id.name()), (*why).to_owned()));
+            }
+        }
         let before = self.snapshot();
         let snapshot = Arc::new(Snapshot::build(&listings).with_absent(absent).with_index_of(&before));
         let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;

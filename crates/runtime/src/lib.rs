@@ -2,6 +2,7 @@
 //!
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
+pub mod approvals;
 pub mod cache;
 pub mod catalogue;
 pub mod clock;
@@ -16,6 +17,7 @@ pub mod redact;
 pub mod select;
 pub mod store;
 
+pub use approvals::{Inbox, InboxParts};
 pub use cache::Responses;
 pub use catalogue::Catalogue;
 pub use clock::SystemClock;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use toolwright_core::approval::Approver;
+use toolwright_core::approval::{Approver, EXPIRY};
 use toolwright_core::policy::Policy;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
@@ -40,6 +40,18 @@ pub struct ServerInfo {
     pub version: String,
 }
 
+/// Whether a client's own user is asked where policy asks, by elicitation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elicitation {
+    /// Those clients that can be: they speak 2025-06-18 or 2025-11-25, have forms, and take events.
+    WherePossible {
+        /// How long a question stands.
+        expiry: Duration,
+    },
+    /// Nobody's.
+    Never,
+}
+
 /// Parts and bounds of a gateway.
 pub struct GatewayOptions {
     /// What is offered.
@@ -48,8 +60,10 @@ pub struct GatewayOptions {
     pub executor: Arc<Executor>,
     /// What may run; see [`Gateway::set_policy`].
     pub policy: Arc<Policy>,
-    /// Answers where policy asks.
+    /// Answers where policy asks and the client is not asked.
     pub approver: Arc<dyn Approver>,
+    /// Whether clients are asked.
+    pub elicitation: Elicitation,
     /// Workspace root of every session.
     pub root: PathBuf,
     /// How the server names itself.
@@ -87,6 +101,7 @@ impl GatewayOptions {
             executor,
             policy,
             approver,
+            elicitation: Elicitation::WherePossible { expiry: EXPIRY },
             root,
             info: ServerInfo {
                 name: "toolwright".into(),

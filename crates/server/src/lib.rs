@@ -7,7 +7,7 @@ mod gateway;
 mod http;
 mod mcp;
 
-pub use gateway::{DEFAULT_MAX_TOOL_NAME, Gateway, GatewayOptions, ServerInfo};
-pub use http::{HttpError, HttpOptions, HttpServer, Token, serve_http};
+pub use gateway::{DEFAULT_MAX_TOOL_NAME, Elicitation, Gateway, GatewayOptions, ServerInfo};
+pub use http::{HttpError, HttpOptions, HttpServer, MetricsSource, Token, serve_http};
 pub use mcp::stdio::{serve_connection, serve_stdio};
 pub use mcp::view::Expose;

@@ -8,7 +8,6 @@
 
 mod metrics;
 mod observer;
-#[cfg(feature = "otlp")]
 pub mod otlp;
 mod prometheus;
 mod semconv;

@@ -1,7 +1,7 @@
 //! From the event hub to spans and metrics.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
@@ -63,7 +63,7 @@ impl Observer {
     }
 
     fn take(&mut self, event: &Event) {
-        self.metrics.observe(event, Instant::now());
+        self.metrics.observe(event);
         if let Some((spans, _)) = &mut self.spans {
             spans.observe(event, SystemTime::now(), &mut self.ended);
         }

@@ -1,17 +1,25 @@
 //! Names of the conventions, and values that they prescribe.
 
+use std::borrow::Cow;
+
+use serde::Serialize;
 use toolwright_core::ErrorKind;
+use toolwright_core::model::StopReason;
 
 pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
 pub(crate) const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
 pub(crate) const CONVERSATION: &str = "gen_ai.conversation.id";
 pub(crate) const ERROR_TYPE: &str = "error.type";
+pub(crate) const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
 pub(crate) const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
 pub(crate) const MCP_METHOD: &str = "mcp.method.name";
+pub(crate) const MCP_SESSION: &str = "mcp.session.id";
+pub(crate) const MCP_VERSION: &str = "mcp.protocol.version";
 pub(crate) const OPERATION: &str = "gen_ai.operation.name";
 pub(crate) const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
 pub(crate) const PROVIDER: &str = "gen_ai.provider.name";
 pub(crate) const REQUEST_MODEL: &str = "gen_ai.request.model";
+pub(crate) const RPC_STATUS: &str = "rpc.response.status_code";
 pub(crate) const TOKEN_TYPE: &str = "gen_ai.token.type";
 pub(crate) const TOOL_ARGUMENTS: &str = "gen_ai.tool.call.arguments";
 pub(crate) const TOOL_CALL: &str = "gen_ai.tool.call.id";
@@ -29,14 +37,15 @@ pub(crate) const FUNCTION: &str = "function";
 /// How tools of MCP servers are called.
 pub(crate) const TOOLS_CALL: &str = "tools/call";
 /// An error of no known type.
-pub(crate) const OTHER: &str = "_OTHER";
+const OTHER: &str = "_OTHER";
 
-/// What an error of a tool is called: its kind, but that a result with `isError` has a name of its own in MCP.
-pub(crate) fn error_type(kind: Option<ErrorKind>, of_mcp: bool) -> &'static str {
-    match kind {
-        Some(ErrorKind::ExecutionError) if of_mcp => "tool_error",
-        Some(kind) => kind.as_str(),
-        None => OTHER,
+/// What an error of a tool is called: its kind. In MCP it is the peer's error code, where it gave one, and a result
+/// with `isError` has a name of its own.
+pub(crate) fn tool_error(kind: Option<ErrorKind>, code: Option<i64>, of_mcp: bool) -> Cow<'static, str> {
+    match (kind, code) {
+        (_, Some(code)) if of_mcp => code.to_string().into(),
+        (Some(ErrorKind::ExecutionError), None) if of_mcp => "tool_error".into(),
+        (kind, _) => kind.map_or(OTHER, ErrorKind::as_str).into(),
     }
 }
 
@@ -55,4 +64,23 @@ pub(crate) fn provider_and_model(id: &str) -> (&str, &str) {
         other => other,
     };
     (provider, model)
+}
+
+/// Why a model stopped, in the words of the conventions' messages.
+pub(crate) fn finish_reason(stop: &StopReason) -> &str {
+    match stop {
+        StopReason::End => "stop",
+        StopReason::ToolCalls => "tool_call",
+        StopReason::MaxTokens => "length",
+        StopReason::Refusal => "content_filter",
+        StopReason::Other(word) => word,
+    }
+}
+
+/// The one word that a value is written as.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => OTHER.to_owned(),
+    }
 }

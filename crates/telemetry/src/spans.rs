@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use toolwright_core::event::Event;
+use toolwright_core::event::{Event, McpPeer};
+use toolwright_core::model::Usage;
 use toolwright_core::name::{ToolId, wire_candidate};
-use toolwright_core::operation::{Op, OpId, TraceId};
+use toolwright_core::operation::{Op, OpId, Origin, TraceId};
 use toolwright_core::session::{CallId, SessionId};
 
 use crate::semconv::{self, provider_and_model};
@@ -59,6 +60,8 @@ pub struct Attribute {
 pub enum Value {
     /// Text of at most 16 KiB.
     Text(String),
+    /// Several of them.
+    Texts(Vec<String>),
     /// A number.
     Number(i64),
     /// Yes or no.
@@ -111,37 +114,30 @@ impl Spans {
     /// Takes an event that came at `now`, and adds the spans that it ends to `ended`.
     pub fn observe(&mut self, event: &Event, now: SystemTime, ended: &mut Vec<Span>) {
         match event {
-            Event::ToolStarted { op, session, call, tool, arguments, .. } if self.samples(op) => {
-                let mut span = tool_span(op, session, call, Some(tool), now);
-                if self.options.content == Content::Recorded {
-                    span.text(semconv::TOOL_ARGUMENTS, &arguments.to_string());
-                }
-                self.begin(span, now, ended);
+            Event::RunStarted { op, .. }
+            | Event::ToolStarted { op, .. }
+            | Event::JobStarted { op, .. }
+            | Event::ModelStarted { op, .. }
+                // A call that is tried again starts again.
+                if self.samples(op) && !self.open.contains_key(&op.id) =>
+            {
+                self.begin(event, now, ended);
             }
-            Event::ToolFinished { op, session, call, tool, ok, error, message, latency_ms, .. } if self.samples(op) => {
-                // What was refused, or answered from the cache, never started.
-                let begun = || tool_span(op, session, call, tool.as_ref(), before(now, *latency_ms));
-                let mut span = self.open.remove(&op.id).unwrap_or_else(begun);
-                if !ok {
-                    span.fail(semconv::error_type(*error, false), self.told(message.as_deref()));
+            Event::RunFinished { op, latency_us, .. }
+            | Event::ToolFinished { op, latency_us, .. }
+            | Event::JobFinished { op, latency_us, .. }
+            | Event::ModelFinished { op, latency_us, .. }
+                if self.samples(op) =>
+            {
+                let span = self.open.remove(&op.id).or_else(|| {
+                    // What was refused, or answered from the cache, never started.
+                    let start = now.checked_sub(Duration::from_micros(*latency_us)).unwrap_or(now);
+                    begun(event, self.options.content, start)
+                });
+                if let Some(mut span) = span {
+                    finish(&mut span, event, self.options.content);
+                    ended.push(span.ended(now));
                 }
-                ended.push(span.ended(now));
-            }
-            Event::ModelStarted { op, session, model, .. } if self.samples(op) => {
-                self.begin(model_span(op, session, model, now), now, ended);
-            }
-            Event::ModelFinished { op, session, model, ok, message, latency_ms, usage } if self.samples(op) => {
-                let begun = || model_span(op, session, model, before(now, *latency_ms));
-                let mut span = self.open.remove(&op.id).unwrap_or_else(begun);
-                span.number(semconv::INPUT_TOKENS, usage.input_tokens);
-                span.number(semconv::OUTPUT_TOKENS, usage.output_tokens);
-                if usage.cached_tokens > 0 {
-                    span.number(semconv::CACHE_READ_TOKENS, usage.cached_tokens);
-                }
-                if !ok {
-                    span.fail(semconv::OTHER, self.told(message.as_deref()));
-                }
-                ended.push(span.ended(now));
             }
             _ => {}
         }
@@ -160,50 +156,120 @@ impl Spans {
         self.options.sample_ratio >= 1.0 || place < self.options.sample_ratio * (1_u64 << 63) as f64
     }
 
-    fn told<'m>(&self, message: Option<&'m str>) -> &'m str {
-        message.filter(|_| self.options.content == Content::Recorded).unwrap_or_default()
-    }
-
-    fn begin(&mut self, span: Span, now: SystemTime, ended: &mut Vec<Span>) {
+    fn begin(&mut self, event: &Event, now: SystemTime, ended: &mut Vec<Span>) {
         if self.open.len() >= self.options.max_open {
             let oldest = self.open.values().min_by_key(|span| (span.start, span.id)).map(|span| span.id);
             ended.extend(oldest.and_then(|id| self.open.remove(&id)).map(|span| span.unfinished(now)));
         }
-        self.open.insert(span.id, span);
+        self.open.extend(begun(event, self.options.content, now).map(|span| (span.id, span)));
     }
 }
 
-fn before(now: SystemTime, latency_ms: u64) -> SystemTime {
-    now.checked_sub(Duration::from_millis(latency_ms)).unwrap_or(SystemTime::UNIX_EPOCH)
+/// The span that an event begins, or of which it tells that it has been.
+fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
+    let span = match event {
+        Event::RunStarted { op, session, agent, .. } | Event::RunFinished { op, session, agent, .. } => {
+            let name = [&[semconv::INVOKE_AGENT], agent.as_deref().as_slice()].concat().join(" ");
+            let mut span = Span::begun(op, name, SpanKind::Internal, start);
+            span.text(semconv::OPERATION, semconv::INVOKE_AGENT);
+            if let Some(agent) = agent {
+                span.text(semconv::AGENT_NAME, agent);
+            }
+            if let Event::RunStarted { model, .. } = event {
+                span.model(model);
+            }
+            span.session(session)
+        }
+        Event::ToolStarted { op, session, call, tool, wire_name, mcp, origin, arguments, .. } => {
+            let mut span = tool_span(op, Some(tool), wire_name, start).call(call, session, mcp.as_ref(), *origin);
+            if content == Content::Recorded {
+                span.text(semconv::TOOL_ARGUMENTS, &arguments.to_string());
+            }
+            span
+        }
+        Event::ToolFinished { op, session, call, tool, wire_name, mcp, origin, .. } => {
+            tool_span(op, tool.as_ref(), wire_name, start).call(call, session, mcp.as_ref(), *origin)
+        }
+        Event::JobStarted { op, session, job, tool, .. } | Event::JobFinished { op, session, job, tool, .. } => {
+            let name = wire_candidate(tool.namespace(), tool.name());
+            let mut span = Span::begun(op, format!("job {name}"), SpanKind::Internal, start);
+            span.text(semconv::TOOL_NAME, &name);
+            span.text("toolwright.job.id", job);
+            span.session(session)
+        }
+        Event::ModelStarted { op, session, model, .. } | Event::ModelFinished { op, session, model, .. } => {
+            let name = format!("{} {}", semconv::CHAT, provider_and_model(model).1);
+            let mut span = Span::begun(op, name, SpanKind::Client, start);
+            span.text(semconv::OPERATION, semconv::CHAT);
+            span.model(model);
+            span.session(session)
+        }
+        _ => return None,
+    };
+    Some(span)
 }
 
-fn tool_span(op: &Op, session: &SessionId, call: &CallId, tool: Option<&ToolId>, start: SystemTime) -> Span {
-    let name = tool_name(tool);
+/// What the event of its end adds to a span.
+fn finish(span: &mut Span, event: &Event, content: Content) {
+    let (failure, told) = match event {
+        Event::RunFinished { ok, status, usage, .. } => {
+            span.usage(*usage);
+            span.text("toolwright.run.status", status);
+            ((!ok).then(|| status.as_str().into()), None)
+        }
+        Event::ToolFinished { mcp, ok, error, code, message, attempts, wait_us, queue, cached, .. } => {
+            if let Some(code) = code {
+                span.text(semconv::RPC_STATUS, &code.to_string());
+            }
+            if *attempts > 1 {
+                span.number("toolwright.attempts", u64::from(*attempts));
+            }
+            if let Some(queue) = queue.as_deref().filter(|_| *wait_us > 0) {
+                span.text("toolwright.queue", queue);
+                span.number("toolwright.wait_us", *wait_us);
+            }
+            if *cached {
+                span.set("toolwright.cached", Value::Flag(true));
+            }
+            ((!ok).then(|| semconv::tool_error(*error, *code, mcp.is_some())), message.as_deref())
+        }
+        Event::JobFinished { state, error, message, .. } => {
+            let state = semconv::word(state);
+            span.text("toolwright.job.state", &state);
+            let failure = error.map(|kind| kind.as_str().into()).or((state != "done").then(|| state.into()));
+            (failure, message.as_deref())
+        }
+        Event::ModelFinished { ok, error, message, stop, usage, .. } => {
+            span.usage(*usage);
+            if let Some(stop) = stop {
+                span.set(semconv::FINISH_REASONS, Value::Texts(vec![cut(semconv::finish_reason(stop)).to_owned()]));
+            }
+            ((!ok).then(|| semconv::word(error).into()), message.as_deref())
+        }
+        _ => (None, None),
+    };
+    if let Some(failure) = failure {
+        span.text(semconv::ERROR_TYPE, &failure);
+        let told = told.filter(|_| content == Content::Recorded).unwrap_or_default();
+        span.failure = Some(cut(told).to_owned());
+    }
+}
+
+fn tool_span(op: &Op, tool: Option<&ToolId>, wire_name: &str, start: SystemTime) -> Span {
+    let name = tool_name(tool, wire_name);
     let mut span = Span::begun(op, format!("{} {name}", semconv::EXECUTE_TOOL), SpanKind::Internal, start);
     span.text(semconv::OPERATION, semconv::EXECUTE_TOOL);
-    span.text(semconv::TOOL_NAME, &name);
-    span.text(semconv::TOOL_CALL, call.as_str());
+    span.text(semconv::TOOL_NAME, name);
     span.text(semconv::TOOL_TYPE, semconv::FUNCTION);
-    span.text(semconv::CONVERSATION, session.as_str());
     if let Some(tool) = tool {
         span.text("toolwright.tool.id", tool.as_str());
     }
     span
 }
 
-fn model_span(op: &Op, session: &SessionId, id: &str, start: SystemTime) -> Span {
-    let (provider, model) = provider_and_model(id);
-    let mut span = Span::begun(op, format!("{} {model}", semconv::CHAT), SpanKind::Client, start);
-    span.text(semconv::OPERATION, semconv::CHAT);
-    span.text(semconv::PROVIDER, provider);
-    span.text(semconv::REQUEST_MODEL, model);
-    span.text(semconv::CONVERSATION, session.as_str());
-    span
-}
-
-/// The tool's wire name. A name that no tool has is not told: it is whatever a model wrote.
-pub(crate) fn tool_name(tool: Option<&ToolId>) -> String {
-    tool.map_or_else(|| "unknown".to_owned(), |tool| wire_candidate(tool.namespace(), tool.name()))
+/// The tool's name on the wire. A name that no tool has is not told: it is whatever a model wrote.
+pub(crate) fn tool_name<'w>(tool: Option<&ToolId>, wire_name: &'w str) -> &'w str {
+    if tool.is_some() { wire_name } else { "unknown" }
 }
 
 impl Span {
@@ -233,21 +299,59 @@ impl Span {
     }
 
     fn unfinished(mut self, now: SystemTime) -> Self {
-        self.attributes.push(Attribute { key: "toolwright.unfinished", value: Value::Flag(true) });
+        self.set("toolwright.unfinished", Value::Flag(true));
         self.ended(now)
     }
 
-    fn fail(&mut self, error: &str, told: &str) {
-        self.text(semconv::ERROR_TYPE, error);
-        self.failure = Some(cut(told).to_owned());
+    fn model(&mut self, id: &str) {
+        let (provider, model) = provider_and_model(id);
+        self.text(semconv::PROVIDER, provider);
+        self.text(semconv::REQUEST_MODEL, model);
+    }
+
+    fn session(mut self, session: &SessionId) -> Self {
+        self.text(semconv::CONVERSATION, session.as_str());
+        self
+    }
+
+    /// Which call it is. One that goes to an MCP server, or came from an MCP client, is that request too: the conventions
+    /// want no span of its own for it inside this one.
+    fn call(mut self, call: &CallId, session: &SessionId, mcp: Option<&McpPeer>, origin: Origin) -> Self {
+        self.text(semconv::TOOL_CALL, call.as_str());
+        self.text(semconv::CONVERSATION, session.as_str());
+        self.text("toolwright.origin", &semconv::word(&origin));
+        if mcp.is_some() || origin == Origin::Gateway {
+            self.text(semconv::MCP_METHOD, semconv::TOOLS_CALL);
+        }
+        let Some(peer) = mcp else { return self };
+        self.text("toolwright.mcp.server", &peer.server);
+        if let Some(version) = &peer.protocol_version {
+            self.text(semconv::MCP_VERSION, version);
+        }
+        if let Some(session) = &peer.session {
+            self.text(semconv::MCP_SESSION, session);
+        }
+        self
+    }
+
+    fn usage(&mut self, usage: Usage) {
+        self.number(semconv::INPUT_TOKENS, usage.input_tokens);
+        self.number(semconv::OUTPUT_TOKENS, usage.output_tokens);
+        if usage.cached_tokens > 0 {
+            self.number(semconv::CACHE_READ_TOKENS, usage.cached_tokens);
+        }
     }
 
     fn text(&mut self, key: &'static str, text: &str) {
-        self.attributes.push(Attribute { key, value: Value::Text(cut(text).to_owned()) });
+        self.set(key, Value::Text(cut(text).to_owned()));
     }
 
     fn number(&mut self, key: &'static str, number: u64) {
-        self.attributes.push(Attribute { key, value: Value::Number(i64::try_from(number).unwrap_or(i64::MAX)) });
+        self.set(key, Value::Number(i64::try_from(number).unwrap_or(i64::MAX)));
+    }
+
+    fn set(&mut self, key: &'static str, value: Value) {
+        self.attributes.push(Attribute { key, value });
     }
 }
 

@@ -32,6 +32,7 @@ pub use toolwright_models as models;
 pub use toolwright_providers as providers;
 pub use toolwright_runtime as runtime;
 pub use toolwright_server as server;
+pub use toolwright_telemetry as telemetry;
 
 pub use house::{House, HouseError};
 pub use toolwright_agent::{PlannedCall, PlannedCalls, plan_calls};

@@ -329,6 +329,7 @@ impl Driver {
             origin: Origin::Agent,
             model: Some(state.spec().model.as_str().into()),
             cancel: cancel.clone(),
+            request: Some(Arc::new(state.request())),
             variables: options.variables.clone(),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
             ..RunContext::new(

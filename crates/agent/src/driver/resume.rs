@@ -6,7 +6,6 @@ use toolwright_core::Snapshot;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::policy::HintTrust;
 use toolwright_core::session::CallId;
 
 use super::{Driver, DriverError, RunOptions, view};
@@ -73,7 +72,7 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
         return finished.clone();
     }
     let entry = view::meant(snapshot, &call.as_written());
-    if entry.is_some_and(|entry| may_repeat(entry)) {
+    if entry.is_some_and(|entry| entry.is_repeatable()) {
         return None;
     }
     let message = format!(
@@ -81,15 +80,6 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
         call.wire_name
     );
     Some(failed(call, entry, ToolError::new(ErrorKind::ExecutionError, message)))
-}
-
-fn may_repeat(entry: &Entry) -> bool {
-    // What the calls that it made came to is not in the journal.
-    if entry.provider.awaits_others(entry.id()) {
-        return false;
-    }
-    let effects = entry.definition().effects;
-    entry.provider.trust() == HintTrust::Trusted && (effects.read_only || effects.idempotent)
 }
 
 /// Outcomes for the calls whose tool is another by now: a call runs on the implementation whose schema

@@ -108,6 +108,3 @@ impl Extraction<'_> {
         self.context.calls.ask(&self.model, request).await.map_err(failed)
     }
 }
-
-#[cfg(test)]
-mod tests;

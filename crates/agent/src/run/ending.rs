@@ -54,10 +54,10 @@ impl RunState {
                 }
                 self.task.report = Some(report);
             }
-            (Some(TASK_STATUS_ID), Some(said)) => {
-                if TaskStatus::deserialize(said).is_ok_and(|status| status.is_final()) {
-                    self.force_final("You said that the task is completed");
-                }
+            (Some(TASK_STATUS_ID), Some(said))
+                if TaskStatus::deserialize(said).is_ok_and(|status| status.is_final()) =>
+            {
+                self.force_final("You said that the task is completed");
             }
             _ => {}
         }

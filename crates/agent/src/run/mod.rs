@@ -24,10 +24,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::content::ContentBlock;
+use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::error::ToolError;
 use toolwright_core::model::{Message, ModelError, ModelRequest, Usage};
 use toolwright_core::outcome::Outcome;
+use toolwright_core::policy::UserRequest;
 use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
 use toolwright_runtime::executor::BUDGET_EXCEEDED;
@@ -53,6 +54,9 @@ pub struct RunState {
     messages: Vec<Message>,
     task: Task,
     phase: Phase,
+    /// What the user wrote, and nobody else: notices and results are in `messages` too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    said: Vec<String>,
     /// How the catalogue is put before the model; settled in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lineup: Option<Lineup>,
@@ -128,19 +132,17 @@ impl Phase {
 }
 
 impl RunState {
-    /// A run that begins with `messages`; the last one is the task.
+    /// A run that begins with `messages`; the last one is the task. Those of the user count as the user's own
+    /// words, see [`RunState::request`].
     #[must_use]
     pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
-        let phase = Phase::model(false);
-        let mut state = Self {
-            version: FORMAT_VERSION,
-            spec,
-            messages,
-            task: Task::default(),
-            phase,
-            lineup: None,
-            jobs_told: Vec::new(),
-        };
+        let said = messages.iter().filter_map(|message| match message {
+            Message::User { content } => Some(joined_text(content)),
+            Message::Assistant { .. } | Message::Tool { .. } => None,
+        });
+        let said = said.collect();
+        let (version, task, phase) = (FORMAT_VERSION, Task::default(), Phase::model(false));
+        let mut state = Self { version, spec, messages, task, phase, said, lineup: None, jobs_told: Vec::new() };
         state.ask_model();
         state
     }
@@ -175,6 +177,12 @@ impl RunState {
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// The user's own words in this run, for conditions of policy rules.
+    #[must_use]
+    pub fn request(&self) -> UserRequest {
+        UserRequest::new(self.said.iter().map(String::as_str))
     }
 
     /// Model answers since the user's last message.
@@ -361,6 +369,7 @@ impl RunState {
         if !self.is_over() {
             return Err(TransitionError::Illegal { transition: "continue_with", phase: self.phase.describe() });
         }
+        self.said.push(joined_text(&content));
         self.messages.push(Message::User { content });
         self.task = Task::default();
         self.ask_model();

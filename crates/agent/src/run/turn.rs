@@ -72,7 +72,7 @@ pub(super) enum CallStatus {
     /// It is to run, by a person's leave.
     Granted(Grant),
     /// It has its one result.
-    Answered(Answer),
+    Answered(Box<Answer>),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -169,7 +169,7 @@ impl TurnCall {
             loads,
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
-        self.status = CallStatus::Answered(Answer { result, record });
+        self.status = CallStatus::Answered(Box::new(Answer { result, record }));
     }
 
     /// Takes a person's decision about the pending call.
@@ -362,7 +362,8 @@ fn mended_note(outcome: &Outcome) -> Option<String> {
         return Some(format!("[toolwright notice] Your arguments did not fit the schema; the call ran with {shown}."));
     }
     let is_batch = outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == BATCH_ID);
-    if let Some(cut) = outcome.provenance.cut.as_deref().filter(|_| is_batch && outcome.ok) {
+    let in_an_item = |cut: &&str| is_batch && outcome.ok && cut.matches('/').count() > 1;
+    if let Some(cut) = outcome.provenance.cut.as_deref().filter(in_an_item) {
         return Some(format!(
             "[toolwright notice] Your batch broke off at {cut}: an item that was not whole was dropped and did not run. Call what is missing again."
         ));

@@ -1,5 +1,6 @@
 //! `agent__batch`: several calls as one, run beside each other.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -52,11 +53,16 @@ impl Tool for Batch {
             },
             "required": ["id", "tool", "parameters"],
         });
-        let list = |item: Value| json!({"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS});
-        let shown = json!({"type": "object", "properties": {"items": list(item)}, "required": ["items"]});
+        let shown = json!({
+            "type": "object",
+            "properties": {"items": {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}},
+            "required": ["items"],
+        });
+        // No type: a list that came as a text is read here, where half an item is not taken for a whole one.
+        let list = json!({"minItems": 1, "maxItems": MAX_ITEMS});
         let taken = json!({
             "type": "object",
-            "properties": {"items": list(json!({})), "calls": list(json!({}))},
+            "properties": {"items": list, "calls": list},
             "anyOf": [{"required": ["items"]}, {"required": ["calls"]}],
         });
         let description = "Runs several tools at once and gives their results in order: [{id, tool, ok, output or error}]. \
@@ -72,8 +78,7 @@ impl Tool for Batch {
         let Some(snapshot) = context.calls.snapshot() else {
             return Err(ToolError::new(ErrorKind::InternalError, "a batch cannot make calls here"));
         };
-        let written = arguments.get("items").or_else(|| arguments.get("calls")).and_then(Value::as_array);
-        let items = plan(written.map(Vec::as_slice).unwrap_or_default(), &context.call_id, snapshot);
+        let items = plan(&written(&arguments)?, &context.call_id, snapshot);
         let calls = items.iter().filter_map(|item| item.call.as_ref().ok().cloned()).collect();
         let outcomes = context
             .calls
@@ -117,6 +122,21 @@ fn said(outcome: &Outcome) -> String {
         _ if text.trim().is_empty() => "(no output)".into(),
         _ => text,
     }
+}
+
+/// The items as they were written: a list, or a text that is one.
+fn written(arguments: &Value) -> Result<Cow<'_, [Value]>, ToolError> {
+    let items = arguments.get("items").or_else(|| arguments.get("calls"));
+    let read = match items {
+        Some(Value::Array(items)) => Some(Cow::Borrowed(items.as_slice())),
+        Some(Value::String(text)) => serde_json::from_str(text).ok().map(Cow::Owned),
+        _ => None,
+    };
+    let count = read.as_ref().map_or(0, |items| items.len());
+    read.filter(|_| (1..=MAX_ITEMS).contains(&count)).ok_or_else(|| {
+        let message = format!("`items` must be a list of 1 to {MAX_ITEMS} items {{id, tool, parameters}}");
+        ToolError::new(ErrorKind::InvalidParameters, message)
+    })
 }
 
 /// The calls of a batch, under ids inside that of the batch.

@@ -22,7 +22,7 @@ use toolwright_core::{
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
-use toolwright_runtime::{Catalogue, Executor, SqliteStore, SystemClock};
+use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
 
 /// Who mends calls in a [`House::mending`].
 const MENDER: &str = "fix/m";
@@ -280,12 +280,16 @@ impl House {
             tool_search: AtomicBool::new(false),
         });
         let client: Arc<dyn ModelClient> = model.clone();
+        let jobs = JobManager::new(store.clone(), dir);
         let services = Services {
+            outputs: OutputFiles::new(dir.join("outputs")),
             events: Arc::clone(&events),
+            jobs: jobs.clone(),
             model: Arc::clone(&client),
             ..Services::none(Arc::new(SystemClock))
         };
         let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
+        settings.jobs = Some(jobs);
         settings.repair = repair;
         settings.grace = Duration::from_millis(200);
         let executor = Executor::new(settings);

@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod budget;
 mod dispatch;
 mod exposure;
+mod extract;
 mod house;
+mod jobs;
 mod mended;
 mod own_tools;
 mod plan;

@@ -132,8 +132,25 @@ async fn of_a_batch_that_was_cut_the_whole_items_run() {
         house.driver.run(&mut state, &options()).await.unwrap();
         let complete = whole[..end].matches("{\"n\":1}}").count();
         assert_eq!(read.count() - before, complete, "{}", &whole[..end]);
-        let half = whole[..end].matches("{\"id\"").count() > complete;
+        let half = whole[..end].rsplit("{\"n\":1}}").next().is_some_and(|rest| rest.contains('{'));
         assert_eq!(result(&state, "b").contains("did not run"), half && complete > 0, "{}", &whole[..end]);
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_items_may_come_as_a_text_that_is_whole() {
+    for (text, ran) in [
+        (r#"[{"id": "a", "tool": "t__read", "parameters": {}}]"#, 1),
+        (r#"[{"id": "a", "tool": "t__read", "parameters": {}"#, 0),
+        ("[]", 0),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let read = Counter::new("t:read@1.0.0", Effects::READ);
+        let script = vec![Reply::Calls(vec![("b", "agent__batch", json!({ "items": text }))]), Reply::Text("done")];
+        let house = House::new(dir.path(), script, vec![read.clone()]).await;
+        let mut state = begin(Limits::default());
+        house.driver.run(&mut state, &options()).await.unwrap();
+        assert_eq!(read.count(), ran, "{text}");
     }
 }
 

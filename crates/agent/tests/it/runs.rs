@@ -208,7 +208,7 @@ async fn a_known_window_is_kept_to() {
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Text("done")];
     let house = House::new(dir.path(), script, vec![tool]).await;
-    let mut state = begin_with(RunSpec { window: Some(1500), ..spec(Limits::default()) });
+    let mut state = begin_with(RunSpec { window: Some(4000), ..spec(Limits::default()) });
     house.driver.run(&mut state, &options()).await.unwrap();
     assert!(house.requests()[1].contains("xxx") && house.requests()[2].contains("[toolwright removed"));
 }

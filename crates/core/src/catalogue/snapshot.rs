@@ -12,6 +12,7 @@ use crate::definition::ToolDefinition;
 use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::names::{NameTable, NamedTool, Resolution};
 use crate::pattern::glob_match;
+use crate::policy::HintTrust;
 use crate::select::{Directory, LexicalIndex, Source};
 
 /// One provider with what it listed.
@@ -49,6 +50,16 @@ impl Entry {
     #[must_use]
     pub fn id(&self) -> &ToolId {
         &self.tool.definition().id
+    }
+
+    /// Whether a call that may have run can run again without harm: by hints that are trusted it only reads, or twice
+    /// is the same as once. What makes calls of its own is not known to be so.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        let effects = self.definition().effects;
+        self.provider.trust() == HintTrust::Trusted
+            && (effects.read_only || effects.idempotent)
+            && !self.provider.awaits_others(self.id())
     }
 
     /// Whether one of the globs is on its id, with or without its version, or on its wire name.

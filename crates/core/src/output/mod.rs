@@ -90,9 +90,13 @@ mod tests {
     #[test]
     fn text_and_binary_are_told_apart() {
         let png = [0x89, b'P', b'N', b'G', 0, 0, 0, 13];
-        for (sample, binary) in
-            [(&b"plain"[..], false), ("höher\u{0}".as_bytes(), false), (b"", false), (&png, true), (&[0; 20], true)]
-        {
+        for (sample, binary) in [
+            (&b"plain"[..], false),
+            ("ein höheres Wort\u{0}".as_bytes(), false),
+            (b"", false),
+            (&png, true),
+            (&[0; 20], true),
+        ] {
             assert_eq!(is_binary(sample), binary, "{sample:?}");
         }
         // A sample may end amid a character.

@@ -9,17 +9,17 @@ use crate::store::StoredOutput;
 const MAX_PREVIEW: usize = 2048;
 
 /// The tools by which a caller can go on with a stored output, by the names that it knows them under.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Readers<'a> {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readers {
     /// Reads ranges.
-    pub read: Option<&'a str>,
+    pub read: Option<String>,
     /// Searches.
-    pub grep: Option<&'a str>,
+    pub grep: Option<String>,
     /// Has a question answered.
-    pub extract: Option<&'a str>,
+    pub extract: Option<String>,
 }
 
-impl Readers<'_> {
+impl Readers {
     /// Whether a handle would be of no use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -28,9 +28,10 @@ impl Readers<'_> {
 
     /// How to go on with `handle`, in words.
     fn advice(&self, handle: &str) -> String {
-        let read = self.read.map(|name| format!("read it with {name} {{\"handle\": \"{handle}\", \"offset\": 0}}"));
-        let grep = self.grep.map(|name| format!("search it with {name} {{\"handle\": …, \"pattern\": …}}"));
-        let extract = self.extract.map(|name| format!("ask it with {name} {{\"handle\": …, \"extract\": …}}"));
+        let read =
+            self.read.as_ref().map(|name| format!("read it with {name} {{\"handle\": \"{handle}\", \"offset\": 0}}"));
+        let grep = self.grep.as_ref().map(|name| format!("search it with {name} {{\"handle\": …, \"pattern\": …}}"));
+        let extract = self.extract.as_ref().map(|name| format!("ask it with {name} {{\"handle\": …, \"extract\": …}}"));
         let ways: Vec<String> = [read, grep, extract].into_iter().flatten().collect();
         let mut advice = ways.join("; ");
         if let Some(first) = advice.get_mut(..1) {
@@ -43,7 +44,7 @@ impl Readers<'_> {
 /// What takes the place of an output that is over its cap of `max` bytes: about so many at most itself, and short
 /// in any case. With a cap of 0 there is no preview.
 #[must_use]
-pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &Readers<'_>) -> String {
+pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &Readers) -> String {
     let StoredOutput { handle, bytes, lines, tokens } = stored;
     let head = format!(
         "toolwright stored this result because of its size: {bytes} bytes, {lines} lines, about {tokens} tokens. \
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn the_message_is_short_and_names_handle_size_and_ways_on() {
         let text = "x".repeat(50_000);
-        let readers = Readers { read: Some("output__read"), grep: Some("output__grep"), extract: None };
+        let readers = Readers { read: Some("output__read".into()), grep: Some("output__grep".into()), extract: None };
         for (max, most) in [(12_288, 2600), (1000, 1100), (0, 400)] {
             let message = stored_message(&stored(), &text, max, &readers);
             assert!(message.len() < most, "{}", message.len());

@@ -78,10 +78,22 @@ impl Tool for JobTool {
         };
         let write = Effects { destructive: false, open_world: false, ..Effects::UNKNOWN };
         let (name, title, description, effects, properties, required): (_, _, _, _, _, &[&str]) = match self.0 {
-            Verb::List => ("list", "List jobs", "Lists this session's background jobs.", Effects::READ, json!({}), &[]),
-            Verb::Status => {
-                ("status", "Job status", "Says how a job is doing.", Effects::READ, json!({"id": id()}), &["id"])
-            }
+            Verb::List => (
+                "list",
+                "List jobs",
+                "Lists this session's background jobs and how each is doing.",
+                Effects::READ,
+                json!({}),
+                &[],
+            ),
+            Verb::Status => (
+                "status",
+                "Job status",
+                "Says how a job is doing, without waiting for it.",
+                Effects::READ,
+                json!({"id": id()}),
+                &["id"],
+            ),
             Verb::Wait => (
                 "wait",
                 "Wait for a job",
@@ -113,13 +125,20 @@ impl Tool for JobTool {
             Verb::Stop => (
                 "stop",
                 "Stop a job",
-                "Stops a job.",
+                "Stops a job and everything that it has started.",
                 Effects { idempotent: true, ..write },
                 json!({"id": id()}),
                 &["id"],
             ),
         };
         let mut definition = define(&format!("job:{name}@1.0.0"), title, description, effects, properties, required);
+        let example = match self.0 {
+            Verb::List => json!({}),
+            Verb::Read => json!({"id": "bash_0a1b2c3d", "lines": 40}),
+            Verb::Send => json!({"id": "bash_0a1b2c3d", "input": "yes"}),
+            Verb::Status | Verb::Wait | Verb::Stop => json!({"id": "bash_0a1b2c3d"}),
+        };
+        definition.examples = vec![example];
         definition.max_output = (self.0 == Verb::Read).then_some(READ_BYTES);
         definition
     }
@@ -215,11 +234,12 @@ impl Tool for Info {
         let mut definition = define(
             INFO_ID,
             "Tool manual",
-            "Shows the full manual of a tool.",
+            "Shows the full manual of a tool, if it has one.",
             Effects::READ,
             json!({"name": name}),
             &["name"],
         );
+        definition.examples = vec![json!({"name": "shell__bash"})];
         // A manual is read whole.
         definition.max_output = Some(256 << 10);
         definition

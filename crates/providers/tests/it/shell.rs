@@ -10,7 +10,7 @@ use toolwright_core::content::joined_text;
 use toolwright_core::event::Partial;
 use toolwright_core::sandbox::SandboxProfile;
 use toolwright_core::schema::CompiledSchema;
-use toolwright_core::store::{OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
+use toolwright_core::store::{OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::{ErrorKind, Provider as _, SessionId};
 use toolwright_providers::builtin::{BuiltinOptions, ShellOptions, provider, tools};
 
@@ -69,6 +69,22 @@ async fn the_deadline_of_the_call_counts_too() {
     ws.context.deadline = Some(Instant::now() + Duration::from_millis(300));
     let words = ["longer than 400ms", "were killed"];
     ws.fails("shell:bash", json!({"command": "sleep 60"}), ErrorKind::Timeout, &words).await;
+}
+
+#[tokio::test]
+async fn silence_is_told_from_a_timeout() {
+    let ws = Workspace::new();
+    let seconds = unique_sleep();
+    let command = json!({"command": format!("echo begun; sleep {seconds}")});
+    let stop = async {
+        wait_for_count(&seconds, 1).await;
+        ws.context.cancel.cancel(CancelCause::Deadline);
+    };
+    let (ended, ()) = tokio::join!(ws.call("shell:bash", command), stop);
+    let error = ended.expect_err("stopped");
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.message().contains("printed nothing for too long"), "{error}");
+    assert!(error.for_model().contains("begun"), "{}", error.for_model());
 }
 
 #[tokio::test]
@@ -304,53 +320,14 @@ async fn keys_of_ours_are_not_inherited() {
     assert!(default.contains(&"TOOLWRIGHT_*".to_owned()) && default.contains(&"OPENAI_API_KEY".to_owned()));
 }
 
-struct OneOutput;
-
-#[async_trait]
-impl OutputStore for OneOutput {
-    async fn read(
-        &self,
-        _session: &SessionId,
-        handle: &str,
-        offset: u64,
-        limit: usize,
-    ) -> Result<OutputSlice, StoreError> {
-        let whole = "0123456789";
-        if handle != "session-a/b" {
-            return Err(StoreError::NotFound(handle.to_owned()));
-        }
-        let start = usize::try_from(offset).expect("small").min(whole.len());
-        let end = (start + limit).min(whole.len());
-        Ok(OutputSlice { text: whole[start..end].to_owned(), next_offset: end as u64, total_bytes: whole.len() as u64 })
-    }
-}
-
-#[tokio::test]
-async fn stored_output_is_read_in_parts() {
-    let mut ws = Workspace::new();
-    ws.fails("output:read", json!({"handle": "session-a/b"}), ErrorKind::InternalError, &["not supported"]).await;
-    ws.services().outputs = Arc::new(OneOutput);
-    for (arguments, expect) in [
-        (json!({"handle": "session-a/b"}), "0123456789\n[bytes 0 to 10 of 10; this is the end]"),
-        (
-            json!({"handle": "session-a/b", "offset": 2, "limit": 3}),
-            "234\n[bytes 2 to 5 of 10; read on with \"offset\": 5]",
-        ),
-    ] {
-        assert_eq!(ws.ok("output:read", arguments).await, expect);
-    }
-    let unknown = ws.ok("output:read", json!({"handle": "../../etc/passwd"})).await;
-    assert!(unknown.contains("no stored output `../../etc/passwd`") && unknown.contains("expires"), "{unknown}");
-}
-
 #[tokio::test]
 async fn every_definition_is_complete() {
     let provider = provider(&BuiltinOptions::default(), []).expect("registers");
     assert_eq!(provider.name(), "builtin");
     let listed = provider.list().await.expect("lists");
     let ids: Vec<_> = listed.iter().map(|tool| tool.definition().id.as_str()).collect();
-    let expect = "fs:read fs:write fs:edit fs:glob fs:grep fs:tree shell:bash shell:python output:read output:grep \
-                  output:extract";
+    let expect = "fs:read fs:write fs:edit fs:glob fs:grep fs:tree shell:bash shell:python job:list job:status job:wait \
+                  job:read job:send job:stop job:info output:read output:grep output:extract";
     assert_eq!(ids, expect.split(' ').map(|id| format!("{id}@1.0.0")).collect::<Vec<_>>());
     for tool in &listed {
         let definition = tool.definition();
@@ -364,7 +341,9 @@ async fn every_definition_is_complete() {
         for (name, property) in schema["properties"].as_object().expect("object") {
             assert!(property["description"].is_string(), "{} {name}", definition.id);
         }
-        let reads = ["fs:read", "fs:glob", "fs:grep", "fs:tree", "output:read", "output:grep", "output:extract"];
+        let reads = "fs:read fs:glob fs:grep fs:tree job:list job:status job:wait job:read job:info output:read \
+                     output:grep output:extract";
+        let reads: Vec<_> = reads.split(' ').collect();
         assert_eq!(definition.effects.read_only, reads.contains(&definition.id.without_version()), "{}", definition.id);
     }
 }

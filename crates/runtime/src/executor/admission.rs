@@ -1,18 +1,27 @@
 //! May this call run? Policy decides, and where it asks, a person.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
+use toolwright_core::approval::{
+    Answers, ApprovalDecision, ApprovalRequest, EXPIRED, EXPIRY, Standing as StandingApproval,
+};
 use toolwright_core::call::ValidCall;
+use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{CallScope, Entry};
+use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
+use toolwright_core::operation::Op;
+use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
 use super::account::Account;
-use super::pipeline::Stop;
+use super::background::How;
+use super::pipeline::{End, Stop};
 use super::{Executor, RunContext};
+use crate::approvals::new_id;
 
 /// Whether an earlier `always` answers the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +40,14 @@ pub(super) enum Admitted {
     Approved,
 }
 
+/// What policy and earlier answers say of a call.
+pub(super) enum Judged {
+    /// It may run.
+    Admitted(Admitted),
+    /// A person must say so first.
+    Asks(Box<ApprovalRequest>),
+}
+
 impl Executor {
     /// Asks policy, and a person where policy or a guard asks.
     pub(super) async fn admit(
@@ -40,6 +57,20 @@ impl Executor {
         run: &RunContext,
         account: &mut Account,
     ) -> Result<Admitted, Stop> {
+        match self.judge(call, guard_asks, run, account).await? {
+            Judged::Admitted(admitted) => Ok(admitted),
+            Judged::Asks(request) => self.ask_person(call, *request, run, account).await,
+        }
+    }
+
+    /// Asks policy, and looks for an earlier `always` where policy asks. Nobody is disturbed.
+    pub(super) async fn judge(
+        &self,
+        call: &ValidCall,
+        guard_asks: Option<String>,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Judged, Stop> {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
         let mut decision = policy(call, scope, run);
         let mut standing = Standing::Counts;
@@ -49,19 +80,78 @@ impl Executor {
         }
         account.decided_by = Cow::Owned(decision.rule.clone());
         match decision.effect {
-            Effect::Allow => Ok(Admitted::Allowed),
+            Effect::Allow => return Ok(Judged::Admitted(Admitted::Allowed)),
             Effect::Deny => {
                 account.refused = Some(self.refused(call));
-                Err(denied(&call.entry, &decision.reason).into())
+                return Err(denied(&call.entry, &decision.reason).into());
             }
-            Effect::Ask => {
-                let answer = self.approval(call, scope, &decision, standing, run, account).await;
-                if answer.is_err() {
-                    account.refused = Some(self.refused(call));
-                }
-                answer.map(|()| Admitted::Approved)
-            }
+            Effect::Ask => {}
         }
+        let request = ApprovalRequest {
+            call_id: call.id.clone(),
+            session: run.session.id.clone(),
+            principal: run.session.principal.id.clone(),
+            tool: call.entry.id().clone(),
+            definition: call.entry.tool.hash(),
+            arguments: call.arguments.clone(),
+            effects: call.entry.definition().effects,
+            scope,
+            reason: decision.reason,
+        };
+        // A store that cannot answer has approved nothing: the person is asked again.
+        let approvals = &self.options.approvals;
+        let (session, key) = (run.session.id.as_str(), request.standing_key());
+        if standing == Standing::Counts && approvals.is_approved(session, &request.tool, key).await.unwrap_or(false) {
+            account.approval = Some("always");
+            return Ok(Judged::Admitted(Admitted::Approved));
+        }
+        Ok(Judged::Asks(Box::new(request)))
+    }
+
+    /// Asks the run's approver and does as it says. While it waits, nothing else does.
+    pub(super) async fn ask_person(
+        &self,
+        call: &ValidCall,
+        request: ApprovalRequest,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Admitted, Stop> {
+        let answer = self.answer(call, request, run, &account.op, &mut account.approval).await;
+        if answer.is_err() {
+            account.refused = Some(self.refused(call));
+        }
+        answer.map(|()| Admitted::Approved)
+    }
+
+    /// Whether calls of a run that a person is asked about had better become jobs: the answer takes its time, and
+    /// whoever made the call would wait for it.
+    pub(super) fn asks_later(&self, run: &RunContext) -> bool {
+        self.options.jobs.is_some() && run.job.is_none() && run.approver.answers() == Answers::Elsewhere
+    }
+
+    /// Makes the call a job that asks, and runs if it may. Its caller gets the job's id.
+    pub(super) async fn ask_later(
+        self: &Arc<Self>,
+        call: ValidCall,
+        request: Box<ApprovalRequest>,
+        run: RunContext,
+        account: Account,
+    ) -> Outcome {
+        let end = End::of(&call);
+        let (executor, asked) = (Arc::clone(self), call.clone());
+        // The job's own token ends the wait; the caller's ends with the caller.
+        let terms = RunContext { cancel: Cancel::new(), ..run.clone() };
+        let (op, mut said) = (account.op.clone(), None);
+        let asking =
+            async move { executor.answer(&asked, *request, &terms, &op, &mut said).await.map(|()| Admitted::Approved) };
+        let patience = toolwright_core::duration::format(EXPIRY);
+        let started = self.start_job(call, How::AwaitsApproval(Box::pin(asking)), &run, &account.op).await;
+        let started = started.map(|mut output| {
+            let note = format!("It waits for a person's approval, for {patience} at most; then it is denied.");
+            output.content.push(ContentBlock::text(note));
+            output
+        });
+        self.conclude(end, started, &run, account).await
     }
 
     fn refused(&self, call: &ValidCall) -> Refused {
@@ -69,41 +159,25 @@ impl Executor {
         Refused { name: call.entry.wire_name.clone(), arguments }
     }
 
-    async fn approval(
+    async fn answer(
         &self,
         call: &ValidCall,
-        scope: CallScope,
-        decision: &Decision,
-        standing: Standing,
+        request: ApprovalRequest,
         run: &RunContext,
-        account: &mut Account,
+        op: &Op,
+        said: &mut Option<&'static str>,
     ) -> Result<(), Stop> {
-        let (id, session) = (call.entry.id(), run.session.id.as_str());
-        let request = ApprovalRequest {
-            call_id: call.id.clone(),
-            session: run.session.id.clone(),
-            tool: id.clone(),
-            definition: call.entry.tool.hash(),
-            arguments: call.arguments.clone(),
-            effects: call.entry.definition().effects,
-            scope,
-            reason: decision.reason.clone(),
-        };
-        let key = request.standing_key();
-        // A store that cannot answer has approved nothing: the person is asked again.
-        if standing == Standing::Counts && self.options.approvals.is_approved(session, id, key).await.unwrap_or(false) {
-            account.approval = Some("always");
-            return Ok(());
-        }
         let events = &self.options.services.events;
         events.emit(Event::ApprovalRequested {
-            op: account.op.clone(),
+            op: op.clone(),
             call: call.id.clone(),
-            tool: id.clone(),
-            reason: decision.reason.clone(),
+            tool: request.tool.clone(),
+            reason: request.reason.clone(),
         });
         let answer = tokio::select! {
-            answer = run.approver.ask(&request) => answer,
+            answer = tokio::time::timeout(run.approver.patience(), run.approver.ask(&request)) => {
+                answer.unwrap_or_else(|_| ApprovalDecision::Deny { reason: EXPIRED.to_owned() })
+            }
             cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause).into()),
         };
         let word = match &answer {
@@ -113,19 +187,17 @@ impl Executor {
             ApprovalDecision::Skip => "skip",
             ApprovalDecision::Later => "later",
         };
-        account.approval = Some(word);
+        *said = Some(word);
         events.emit(Event::ApprovalDecided {
-            op: account.op.clone(),
+            op: op.clone(),
             call: call.id.clone(),
-            tool: id.clone(),
+            tool: request.tool.clone(),
             decision: word.into(),
         });
         match answer {
             ApprovalDecision::Approve => Ok(()),
             ApprovalDecision::Always => {
-                if let Err(error) = self.options.approvals.approve_always(session, id, key).await {
-                    tracing::warn!(tool = %id, "`always` was not kept: {error}");
-                }
+                self.remember(request).await;
                 Ok(())
             }
             ApprovalDecision::Deny { reason } => Err(denied(&call.entry, &reason).into()),
@@ -133,18 +205,37 @@ impl Executor {
             ApprovalDecision::Later => Err(Stop::Pending(Box::new(request))),
         }
     }
+
+    /// Keeps an `always`; the call that it was said to runs in any case.
+    async fn remember(&self, mut request: ApprovalRequest) {
+        let key = request.standing_key();
+        let services = &self.options.services;
+        request.arguments = services.redactor.redact_value(&request.arguments);
+        let standing = StandingApproval::of(&request, key, new_id("always"), services.clock.wall_ms());
+        if let Err(error) = self.options.approvals.approve_always(&standing).await {
+            tracing::warn!(tool = %request.tool, "`always` was not kept: {error}");
+        }
+    }
 }
 
 /// What policy says of a call.
 pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
+    run.policy.decide(&query(call, scope, run))
+}
+
+/// A call as policy and selectors see it.
+pub(super) fn query<'c>(call: &'c ValidCall, scope: CallScope, run: &'c RunContext) -> PolicyQuery<'c> {
     let entry = &call.entry;
-    run.policy.decide(&PolicyQuery {
+    PolicyQuery {
         definition: entry.definition(),
         trust: entry.provider.trust(),
-        roles: &run.session.principal.roles,
+        principal: &run.session.principal,
+        root: &run.session.root,
         inside_workspace: scope == CallScope::Workspace,
         unvalidated: call.unvalidated,
-    })
+        arguments: &call.arguments,
+        request: run.request.as_ref(),
+    }
 }
 
 pub(super) fn denied(entry: &Entry, reason: &str) -> ToolError {

@@ -8,7 +8,6 @@ use toolwright_core::catalogue::{Entry, ProviderCall};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
-use toolwright_core::policy::HintTrust;
 
 use super::partials::Partials;
 
@@ -63,10 +62,8 @@ impl Attempts {
 /// Whether another attempt cannot repeat an effect: nothing was dispatched, or a provider whose word counts says
 /// that the tool only reads or that twice is the same as once.
 fn repeats_nothing(error: &ToolError, entry: &Entry) -> bool {
-    let effects = entry.definition().effects;
-    let is_harmless = entry.provider.trust() == HintTrust::Trusted && (effects.read_only || effects.idempotent);
     let is_lost = matches!(error.kind(), ErrorKind::TransportError | ErrorKind::Timeout);
-    error.is_retryable() || (is_lost && is_harmless)
+    error.is_retryable() || (is_lost && entry.is_repeatable())
 }
 
 /// Half of the full pause to all of it.

@@ -17,7 +17,6 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::{self, JobRecord, JobState, Turns};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, ToolOutput};
-use toolwright_core::policy::HintTrust;
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{RunStore, StoreError};
@@ -67,11 +66,11 @@ impl Executor {
         };
         match (self.options.jobs.clone(), mode) {
             (None, _) => self.carry_out(call, admitted, run, account).await,
-            (Some(jobs), Mode::Direct) => self.await_or_promote(&jobs, call, admitted, run, account).await,
+            (Some(jobs), Mode::Direct) => self.await_or_promote(&jobs, call, admitted, run, account).boxed().await,
             (Some(_), _) => {
                 let end = End::of(&call);
-                let started = self.start_job(call, How::Admitted(admitted), &run, &account.op).await;
-                self.conclude(end, started, &run, account).await
+                let started = self.start_job(call, How::Admitted(admitted), &run, &account.op).boxed().await;
+                self.conclude(end, started, &run, account).boxed().await
             }
         }
     }
@@ -97,12 +96,15 @@ impl Executor {
             Begun::New(job) => job,
             Begun::Known(id) => return Ok(started(&id, entry.definition(), JobState::Running)),
         };
-        let stepwise = entry.definition().mode == Mode::Stateful && matches!(how, How::Admitted(_));
+        let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
         self.launch(jobs, &job, call, how, run, op);
-        if stepwise {
-            self.first_step(jobs, &job, run).await
-        } else {
-            Ok(started(&job.id, entry.definition(), JobState::Pending))
+        match admission {
+            Admission::Awaited => {
+                let told = ToolOutput::text(job::awaited_text(id, &definition.id));
+                Ok(noted(told, id, definition, JobState::Pending))
+            }
+            _ if stepwise => self.first_step(jobs, &job, run).await,
+            _ => Ok(started(id, definition, JobState::Pending)),
         }
     }
 
@@ -135,7 +137,7 @@ impl Executor {
         let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: call.clone(), run: run.clone() };
         run.job = Some(Arc::new(turns));
         let mut account = self.open_account(&call, &run);
-        account.kind = toolwright_core::OpKind::Job;
+        account.kind = toolwright_core::operation::OpKind::Job;
         account.decided_by = "job".into();
         let executor = Arc::clone(self);
         let work = async move {
@@ -251,8 +253,7 @@ impl Executor {
 
     /// The first result of a stateful job: its first partial one, or its end.
     async fn first_step(&self, jobs: &JobManager, job: &Arc<Live>, run: &RunContext) -> Result<ToolOutput, Stop> {
-        // Until there is an id to tell, the job is its caller's.
-        let mut waiting = CancelOnDrop(Some(job.cancel.clone()));
+        // Until there is an id to tell, the job is its caller's: the call goes on, cancelled, if nobody waits for it.
         let settled = tokio::select! {
             state = job.settled() => state,
             cause = run.cancel.cancelled() => {
@@ -260,7 +261,6 @@ impl Executor {
                 job.settled().await
             }
         };
-        waiting.0 = None;
         let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
         if settled.is_over() {
             // Told by this very result.
@@ -272,8 +272,6 @@ impl Executor {
     fn new_job(&self, call: &ValidCall, admission: Admission, state: JobState, run: &RunContext) -> NewJob {
         let (definition, session) = (call.entry.definition(), &run.session);
         let services = &self.options.services;
-        let effects = definition.effects;
-        let trusted = call.entry.provider.trust() == HintTrust::Trusted;
         let record = JobRecord {
             id: new_id(definition.id.name()),
             tool: definition.id.clone(),
@@ -298,7 +296,7 @@ impl Executor {
             admission,
         };
         let run = run.journal.as_ref().map(|(_, run)| run.to_string());
-        NewJob { record, run, resumable: trusted && (effects.idempotent || effects.read_only), plan }
+        NewJob { record, run, resumable: call.entry.is_repeatable(), plan }
     }
 }
 
@@ -386,16 +384,6 @@ impl RunStore for Journal {
 
     async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
         if self.became.0.get().is_some() { Ok(()) } else { self.before.call_finished(run, outcome).await }
-    }
-}
-
-struct CancelOnDrop(Option<Cancel>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(cancel) = &self.0 {
-            cancel.cancel(CancelCause::User);
-        }
     }
 }
 

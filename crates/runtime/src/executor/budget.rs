@@ -107,7 +107,8 @@ impl Drop for Reserved {
 
 impl Executor {
     /// Reserves room for an outcome in the conversation of its run. One for which there is none is stored, and its
-    /// handle takes its place; if that does not fit either, even when older results give way, an error does.
+    /// handle takes its place; if that does not fit either, even when older results give way, an error does. Where no
+    /// handle can be, older results give way to the whole.
     pub(super) async fn fit(&self, mut outcome: Outcome, run: &RunContext) -> Outcome {
         let Some(budget) = run.budget.as_ref().filter(|_| outcome.pending.is_none()) else { return outcome };
         if let Some(reserved) = budget.reserve(tokens(&outcome), Compact::No) {
@@ -115,6 +116,12 @@ impl Executor {
             return outcome;
         }
         let stored = self.store_whole(&mut outcome, run).await;
+        if stored.is_none()
+            && let Some(reserved) = budget.reserve(tokens(&outcome), Compact::Yes)
+        {
+            reserved.keep();
+            return outcome;
+        }
         if let Some(stored) = &stored {
             let message = vec![ContentBlock::text(stored_message(stored, "", 0, &readers(run)))];
             if let Some(reserved) = budget.reserve(message.iter().map(ContentBlock::tokens).sum(), Compact::Yes) {

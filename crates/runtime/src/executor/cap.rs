@@ -154,25 +154,28 @@ fn tell_of(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &Run
     output.content.insert(0, ContentBlock::text(shown));
 }
 
-/// The tools by which the caller can go on with what is stored, by their names in its snapshot.
-pub(super) fn readers(run: &RunContext) -> Readers<'_> {
+/// The tools by which the caller can go on with what is stored, by the names that it has for them.
+pub(super) fn readers(run: &RunContext) -> Readers {
     let open = |id: &str| {
         let entry = run.snapshot.get(id)?;
-        let definition = entry.definition();
-        let offered = run.offered.as_ref().is_none_or(|offered| offered(entry));
-        let may = offered && run.session.principal.may_use(&definition.allowed_roles) && !denies(entry, run);
-        may.then_some(entry.wire_name.as_str())
+        let name = run.names.as_ref().map_or_else(|| Some(entry.wire_name.clone()), |names| names(entry))?;
+        let may = run.session.principal.may_use(&entry.definition().allowed_roles) && !denies(entry, run);
+        may.then_some(name)
     };
     Readers { read: open(READ_ID), grep: open(GREP_ID), extract: open(EXTRACT_ID) }
 }
 
 fn denies(entry: &Entry, run: &RunContext) -> bool {
+    let arguments = Value::Object(serde_json::Map::new());
     let query = PolicyQuery {
         definition: entry.definition(),
         trust: entry.provider.trust(),
-        roles: &run.session.principal.roles,
+        principal: &run.session.principal,
+        root: &run.session.root,
         inside_workspace: true,
         unvalidated: None,
+        arguments: &arguments,
+        request: run.request.as_ref(),
     };
     run.policy.decide(&query).effect == Effect::Deny
 }

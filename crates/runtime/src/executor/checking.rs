@@ -18,6 +18,7 @@ use toolwright_core::variables::Outlook;
 
 use super::account::ModelAttempt;
 use super::admission::policy;
+use super::contained::contained_now;
 use super::{Executor, RunContext};
 
 /// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.
@@ -70,8 +71,12 @@ impl Executor {
         if refers || awaits || call.unvalidated.is_some() {
             return None;
         }
-        let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-        (policy(&call, scope, run).effect == Effect::Allow).then_some(call)
+        let is_allowed = contained_now(|| {
+            let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
+            policy(&call, scope, run).effect == Effect::Allow
+        });
+        // What panics here does so again in its turn, and is that call's end then.
+        is_allowed.unwrap_or(false).then_some(call)
     }
 
     /// Checks the calls of one turn, in order, for [`Executor::run_checked`]. Of those that are rejected for
@@ -128,8 +133,7 @@ impl Executor {
         run: &RunContext,
     ) -> (Result<ValidCall, Box<Rejection>>, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
-        let answer = self.ask_model(&options.model, options.timeout, &request, run).await;
-        let answer = answer.map_err(|error| error.message);
+        let answer = self.ask(options, &request, run).await.map_err(|error| error.message);
         let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
         let checked = match answer.and_then(|answer| repair::read(&answer)) {
             Ok(candidate) => {
@@ -161,23 +165,21 @@ impl Executor {
         (ended, usage)
     }
 
-    /// One request to a model on behalf of `run`, in the account, within `limit`.
-    pub(super) async fn ask_model(
+    async fn ask(
         &self,
-        model: &str,
-        limit: Duration,
+        options: &RepairOptions,
         request: &ModelRequest,
         run: &RunContext,
     ) -> Result<ModelResponse, ModelError> {
         let services = &self.options.services;
         let (started, cancel) = (services.clock.now(), run.cancel.child());
         let op = self.begin(&run.lineage);
-        let asking = services.model.complete(model, request, &IgnoreModelEvents, &cancel);
-        let answer = tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| {
-            let limit = toolwright_core::duration::format(limit);
+        let asking = services.model.complete(&options.model, request, &IgnoreModelEvents, &cancel);
+        let answer = tokio::time::timeout(options.timeout, asking).await.unwrap_or_else(|_| {
+            let limit = toolwright_core::duration::format(options.timeout);
             Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}")))
         });
-        let session = &*run.session;
+        let (session, model) = (&*run.session, options.model.as_str());
         self.account_model(ModelAttempt { op, session, model, request, tools: None, started }, &answer);
         answer
     }

@@ -27,6 +27,11 @@ impl Panicked {
     }
 }
 
+/// Does what may panic.
+pub(super) fn contained_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(Panicked::from)
+}
+
 /// Awaits what may panic.
 pub(super) async fn contained<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(Panicked::from)
@@ -37,13 +42,13 @@ pub(super) struct ContainedEvents(pub(super) Arc<dyn EventSink>);
 
 impl EventSink for ContainedEvents {
     fn emit(&self, event: Event) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.0.emit(event))) {
-            tracing::error!("an observer of events panicked: {}", Panicked::from(payload).0);
+        if let Err(panicked) = contained_now(|| self.0.emit(event)) {
+            tracing::error!("an observer of events panicked: {}", panicked.0);
         }
     }
 
     fn is_observed(&self) -> bool {
-        catch_unwind(AssertUnwindSafe(|| self.0.is_observed())).unwrap_or_default()
+        contained_now(|| self.0.is_observed()).unwrap_or_default()
     }
 
     fn dropped(&self) -> u64 {

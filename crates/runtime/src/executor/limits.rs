@@ -22,18 +22,20 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Sub-agents are exempt from the global limits: what they call has limits of its own.
+    /// Sub-agents are exempt from the global limits: what they call has limits of its own. What awaits other
+    /// calls is exempt from the global idle limit.
     pub(super) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
         let (tool, provider) = (entry.definition(), entry.provider.limits());
         let is_agent = entry.provider.kind() == ProviderKind::Agent;
-        let nearest = |own: Option<Duration>, provider: Option<Duration>, global: Option<Duration>| {
-            own.or(provider).or(global.filter(|_| !is_agent))
-        };
+        // Whoever awaits others reports no progress meanwhile; they have limits.
+        let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
+        let global = Some(options.timeout).filter(|_| !is_agent);
+        let global_idle = options.idle_timeout.filter(|_| !awaits_others);
+        let idle = tool.idle_timeout.or(provider.idle_timeout).or(global_idle);
         Self {
-            absolute: nearest(run.timeout.or(tool.timeout), provider.timeout, Some(options.timeout)),
+            absolute: run.timeout.or(tool.timeout).or(provider.timeout).or(global),
             // A stateful job is silent while it waits for its input, which has a limit of its own.
-            idle: nearest(tool.idle_timeout, provider.idle_timeout, options.idle_timeout)
-                .filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
+            idle: idle.filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
             retries: tool.retries.or(provider.retries).unwrap_or(0),
         }
     }

@@ -42,7 +42,7 @@ use toolwright_core::model::PriceTable;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
-use toolwright_core::policy::Policy;
+use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
 use toolwright_core::variables::Variables;
@@ -94,13 +94,13 @@ pub struct ExecutorOptions {
     pub guards: Vec<GuardBinding>,
     /// The response cache.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// What models cost.
-    pub prices: PriceTable,
     /// The jobs; without them every call is awaited, whatever its tool's mode.
     pub jobs: Option<Arc<JobManager>>,
     /// How long a call keeps its caller waiting, where nothing nearer says so, before it goes on as a job;
     /// `None`: as long as it takes.
     pub auto_background_after: Option<Duration>,
+    /// What models cost.
+    pub prices: PriceTable,
 }
 
 impl ExecutorOptions {
@@ -123,9 +123,9 @@ impl ExecutorOptions {
             interceptors: Vec::new(),
             guards: Vec::new(),
             cache: None,
-            prices: PriceTable::default(),
             jobs: None,
             auto_background_after: None,
+            prices: PriceTable::default(),
         }
     }
 }
@@ -136,8 +136,8 @@ const DEFAULT_INNER_CALLS: usize = 100;
 /// Makes the sink that takes one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
 
-/// Says of a tool whether it is offered.
-pub type Offered = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
+/// A caller's name for a tool; `None` if it cannot call it.
+pub type CallerNames = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
 
 /// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
 #[derive(Clone)]
@@ -156,6 +156,8 @@ pub struct RunContext {
     pub policy: Arc<Policy>,
     /// Answers where policy asks.
     pub approver: Arc<dyn Approver>,
+    /// The user's own words, where they are known: conditions of policy rules may ask what they name.
+    pub request: Option<Arc<UserRequest>>,
     /// Where progress goes; `None`: to the events only.
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
@@ -182,8 +184,8 @@ pub struct RunContext {
     pub model: Option<Arc<str>>,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
     pub budget: Option<Arc<ContextBudget>>,
-    /// Which tools of the snapshot the caller can call; `None`: all that are open to it.
-    pub offered: Option<Offered>,
+    /// What the caller calls the tools of the snapshot; `None`: by their wire names.
+    pub names: Option<CallerNames>,
 }
 
 impl RunContext {
@@ -204,6 +206,7 @@ impl RunContext {
             cancel: Cancel::new(),
             policy,
             approver,
+            request: None,
             partials: None,
             timeout: None,
             background_after: None,
@@ -216,7 +219,7 @@ impl RunContext {
             job: None,
             model: None,
             budget: None,
-            offered: None,
+            names: None,
         }
     }
 

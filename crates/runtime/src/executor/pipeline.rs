@@ -14,7 +14,7 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::account::Account;
-use super::admission::Admitted;
+use super::admission::{Admitted, Judged};
 use super::attended::Attended;
 use super::contained::contained;
 use super::stage::Stage;
@@ -56,13 +56,20 @@ impl Executor {
         let mut account = self.open_account(&call, &run);
         let admission = contained(self.admission(&mut call, &run, &mut account)).await;
         match admission.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry))) {
-            Ok(admitted) => self.deliver(call, admitted, run, account).await,
-            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).await,
+            Ok(Judged::Admitted(admitted)) => self.deliver(call, admitted, run, account).await,
+            Ok(Judged::Asks(request)) => self.ask_later(call, request, run, account).boxed().await,
+            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).boxed().await,
         }
     }
 
-    /// Whether the call may run, and with which arguments.
-    async fn admission(&self, call: &mut ValidCall, run: &RunContext, account: &mut Account) -> Result<Admitted, Stop> {
+    /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
+    /// the answer as a job.
+    async fn admission(
+        self: &Arc<Self>,
+        call: &mut ValidCall,
+        run: &RunContext,
+        account: &mut Account,
+    ) -> Result<Judged, Stop> {
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
@@ -74,11 +81,16 @@ impl Executor {
             account.provenance = call.provenance.redacted(&*self.options.services.redactor);
         }
         account.stage = Stage::Policy;
-        let admitted = self.admit(call, guard_asks, run, account).await?;
+        let judged = match self.judge(call, guard_asks, run, account).await? {
+            Judged::Asks(request) if !self.asks_later(run) => {
+                Judged::Admitted(self.ask_person(call, *request, run, account).await?)
+            }
+            judged => judged,
+        };
         if !call.provenance.is_plain() {
             account.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
         }
-        Ok(admitted)
+        Ok(judged)
     }
 
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
@@ -92,7 +104,8 @@ impl Executor {
         let end = End::of(&call);
         let performed = contained(self.perform(call, admitted, &run, &mut account)).await;
         let performed = performed.unwrap_or_else(|panicked| Err(account.blame(&panicked, &end.entry)));
-        self.conclude(end, performed, &run, account).await
+        // Boxed, as the run is: thousands of calls may wait in line, and what comes later need not.
+        self.conclude(end, performed, &run, account).boxed().await
     }
 
     /// What an admitted call says: from the cache, or in its turn from its tool.
@@ -119,7 +132,7 @@ impl Executor {
         let held = self.turn_in_time(&call, run, account).await?;
         account.stage = Stage::Run;
         let entry = Arc::clone(&call.entry);
-        let output = self.run_tool(call, held, run, account).await?;
+        let output = self.run_tool(call, held, run, account).boxed().await?;
         account.stage = Stage::Interceptors;
         let output = self.intercept_output(&entry, output, run).await?;
         account.stage = Stage::Cache;
@@ -155,7 +168,7 @@ impl Executor {
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        self.fit(outcome, run).await
+        if run.budget.is_none() { outcome } else { self.fit(outcome, run).boxed().await }
     }
 }
 

@@ -39,6 +39,8 @@ pub struct JobManager {
     calls: calls::Calls,
     keeping: AtomicBool,
     closed: AtomicBool,
+    /// Whether this process has ever had a job.
+    begun: watch::Sender<bool>,
     /// Changes whenever a job of this process ends.
     ended: watch::Sender<u64>,
 }
@@ -68,6 +70,7 @@ impl JobManager {
             calls: calls::Calls::default(),
             keeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            begun: watch::Sender::new(false),
             ended: watch::Sender::new(0),
         })
     }
@@ -101,6 +104,12 @@ impl JobManager {
         if tokio::time::timeout(grace, all_left).await.is_err() {
             tracing::warn!("{} jobs did not end within {grace:?}", self.count());
         }
+    }
+
+    /// Waits for the first job of this process; `false` when there will be none.
+    pub fn first(&self) -> impl Future<Output = bool> + Send + use<> {
+        let mut begun = self.begun.subscribe();
+        async move { begun.wait_for(|begun| *begun).await.is_ok() }
     }
 
     /// Waits until this process has no jobs.
@@ -190,6 +199,7 @@ impl JobManager {
         let log = JobLog::new(LogFiles::of(&self.logs, &id));
         let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, &self.store));
         self.live().insert(id, Arc::clone(&live));
+        self.begun.send_if_modified(|begun| !std::mem::replace(begun, true));
         live
     }
 

@@ -183,26 +183,22 @@ impl Line {
 
     /// Gives what is free to those whose turn it is.
     fn hand_out(self: &Arc<Self>) {
-        let mut turns = Vec::new();
-        {
-            let mut state = self.state();
-            let now = Instant::now();
-            while let Some(priority) = state.next_in_line() {
-                if let Err(until) = self.room(&mut state, now) {
-                    if let Some(until) = until {
-                        self.set_alarm(&mut state, until);
-                    }
-                    break;
+        // Of waiters that have just gone. Dropped when the state is not locked any more: that gives them back.
+        let mut unclaimed = Vec::new();
+        let mut state = self.state();
+        let now = Instant::now();
+        while let Some(priority) = state.next_in_line() {
+            if let Err(until) = self.room(&mut state, now) {
+                if let Some(until) = until {
+                    self.set_alarm(&mut state, until);
                 }
-                let Some((number, waiter)) = state.waiting[priority].pop_first() else { break };
-                state.let_in(number, waiter.tool, now);
-                turns.push((waiter.turn, Slot { line: Arc::clone(self), number }));
+                break;
             }
+            let Some((number, waiter)) = state.waiting[priority].pop_first() else { break };
+            state.let_in(number, waiter.tool, now);
+            unclaimed.extend(waiter.turn.send(Slot { line: Arc::clone(self), number }).err());
         }
-        for (turn, slot) in turns {
-            // A waiter that has just gone gives its slot back by dropping it.
-            let _ = turn.send(slot);
-        }
+        drop(state);
     }
 
     fn set_alarm(self: &Arc<Self>, state: &mut State, until: Instant) {

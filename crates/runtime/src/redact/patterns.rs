@@ -278,7 +278,7 @@ fn named(text: &str, end: usize) -> Option<Range<usize>> {
     skip(b"\\\"'`", 4);
     let spaces = skip(b" \t", 4);
     let assigned = skip(b":=>", 3) > 0;
-    if !(assigned || spaces > 0 && is_flag(text, end)) {
+    if !(assigned || (spaces > 0 && is_flag(text, end))) {
         return None;
     }
     skip(b" \t", 4);

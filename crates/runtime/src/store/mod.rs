@@ -3,6 +3,7 @@
 
 mod approvals;
 pub(crate) mod cache;
+mod inbox;
 pub(crate) mod jobs;
 mod ledger;
 mod manifests;
@@ -59,6 +60,7 @@ mod tests {
     use super::*;
     use rusqlite::params;
     use serde_json::json;
+    use toolwright_core::approval::{AlwaysCovers, Standing};
     use toolwright_core::arguments::Provenance;
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
@@ -100,6 +102,11 @@ mod tests {
         }
     }
 
+    fn standing(key: ContentHash) -> Standing {
+        let (id, scope, principal) = ("always_00000001".into(), "s".into(), "owner".into());
+        Standing { id, scope, principal, tool: tool(), key, covers: AlwaysCovers::Tool, arguments: None, created_ms: 1 }
+    }
+
     #[tokio::test]
     async fn everything_survives_a_reopen() {
         let dir = tempfile::tempdir().expect("dir");
@@ -108,7 +115,7 @@ mod tests {
             let store = SqliteStore::open(dir.path()).expect("open");
             store.set_pin("p", &tool(), hash).await.expect("pin");
             store.set_manifest("k", &json!({"tools": []})).await.expect("manifest");
-            store.approve_always("s", &tool(), hash).await.expect("approval");
+            store.approve_always(&standing(hash)).await.expect("approval");
             store.save_run("r", &json!({"step": 1})).await.expect("run");
             store.call_dispatched("r", &CallId::new("a")).await.expect("dispatch");
             store.call_dispatched("r", &CallId::new("b")).await.expect("dispatch");
@@ -123,7 +130,14 @@ mod tests {
         assert_eq!(store.pin("p", &tool()).await.expect("pin"), Some(hash));
         assert_eq!(store.manifest("k").await.expect("manifest"), Some(json!({"tools": []})));
         assert!(store.is_approved("s", &tool(), hash).await.expect("approved"));
+        assert_eq!(store.standing(9).await.expect("standing"), [standing(hash)]);
         assert!(!store.is_approved("s", &tool(), ContentHash::of_bytes(b"y")).await.expect("hash is part of it"));
+        assert!(!store.is_approved("t", &tool(), hash).await.expect("the scope is part of it"));
+        store.approve_always(&Standing { id: "always_00000002".into(), ..standing(hash) }).await.expect("again");
+        assert_eq!(store.standing(9).await.expect("standing").len(), 1, "said twice it stands once");
+        assert!(!store.revoke("always_00000002").await.expect("revoke"));
+        assert!(store.revoke("always_00000001").await.expect("revoke"));
+        assert!(!store.is_approved("s", &tool(), hash).await.expect("revoked"));
         let run = store.run("r").await.expect("run").expect("saved");
         assert_eq!(run.state, json!({"step": 1}));
         let calls: Vec<_> = run.calls.iter().map(|(id, outcome)| (id.as_str(), outcome.is_some())).collect();

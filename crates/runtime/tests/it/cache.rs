@@ -60,6 +60,9 @@ fn source(id: &str, change: impl FnOnce(&mut ToolDefinition)) -> Source {
     Source { name: "p", credentials: "", tool, ran: AtomicUsize::new(0) }
 }
 
+/// What makes a tool another.
+type Change = fn(&mut ToolDefinition);
+
 struct Desk {
     house: House,
 }
@@ -124,7 +127,7 @@ async fn an_equal_call_is_served_without_being_run() {
 
 #[tokio::test]
 async fn what_is_never_served_again_runs_each_time() {
-    let never: [(&str, fn(&mut ToolDefinition)); 9] = [
+    let never: [(&str, Change); 9] = [
         ("t:x@1.0.0", |definition| definition.cache_ttl = None),
         ("t:x@1.0.0", |definition| definition.safe = false),
         ("t:x@1.0.0", |definition| definition.mode = Mode::Stateful),

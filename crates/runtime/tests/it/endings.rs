@@ -23,8 +23,8 @@ use toolwright_runtime::{ExecutorOptions, QueueSpec, Queues, RunContext};
 
 use crate::house::{House, call, house};
 
-const TOOLS: [&str; 10] =
-    ["fine", "waits", "deaf", "last_words", "working", "silent", "breaks", "gone", "flaky", "scopeless"];
+const TOOLS: [&str; 11] =
+    ["fine", "waits", "deaf", "blocks", "last_words", "working", "silent", "breaks", "gone", "flaky", "scopeless"];
 
 /// Ends in the way of its name. All are exclusive and share a queue with one slot.
 struct Ends {
@@ -42,7 +42,11 @@ impl Tool for Ends {
         definition.effects = Effects::WRITE;
         definition.concurrency = Concurrency::Exclusive;
         definition.cache_ttl = Some(Duration::from_secs(60));
-        definition.timeout = (self.name == "last_words").then_some(Duration::from_millis(30));
+        definition.timeout = match self.name {
+            "last_words" => Some(Duration::from_millis(30)),
+            "flaky" => Some(Duration::from_secs(20)),
+            _ => None,
+        };
         definition.idle_timeout = matches!(self.name, "silent" | "working").then_some(Duration::from_millis(60));
         definition.retries = (self.name == "flaky").then_some(2);
         definition
@@ -63,6 +67,10 @@ impl Tool for Ends {
                 Err(ToolError::canceled(cause).with_model_message("half of it is done"))
             }
             "deaf" | "silent" => std::future::pending().await,
+            "blocks" => {
+                std::thread::sleep(Duration::from_millis(900));
+                Ok(ToolOutput::text("too late"))
+            }
             "working" => {
                 for _ in 0..6 {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -330,6 +338,7 @@ async fn a_call_ends_once_however_it_ends() {
             )),
         ),
         Case::new("deaf", Err((Timeout, None, "t:deaf@1.0.0 did not finish within 500ms", "timeout after 500ms"))),
+        Case::new("blocks", Err((Timeout, None, "did not finish within 500ms", "timeout after 500ms"))),
         Case::new("silent", Err((Timeout, None, "did not report progress for 60ms", "no progress for 60ms"))),
         Case::new("breaks", Err((InternalError, None, "panicked: the tool's own fault", "internal error of the tool"))),
         Case::new("gone", Err((TransportError, None, "10.0.0.1", "connection to the tool failed"))),

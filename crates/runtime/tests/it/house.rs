@@ -11,10 +11,12 @@ use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoA
 use toolwright_core::catalogue::{CallScope, Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
+use toolwright_core::output::is_output_tool;
 use toolwright_core::{
     CallId, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
+use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, OutputFiles, RunContext, SqliteStore, SystemClock};
 
 /// What the tools did, seen from outside.
@@ -104,13 +106,24 @@ pub(crate) fn provider(counts: &Arc<Counts>) -> Arc<StaticProvider> {
     Arc::new(StaticProvider::new("tests", ProviderKind::Native, tools).expect("provider"))
 }
 
+/// The tools that read stored outputs.
+pub(crate) async fn readers() -> Listing {
+    use toolwright_core::Provider as _;
+    let mut tools = builtin::tools(&BuiltinOptions::default());
+    tools.retain(|tool| is_output_tool(&tool.definition().id));
+    let provider = Arc::new(StaticProvider::new("builtin", ProviderKind::Builtin, tools).expect("provider"));
+    let tools = provider.list().await.expect("list");
+    Listing { provider, tools, error: None, withheld: vec![] }
+}
+
 pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House {
     use toolwright_core::Provider as _;
     let dir = tempfile::tempdir().expect("dir");
     let counts = Arc::new(Counts::default());
     let provider = provider(&counts);
     let tools = provider.list().await.expect("list");
-    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    let tests = Listing { provider, tools, error: None, withheld: vec![] };
+    let snapshot = Snapshot::build(&[tests, readers().await]);
     let events = Arc::new(EventHub::default());
     let store = SqliteStore::open(&dir.path().join("state")).expect("store");
     let mut services = Services::none(Arc::new(SystemClock));

@@ -132,7 +132,7 @@ impl House {
     }
 
     fn recover(&self) {
-        let context = Arc::new(|session, snapshot| terms(session, snapshot));
+        let context = Arc::new(terms);
         self.executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&self.catalogue), context });
     }
 

@@ -2,6 +2,7 @@
 
 mod connections;
 mod guard;
+mod metrics;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::Principal;
 
 pub use guard::Token;
+pub use metrics::MetricsSource;
 
 use crate::Gateway;
 use crate::mcp::http::{Endpoint, provider, whole};
@@ -60,6 +62,8 @@ pub struct HttpOptions {
     pub session_idle: Duration,
     /// Silence after which a stream says that it lives.
     pub keep_alive: Duration,
+    /// What `/metrics` answers; nothing is there if `None`.
+    pub metrics: Option<Arc<dyn MetricsSource>>,
 }
 
 impl HttpOptions {
@@ -80,6 +84,7 @@ impl HttpOptions {
             max_sessions: 1024,
             session_idle: Duration::from_secs(3600),
             keep_alive: Duration::from_secs(15),
+            metrics: None,
         }
     }
 
@@ -117,7 +122,8 @@ pub struct HttpServer {
 }
 
 /// Binds and prepares the server: MCP at `/mcp` (the whole catalogue) and `/mcp/{provider}` (one
-/// provider under its own names), both with `?expose=search` or `?expose=direct`, and `/health`.
+/// provider under its own names), both with `?expose=search` or `?expose=direct`, `/metrics` and
+/// `/health`.
 ///
 /// # Errors
 /// [`HttpError`], before anything is served.
@@ -133,12 +139,14 @@ pub async fn serve_http(
     let guard = Arc::new(Guard::new(&options, addr));
     let bounds =
         Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
+    let scraped = options.metrics.clone();
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(whole))
         .route("/mcp/{provider}", any(provider))
         .with_state(Arc::clone(&endpoint))
         .route("/health", get(|| async { "ok" }))
+        .route("/metrics", get(metrics::scrape).with_state(scraped))
         .layer(from_fn_with_state(guard, guard::check));
     let server = connections::serve(listener, app, bounds, shutdown.clone());
     let serving = async move {

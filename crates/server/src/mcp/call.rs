@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
+use toolwright_core::approval::Approver;
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
@@ -19,6 +20,7 @@ use toolwright_core::session::{CallId, Session};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::PartialsFor;
 
+use super::elicit::Elicitations;
 use super::message::{Id, Params, RpcError, to_json};
 use super::protocol::{Era, SERVER_INFO};
 use super::view::View;
@@ -31,6 +33,8 @@ pub(crate) struct Caller {
     pub(crate) view: View,
     /// What the caller has running; a cancel is looked up here.
     pub(crate) running: Arc<Running>,
+    /// What its client is asked.
+    pub(crate) elicitations: Arc<Elicitations>,
 }
 
 /// Requests of one session that are running, by id.
@@ -130,12 +134,13 @@ impl Gateway {
         params: Params,
         era: Era,
         progress: Option<Arc<dyn PartialSink>>,
+        approver: Arc<dyn Approver>,
     ) -> Result<RunningCall, RpcError> {
         let written = params.name.ok_or_else(|| RpcError::invalid_params("tools/call needs a `name`"))?;
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
         }
-        let list = self.tools(&caller.view, &caller.session.principal);
+        let list = self.tools(&caller.view, &caller.session);
         let arguments = params.arguments.unwrap_or(Value::Null);
         let (name, arguments) =
             list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
@@ -147,22 +152,22 @@ impl Gateway {
         let entered = caller.running.enter(id, &cancel)?;
         let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
         let traced = params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent);
+        let named = Arc::clone(&list);
         let run = RunContext {
+            names: Some(Arc::new(move |entry| named.name_of(entry).map(str::to_owned))),
             lineage: traced.unwrap_or_else(|| Lineage::named(call.id.as_str())),
             origin: Origin::Gateway,
             cancel: cancel.clone(),
             partials: progress.map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) }),
-            ..RunContext::new(
-                Arc::clone(&caller.session),
-                Arc::clone(&list.snapshot),
-                self.policy(),
-                Arc::clone(&self.options.approver),
-            )
+            ..RunContext::new(Arc::clone(&caller.session), Arc::clone(&list.snapshot), self.policy(), approver)
         };
         let gateway = Arc::clone(self);
         let task = self.running.spawn(async move {
             let _held = (slot, entered);
             let outcomes = gateway.options.executor.run_calls(vec![call], &run).await;
+            if outcomes.iter().any(|outcome| list.grows_by(outcome)) {
+                gateway.options.catalogue.nudge();
+            }
             gateway.answer(outcomes, era)
         });
         Ok(RunningCall { cancel, era, task })

@@ -30,7 +30,7 @@ impl ListChanges {
     /// Changes from now on.
     pub(crate) fn new(gateway: &Arc<Gateway>, caller: &Caller) -> Self {
         let changes = gateway.options.catalogue.changes();
-        let seen = gateway.tools(&caller.view, &caller.session.principal).fingerprint;
+        let seen = gateway.tools(&caller.view, &caller.session).fingerprint;
         Self { gateway: Arc::clone(gateway), caller: caller.clone(), changes, seen }
     }
 
@@ -49,7 +49,7 @@ impl ListChanges {
             self.changes.changed().await.ok()?;
             tokio::time::sleep(DEBOUNCE).await;
             self.changes.mark_unchanged();
-            let now = self.gateway.tools(&self.caller.view, &self.caller.session.principal).fingerprint;
+            let now = self.gateway.tools(&self.caller.view, &self.caller.session).fingerprint;
             if now != self.seen {
                 self.seen = now;
                 return Some(());

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use toolwright_core::approval::Approver;
 use toolwright_core::context::PartialSink;
 
 use super::call::{Caller, RunningCall};
 use super::changes::subscription_meta;
+use super::elicit::ElicitApprover;
 use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
 use super::progress::Progress;
 use super::protocol::{Era, MODERN_VERSIONS, SERVER_INFO, negotiate};
 use crate::Gateway;
+use crate::gateway::Elicitation;
 
 /// How long a modern client may keep what the server says about itself, in milliseconds.
 const DISCOVER_TTL_MS: u64 = 3_600_000;
@@ -59,21 +62,36 @@ impl Gateway {
             (_, "tools/list") => self.list_tools(caller, era, &params).map(Reply::Result).into(),
             (_, "tools/call") => {
                 let token = params.meta.progress_token.take();
+                let approver = self.approver(caller, notes.as_ref());
                 let progress =
                     token.zip(notes).map(|(token, to)| Arc::new(Progress::new(token, to)) as Arc<dyn PartialSink>);
-                self.start_call(caller, &id, params, era, progress).map(Reply::Call).into()
+                self.start_call(caller, &id, params, era, progress, approver).map(Reply::Call).into()
             }
             _ => Reply::Error(RpcError::method_not_found(&method)),
         }
     }
 
+    /// Who is asked about a call whose response goes to `to`.
+    fn approver(&self, caller: &Caller, to: Option<&mpsc::Sender<Bytes>>) -> Arc<dyn Approver> {
+        let otherwise = Arc::clone(&self.options.approver);
+        match (self.options.elicitation, to) {
+            (Elicitation::WherePossible { expiry }, Some(to)) if caller.elicitations.is_capable() => {
+                let (session, to) = (Arc::clone(&caller.elicitations), to.clone());
+                Arc::new(ElicitApprover { session, to, expiry, otherwise })
+            }
+            _ => otherwise,
+        }
+    }
+
     fn initialize(&self, caller: &Caller, params: &Params) -> Vec<u8> {
+        let version = negotiate(params.protocol_version.as_deref());
+        caller.elicitations.introduced(version, params.capabilities.as_ref());
         let mut result = json!({
-            "protocolVersion": negotiate(params.protocol_version.as_deref()),
+            "protocolVersion": version,
             "capabilities": capabilities(),
             "serverInfo": self.options.info,
         });
-        if let Some(instructions) = self.instructions(&caller.view, &caller.session.principal) {
+        if let Some(instructions) = self.instructions(&caller.view, &caller.session) {
             result["instructions"] = instructions.into();
         }
         to_json(&result)
@@ -88,7 +106,7 @@ impl Gateway {
             "cacheScope": "private",
             "_meta": {SERVER_INFO: self.options.info},
         });
-        if let Some(instructions) = self.instructions(&caller.view, &caller.session.principal) {
+        if let Some(instructions) = self.instructions(&caller.view, &caller.session) {
             result["instructions"] = instructions.into();
         }
         to_json(&result)
@@ -98,7 +116,7 @@ impl Gateway {
         if params.cursor.is_some() {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
-        let list = self.tools(&caller.view, &caller.session.principal);
+        let list = self.tools(&caller.view, &caller.session);
         let mut out = Vec::with_capacity(list.json.len() + 256);
         out.extend_from_slice(br#"{"tools":"#);
         out.extend_from_slice(&list.json);

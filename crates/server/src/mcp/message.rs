@@ -72,6 +72,8 @@ pub(crate) struct Params {
     pub(crate) cursor: Option<Value>,
     /// `initialize`.
     pub(crate) protocol_version: Option<String>,
+    /// `initialize`.
+    pub(crate) capabilities: Option<Map<String, Value>>,
     /// `notifications/cancelled`.
     pub(crate) request_id: Option<Id>,
     /// `subscriptions/listen`.
@@ -114,8 +116,15 @@ pub(crate) enum Message {
     Request(Request),
     /// Not to be answered.
     Notification { method: String, params: Params },
-    /// An answer; nothing was asked, so it is dropped.
-    Response,
+    /// An answer to what we asked.
+    Response(Response),
+}
+
+/// A client's answer; without a result it is an error.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) id: Option<Id>,
+    pub(crate) result: Option<Value>,
 }
 
 /// A message that cannot be taken, with the id to answer to if it shows one.
@@ -132,7 +141,8 @@ struct Envelope<'a> {
     method: Option<String>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
-    result: Option<IgnoredAny>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
     error: Option<IgnoredAny>,
 }
 
@@ -154,7 +164,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Message, Refused> {
     }
     let Some(method) = envelope.method else {
         return if envelope.result.is_some() || envelope.error.is_some() {
-            Ok(Message::Response)
+            let result = envelope.result.and_then(|raw| serde_json::from_str(raw.get()).ok());
+            Ok(Message::Response(Response { id: envelope.id, result }))
         } else {
             refuse(envelope.id, RpcError::INVALID_REQUEST, "there is neither a method nor a result".into())
         };
@@ -190,6 +201,18 @@ pub(crate) fn error(id: Option<&Id>, error: &RpcError) -> Bytes {
         error: &'a RpcError,
     }
     to_json(&Response { jsonrpc: "2.0", id, error }).into()
+}
+
+/// A request of ours.
+pub(crate) fn request(id: &Id, method: &str, params: &impl Serialize) -> Bytes {
+    #[derive(Serialize)]
+    struct Request<'a, P> {
+        jsonrpc: &'static str,
+        id: &'a Id,
+        method: &'a str,
+        params: &'a P,
+    }
+    to_json(&Request { jsonrpc: "2.0", id, method, params }).into()
 }
 
 /// A notification.
@@ -239,7 +262,13 @@ mod tests {
             parse(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
             Ok(Message::Notification { .. })
         ));
-        assert!(matches!(parse(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Message::Response)));
+        let answer = parse(br#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#);
+        let Ok(Message::Response(Response { id: Some(Id::Number(_)), result: Some(result) })) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(result, serde_json::json!({"a": 1}));
+        let refused = parse(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#);
+        assert!(matches!(refused, Ok(Message::Response(Response { result: None, .. }))));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod call;
 mod changes;
 mod dispatch;
+mod elicit;
 pub(crate) mod http;
 mod message;
 mod progress;

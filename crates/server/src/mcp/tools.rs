@@ -11,9 +11,11 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::carried::is_carrier;
 use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::names::Resolution;
+use toolwright_core::outcome::Outcome;
+use toolwright_core::output::is_output_tool;
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
-use toolwright_core::session::Principal;
+use toolwright_core::session::{Principal, Session};
 use toolwright_runtime::{ToolFinder, searchable};
 
 use super::message::to_json;
@@ -37,10 +39,21 @@ pub(crate) struct ToolList {
     index: Option<String>,
     /// Tools by the name that the view has for them, listed or not.
     named: HashMap<String, Arc<Entry>>,
+    /// Whether the session had stored outputs.
+    stored: bool,
+}
+
+/// Who looks at what, as far as lists differ by it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    view: View,
+    principal: String,
+    stored: bool,
 }
 
 impl ToolList {
-    fn build(snapshot: Arc<Snapshot>, view: &View, principal: &Principal, options: &GatewayOptions) -> Self {
+    fn build(snapshot: Arc<Snapshot>, key: &Key, principal: &Principal, options: &GatewayOptions) -> Self {
+        let Key { view, stored, .. } = key;
         let names = snapshot.names_within(options.max_tool_name);
         let finders = FINDERS.iter().filter_map(|id| snapshot.get(id)).map(|entry| (entry.wire_name.as_str(), entry));
         let others = snapshot.list().iter().enumerate().filter(|(_, entry)| !is_finder(entry));
@@ -57,13 +70,15 @@ impl ToolList {
                 tools.push(Offered { name, entry });
             }
         }
+        // Of no use before.
+        tools.retain(|tool| *stored || !is_output_tool(tool.entry.id()));
         let mut index = None;
         if view.expose == Expose::Search {
             index = Some(index_of(&tools));
             tools.retain(|tool| is_finder(tool.entry) || tool.entry.is_named_by(&options.pinned));
         }
         let json = Bytes::from(to_json(&tools));
-        Self { fingerprint: ContentHash::of_bytes(&json), json, index, named, snapshot }
+        Self { fingerprint: ContentHash::of_bytes(&json), json, index, named, snapshot, stored: *stored }
     }
 
     /// A call as the executor knows it. In the whole catalogue every spelling of SPEC section 1 is left to it;
@@ -112,8 +127,14 @@ impl ToolList {
         wire.iter().filter_map(of_wire).find_map(|entry| self.name_of(entry))
     }
 
-    fn name_of(&self, entry: &Arc<Entry>) -> Option<&str> {
-        self.named.iter().find(|(_, other)| Arc::ptr_eq(other, entry)).map(|(name, _)| name.as_str())
+    /// What the view calls a tool of the snapshot, if it has it.
+    pub(crate) fn name_of(&self, entry: &Entry) -> Option<&str> {
+        self.named.iter().find(|(_, other)| std::ptr::eq(&***other, entry)).map(|(name, _)| name.as_str())
+    }
+
+    /// Whether this result is the first of its session to be stored, so that there is more to list.
+    pub(crate) fn grows_by(&self, outcome: &Outcome) -> bool {
+        !self.stored && outcome.extras.contains_key("tool_output")
     }
 }
 
@@ -127,7 +148,7 @@ struct Made {
     /// Parts of it with the tools that find others.
     searchable: HashMap<Scope, Arc<Snapshot>>,
     /// By view and caller.
-    lists: HashMap<(View, String), Arc<ToolList>>,
+    lists: HashMap<Key, Arc<ToolList>>,
 }
 
 impl Made {
@@ -144,14 +165,16 @@ impl Made {
 }
 
 impl Gateway {
-    /// The caller's list in a view, as of now.
-    pub(crate) fn tools(&self, view: &View, principal: &Principal) -> Arc<ToolList> {
+    /// The list of a session in a view, as of now. Tools that read stored outputs are in it once there are any.
+    pub(crate) fn tools(&self, view: &View, session: &Session) -> Arc<ToolList> {
+        let principal = &session.principal;
+        let stored = self.options.executor.services().outputs.has_outputs(&session.id);
+        let key = Key { view: view.clone(), principal: principal.id.clone(), stored };
         let mut made = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = self.options.catalogue.snapshot();
         if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &whole)) {
             *made = Made { of: Some(Arc::clone(&whole)), ..Made::default() };
         }
-        let key = (view.clone(), principal.id.clone());
         if let Some(list) = made.lists.get(&key) {
             return Arc::clone(list);
         }
@@ -159,13 +182,13 @@ impl Gateway {
             Expose::Direct => whole,
             Expose::Search => made.searchable(&view.scope, &whole, &self.options.finder),
         };
-        let list = Arc::new(ToolList::build(snapshot, view, principal, &self.options));
+        let list = Arc::new(ToolList::build(snapshot, &key, principal, &self.options));
         made.lists.insert(key, Arc::clone(&list));
         list
     }
 
     /// What clients tell their model about a view.
-    pub(crate) fn instructions(&self, view: &View, principal: &Principal) -> Option<String> {
+    pub(crate) fn instructions(&self, view: &View, session: &Session) -> Option<String> {
         let own = match &view.scope {
             Scope::Whole => self.options.instructions.clone(),
             Scope::Provider(name) => {
@@ -174,7 +197,7 @@ impl Gateway {
                 entry.and_then(|entry| entry.provider.instructions())
             }
         };
-        let said: Vec<String> = own.into_iter().chain(self.tools(view, principal).index.clone()).collect();
+        let said: Vec<String> = own.into_iter().chain(self.tools(view, session).index.clone()).collect();
         (!said.is_empty()).then(|| said.join("\n\n"))
     }
 }

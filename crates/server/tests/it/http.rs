@@ -27,8 +27,8 @@ async fn names_are_shortened_and_still_callable() {
     let http = house.http().await;
     let name = loop {
         let list = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
-        let name = list["result"]["tools"][7]["name"].as_str().expect("name").to_owned();
-        if list["result"]["tools"].as_array().map(Vec::len) == Some(8) {
+        let name = list["result"]["tools"][8]["name"].as_str().expect("name").to_owned();
+        if list["result"]["tools"].as_array().map(Vec::len) == Some(9) {
             break name;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -27,7 +27,7 @@ async fn a_session_lists_calls_and_ends() {
     let names: Vec<&str> =
         list["result"]["tools"].as_array().expect("tools").iter().filter_map(|t| t["name"].as_str()).collect();
     let own = ["test__echo", "test__fail", "test__progress", "test__big", "test__sleep", "test__wait", "test__limited"];
-    assert_eq!((&names[..7], names.len()), (&own[..], 9));
+    assert_eq!((&names[..7], names.len()), (&own[..], 10));
     let echo = json!({
         "name": "test__echo", "title": "T echo", "description": "The tool echo.",
         "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
@@ -100,7 +100,7 @@ async fn a_tool_limited_to_roles_is_neither_listed_nor_run() {
     let guest = Principal { id: "guest".into(), roles: vec![], owner: false };
     let http = house.http_with(|options| options.principal = guest).await;
     let (session, _) = http.initialize("/mcp").await;
-    assert_eq!(count_tools(&http, &session).await, 8);
+    assert_eq!(count_tools(&http, &session).await, 9);
     let refused = body(http.in_session(&session, "/mcp", &call(1, "test__limited", json!({}))), 200).await;
     assert_eq!(refused["result"]["isError"], true);
     assert!(refused["result"]["content"][0]["text"].as_str().expect("text").contains("ops"));
@@ -177,7 +177,7 @@ async fn a_changed_list_is_told_on_the_sessions_stream() {
     body(http.in_session(&session, "/mcp", &rpc(1, "tools/list", json!({}))), 200).await;
     house.foreign.set(&[]);
     let mut list = count_tools(&http, &session).await;
-    while list != 7 {
+    while list != 8 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         list = count_tools(&http, &session).await;
     }

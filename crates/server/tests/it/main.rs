@@ -3,10 +3,13 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod connections;
+mod elicit;
 mod guards;
 mod http;
 mod legacy;
+mod metrics;
 mod modern;
+mod outputs;
 mod peers;
 mod search;
 mod shutdown;

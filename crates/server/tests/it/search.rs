@@ -43,7 +43,7 @@ async fn three_tools_are_listed_and_lead_to_the_others() {
     };
     assert_eq!([hints(0), hints(1), hints(2)], [(true, false), (true, false), (false, true)]);
     for path in ["/mcp", "/mcp?expose=direct"] {
-        assert_eq!(names(&http.list(path).await).len(), 9, "{path}");
+        assert_eq!(names(&http.list(path).await).len(), 10, "{path}");
     }
 
     let found = http.ran(SEARCH, "tools__search", json!({"query": "the tool echo", "limit": 1})).await;
@@ -66,7 +66,7 @@ async fn the_view_is_that_of_the_session() {
     let http = house.http().await;
     let (session, result) = http.initialize(SEARCH).await;
     let told = "Use the tools.\n\nMost tools are not listed: tools__search finds them by what they do, \
-                tools__describe gives their schemas, tools__call runs them. What there is: test (7), remote (2)";
+                tools__describe gives their schemas, tools__call runs them. What there is: test (8), remote (2)";
     assert_eq!(result["instructions"], told);
     let discovered = body(http.modern(SEARCH, json!(1), "server/discover", json!({})), 200).await;
     assert_eq!(discovered["result"]["instructions"], told);
@@ -113,7 +113,7 @@ async fn policy_and_roles_are_those_of_the_tool_inside() {
     let found = http.text(SEARCH, "tools__search", json!({"query": "limited"})).await;
     assert!(!found.contains("test__limited"), "{found}");
     let discovered = body(http.modern(SEARCH, json!(1), "server/discover", json!({})), 200).await;
-    assert!(discovered["result"]["instructions"].as_str().is_some_and(|told| told.contains("test (6)")));
+    assert!(discovered["result"]["instructions"].as_str().is_some_and(|told| told.contains("test (7)")));
 }
 
 #[tokio::test]

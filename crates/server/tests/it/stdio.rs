@@ -11,14 +11,14 @@ use toolwright_server::serve_connection;
 
 use crate::support::{House, LONG, call, rpc, soon};
 
-struct Client {
+pub(crate) struct Client {
     to: WriteHalf<DuplexStream>,
     from: Lines<BufReader<ReadHalf<DuplexStream>>>,
     serving: JoinHandle<std::io::Result<()>>,
 }
 
 impl Client {
-    fn of(house: &House) -> Self {
+    pub(crate) fn of(house: &House) -> Self {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (input, output) = tokio::io::split(theirs);
         let serving = tokio::spawn(serve_connection(Arc::clone(&house.gateway), input, output, house.shutdown.clone()));
@@ -26,21 +26,21 @@ impl Client {
         Self { to, from: BufReader::new(from).lines(), serving }
     }
 
-    async fn send(&mut self, message: &Value) {
+    pub(crate) async fn send(&mut self, message: &Value) {
         self.to.write_all(format!("{message}\n").as_bytes()).await.expect("written");
     }
 
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let line = tokio::time::timeout(LONG, self.from.next_line()).await.expect("in time").expect("read");
         serde_json::from_str(&line.expect("a line")).expect("json")
     }
 
-    async fn ask(&mut self, message: &Value) -> Value {
+    pub(crate) async fn ask(&mut self, message: &Value) -> Value {
         self.send(message).await;
         self.next().await
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         drop((self.to, self.from));
         tokio::time::timeout(LONG, self.serving).await.expect("in time").expect("task").expect("served");
     }

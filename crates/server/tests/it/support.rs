@@ -22,9 +22,11 @@ use toolwright_core::error::ToolError;
 use toolwright_core::event::{NoEvents, Partial};
 use toolwright_core::name::ToolId;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::output::is_output_tool;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
+use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, OutputFiles, SystemClock};
 use toolwright_server::{Gateway, GatewayOptions, HttpOptions, serve_http};
 
@@ -59,6 +61,10 @@ impl Tool for Small {
         if self.name == "limited" {
             definition.allowed_roles = vec!["ops".into()];
         }
+        if self.name == "rows" {
+            let rows = json!({"type": "array", "items": {"type": "string"}});
+            definition.output_schema = Some(json!({"type": "object", "properties": {"rows": rows}}));
+        }
         definition.title = Some(format!("T {}", self.name));
         definition
     }
@@ -83,7 +89,18 @@ impl Tool for Small {
                 }
                 Ok(ToolOutput::text("done"))
             }
-            "big" => Ok(ToolOutput::text("x".repeat(100_000))),
+            "big" => {
+                let mut output = ToolOutput::text("x".repeat(100_000));
+                output.content.push(ContentBlock::image("A".repeat(40_000), "image/png"));
+                let blob = json!({"uri": "a:b", "blob": "A".repeat(40_000)});
+                output.content.push(ContentBlock::Resource { resource: blob, extra: serde_json::Map::new() });
+                Ok(output)
+            }
+            "rows" => {
+                let n = arguments["text"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0usize);
+                let rows = json!({"rows": vec!["0123456789"; n]});
+                Ok(ToolOutput { structured: Some(rows.clone()), ..ToolOutput::text(rows.to_string()) })
+            }
             "sleep" => {
                 let ms = arguments["text"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
                 tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -172,7 +189,7 @@ impl House {
 
     pub(crate) async fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {
         let watch = Arc::new(Watch::default());
-        let tools = ["echo", "fail", "progress", "big", "sleep", "wait", "limited"]
+        let tools = ["echo", "fail", "progress", "big", "sleep", "wait", "limited", "rows"]
             .into_iter()
             .map(|name| Arc::new(Small { name, watch: Arc::clone(&watch) }) as Arc<dyn Tool>)
             .collect();
@@ -182,6 +199,10 @@ impl House {
         let own = StaticProvider::new("test", ProviderKind::Native, tools).expect("tools");
         catalogue.add_provider(Arc::new(own)).await.expect("added");
         catalogue.add_provider(Arc::clone(&foreign) as Arc<dyn Provider>).await.expect("added");
+        let mut readers = builtin::tools(&BuiltinOptions::default());
+        readers.retain(|tool| is_output_tool(&tool.definition().id));
+        let readers = StaticProvider::new("builtin", ProviderKind::Builtin, readers).expect("tools");
+        catalogue.add_provider(Arc::new(readers)).await.expect("added");
         catalogue.refresh_all(2).await;
         let outputs = tempfile::tempdir().expect("dir");
         let mut services = Services::none(Arc::new(SystemClock));

@@ -1,10 +1,12 @@
 //! Every instrument that there is. Bounds of buckets are those that the conventions advise.
 
 use super::family::{Family, Instrument, Kind};
-use crate::semconv::{ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE};
+use crate::semconv::{
+    AGENT_NAME, ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE,
+};
 
-/// Of requests to models.
-const MODEL_SECONDS: Kind =
+/// Of requests to models, and of tools.
+const GEN_AI_SECONDS: Kind =
     Kind::Histogram(&[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]);
 const TOKENS: Kind = Kind::Histogram(&[
     1.0,
@@ -22,8 +24,10 @@ const TOKENS: Kind = Kind::Histogram(&[
     16_777_216.0,
     67_108_864.0,
 ]);
+/// Of runs of agents.
+const RUN_SECONDS: Kind = Kind::Histogram(&[0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6]);
 /// Of MCP requests.
-const CALL_SECONDS: Kind =
+const MCP_SECONDS: Kind =
     Kind::Histogram(&[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0]);
 /// Of our own: calls of local tools and waits are often shorter.
 const SHORT_SECONDS: Kind = Kind::Histogram(&[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0]);
@@ -57,15 +61,17 @@ macro_rules! families {
 }
 
 families! {
-    model_seconds: "gen_ai.client.operation.duration", "s", MODEL_SECONDS,
+    model_seconds: "gen_ai.client.operation.duration", "s", GEN_AI_SECONDS,
         &[OPERATION, PROVIDER, REQUEST_MODEL, ERROR_TYPE], "Duration of requests to models.";
     tokens: "gen_ai.client.token.usage", "{token}", TOKENS,
         &[OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE], "Tokens used by each request to a model.";
-    execute_tool: "gen_ai.execute_tool.duration", "s", CALL_SECONDS,
-        &[OPERATION, TOOL_NAME, TOOL_TYPE, ERROR_TYPE], "Duration of tool calls.";
-    mcp_client: "mcp.client.operation.duration", "s", CALL_SECONDS,
+    execute_tool: "gen_ai.execute_tool.duration", "s", GEN_AI_SECONDS,
+        &[TOOL_NAME, TOOL_TYPE, ERROR_TYPE], "Duration of tool calls.";
+    invoke_agent: "gen_ai.invoke_agent.duration", "s", RUN_SECONDS,
+        &[AGENT_NAME, ERROR_TYPE], "Duration of runs of agents.";
+    mcp_client: "mcp.client.operation.duration", "s", MCP_SECONDS,
         &[MCP_METHOD, OPERATION, TOOL_NAME, ERROR_TYPE], "Duration of calls to MCP servers.";
-    mcp_server: "mcp.server.operation.duration", "s", CALL_SECONDS,
+    mcp_server: "mcp.server.operation.duration", "s", MCP_SECONDS,
         &[MCP_METHOD, OPERATION, TOOL_NAME, ERROR_TYPE], "Duration of calls that MCP clients made.";
     calls: "toolwright.tool.calls", "{call}", Kind::Counter,
         &["tool", "provider", "status"], "Tool calls by how they ended: ok, or the kind of error.";
@@ -75,6 +81,9 @@ families! {
         &["queue"], "How long calls waited for a slot or a lock, those that had to wait.";
     waiting: "toolwright.queue.waiting", "{call}", Kind::Gauge, &["queue"], "Calls that wait for a slot or a lock.";
     running: "toolwright.tool.running", "{call}", Kind::Gauge, &[], "Calls that run.";
+    cache_hits: "toolwright.cache.hits", "{call}", Kind::Counter, &["tool"], "Calls answered from the response cache.";
+    jobs: "toolwright.jobs", "{job}", Kind::Gauge, &["state"], "Jobs that are not over, by state.";
+    jobs_finished: "toolwright.jobs.finished", "{job}", Kind::Counter, &["state"], "Jobs that are over, by last state.";
     approvals: "toolwright.approvals", "{decision}", Kind::Counter, &["decision"], "Answers to what policy asked.";
     events_lost: "toolwright.events.lost", "{event}", Kind::Counter, &[], "Events that metrics and spans missed.";
     spans_lost: "toolwright.spans.lost", "{span}", Kind::Counter,

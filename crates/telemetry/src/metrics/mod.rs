@@ -3,12 +3,14 @@
 mod family;
 mod instruments;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use toolwright_core::event::Event;
-use toolwright_core::operation::OpId;
+use toolwright_core::name::wire_candidate;
+use toolwright_core::operation::{OpId, Origin};
 
 pub use family::{Family, Histogram, Instrument, Kind, Point};
 
@@ -19,10 +21,13 @@ use instruments::Families;
 
 /// Different names of tools; the calls of all others are counted as those of `other`. So it is with the rest.
 const MAX_TOOLS: usize = 200;
-/// Different providers, models, agents and queues.
+/// Different providers, models, agents, queues and kinds of errors.
 const MAX_OTHERS: usize = 50;
 /// Operations under way that are known at once. More are not counted as running or waiting.
 const MAX_UNDER_WAY: usize = 16_384;
+
+/// States of jobs that are not over.
+const JOB_GOES_ON: [&str; 3] = ["pending", "running", "waiting_input"];
 
 /// What was counted since the start. Cheap to share; never larger than its bounds on different names allow.
 #[derive(Debug)]
@@ -44,8 +49,11 @@ struct State {
     providers: Names,
     models: Names,
     queues: Names,
+    agents: Names,
+    errors: Names,
     running: HashSet<OpId>,
-    waiting: HashMap<String, (Arc<str>, Instant)>,
+    waiting: HashMap<OpId, Arc<str>>,
+    jobs: HashMap<String, String>,
 }
 
 impl Default for State {
@@ -56,16 +64,19 @@ impl Default for State {
             providers: Names::new(MAX_OTHERS),
             models: Names::new(MAX_OTHERS),
             queues: Names::new(MAX_OTHERS),
+            agents: Names::new(MAX_OTHERS),
+            errors: Names::new(MAX_OTHERS),
             running: HashSet::new(),
             waiting: HashMap::new(),
+            jobs: HashMap::new(),
         }
     }
 }
 
 impl Metrics {
-    /// Counts an event that came at `now`.
-    pub fn observe(&self, event: &Event, now: Instant) {
-        self.state().observe(event, now);
+    /// Counts an event.
+    pub fn observe(&self, event: &Event) {
+        self.state().observe(event);
     }
 
     /// Counts events that were lost. What was under way may have ended among them, so it counts no longer.
@@ -74,8 +85,10 @@ impl Metrics {
         state.families.events_lost.add(&[], events);
         state.families.running.clear();
         state.families.waiting.clear();
+        state.families.jobs.clear();
         state.running.clear();
         state.waiting.clear();
+        state.jobs.clear();
     }
 
     /// Counts spans that were not sent to a receiver: `dropped` for want of room, or `failed` after every attempt.
@@ -101,51 +114,57 @@ impl Metrics {
 }
 
 impl State {
-    fn observe(&mut self, event: &Event, now: Instant) {
+    fn observe(&mut self, event: &Event) {
+        let families = &mut self.families;
         match event {
-            Event::ToolWait { call, queue, .. } => {
-                self.end_wait(call.as_str(), now);
-                if self.waiting.len() < MAX_UNDER_WAY {
-                    let queue = self.queues.bounded(queue);
-                    self.families.waiting.change(&[&queue], 1);
-                    self.waiting.insert(call.as_str().to_owned(), (queue, now));
+            Event::ToolWait { op, queue, .. } if self.waiting.len() < MAX_UNDER_WAY => {
+                let queue = self.queues.bounded(queue);
+                families.waiting.change(&[&queue], 1);
+                if let Some(before) = self.waiting.insert(op.id, queue) {
+                    families.waiting.change(&[&before], -1);
                 }
             }
-            Event::ToolStarted { op, call, .. } => {
-                self.end_wait(call.as_str(), now);
-                if self.running.len() < MAX_UNDER_WAY && self.running.insert(op.id) {
-                    self.families.running.change(&[], 1);
+            Event::ToolWaited { op, queue, wait_us, .. } => {
+                if let Some(queue) = self.waiting.remove(&op.id) {
+                    families.waiting.change(&[&queue], -1);
                 }
+                families.queue_wait.record(&[&self.queues.bounded(queue)], seconds(*wait_us));
             }
-            Event::ToolFinished { op, call, tool, namespace, ok, error, latency_ms, .. } => {
-                self.end_wait(call.as_str(), now);
-                if self.running.remove(&op.id) {
-                    self.families.running.change(&[], -1);
-                }
-                let tool = self.tools.bounded(&tool_name(tool.as_ref()));
-                let provider = self.providers.bounded(namespace);
-                let error = if *ok { "" } else { semconv::error_type(*error, false) };
-                let status = if *ok { "ok" } else { error };
-                let seconds = Duration::from_millis(*latency_ms).as_secs_f64();
-                let families = &mut self.families;
-                families.calls.add(&[&tool, &provider, status], 1);
-                families.tool_seconds.record(&[&tool, &provider], seconds);
-                families.execute_tool.record(&[semconv::EXECUTE_TOOL, &tool, semconv::FUNCTION, error], seconds);
+            // Once, however often it is tried.
+            Event::ToolStarted { op, .. } if self.running.len() < MAX_UNDER_WAY && self.running.insert(op.id) => {
+                families.running.change(&[], 1);
             }
-            Event::ApprovalDecided { decision, .. } => {
-                // One of five words.
-                self.families.approvals.add(&[decision], 1);
+            Event::ToolFinished { .. } => self.tool_finished(event),
+            Event::CacheHit { tool, .. } => {
+                let name = wire_candidate(tool.namespace(), tool.name());
+                families.cache_hits.add(&[&self.tools.bounded(&name)], 1);
             }
-            Event::ModelFinished { model, ok, latency_ms, usage, .. } => {
+            // One of five words.
+            Event::ApprovalDecided { decision, .. } => families.approvals.add(&[decision], 1),
+            Event::JobStarted { job, .. } => self.job(job, Some("pending".into())),
+            Event::JobChanged { job, state, .. } => {
+                let state = semconv::word(state);
+                self.job(job, JOB_GOES_ON.contains(&&*state).then_some(state));
+            }
+            Event::JobFinished { job, state, .. } => {
+                families.jobs_finished.add(&[&semconv::word(state)], 1);
+                self.job(job, None);
+            }
+            Event::RunFinished { agent, ok, status, latency_us, .. } => {
+                let agent = self.agents.bounded(agent.as_deref().unwrap_or_default());
+                let error = if *ok { Arc::default() } else { self.errors.bounded(status) };
+                families.invoke_agent.record(&[&agent, &error], seconds(*latency_us));
+            }
+            Event::ModelFinished { model, ok, error, latency_us, usage, .. } => {
                 let (provider, model) = provider_and_model(model);
                 let (provider, model) = (self.providers.bounded(provider), self.models.bounded(model));
-                let error = if *ok { "" } else { semconv::OTHER };
-                let seconds = Duration::from_millis(*latency_ms).as_secs_f64();
-                let families = &mut self.families;
-                families.model_seconds.record(&[semconv::CHAT, &provider, &model, error], seconds);
+                let error = if *ok { String::new() } else { semconv::word(error) };
+                let of = |last| [semconv::CHAT, &*provider, &*model, last];
+                families.model_seconds.record(&of(&error), seconds(*latency_us));
                 for (kind, tokens) in [("input", usage.input_tokens), ("output", usage.output_tokens)] {
+                    // None are told of a request that failed.
                     if tokens > 0 {
-                        families.tokens.record(&[semconv::CHAT, &provider, &model, kind], tokens as f64);
+                        families.tokens.record(&of(kind), tokens as f64);
                     }
                 }
             }
@@ -153,11 +172,50 @@ impl State {
         }
     }
 
-    /// The call waits no longer, if it did.
-    fn end_wait(&mut self, call: &str, now: Instant) {
-        if let Some((queue, since)) = self.waiting.remove(call) {
-            self.families.waiting.change(&[&queue], -1);
-            self.families.queue_wait.record(&[&queue], now.saturating_duration_since(since).as_secs_f64());
+    fn tool_finished(&mut self, event: &Event) {
+        let Event::ToolFinished { op, tool, wire_name, provider, mcp, origin, attempts, .. } = event else { return };
+        let Event::ToolFinished { ok, error, code, latency_us, wait_us, .. } = event else { return };
+        let families = &mut self.families;
+        if self.running.remove(&op.id) {
+            families.running.change(&[], -1);
+        }
+        let (tool, provider) =
+            (self.tools.bounded(tool_name(tool.as_ref(), wire_name)), self.providers.bounded(provider));
+        let [error, request_error] = [false, true].map(|of_mcp| match ok {
+            true => Arc::default(),
+            false => match semconv::tool_error(*error, *code, of_mcp) {
+                Cow::Borrowed(kind) => kind.into(),
+                // A peer's own code.
+                Cow::Owned(code) => self.errors.bounded(&code),
+            },
+        });
+        let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
+        families.calls.add(&[&tool, &provider, if *ok { "ok" } else { &error }], 1);
+        families.tool_seconds.record(&[&tool, &provider], whole);
+        families.execute_tool.record(&[&tool, semconv::FUNCTION, &error], run);
+        let request = [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, &*tool, &*request_error];
+        if *origin == Origin::Gateway {
+            families.mcp_server.record(&request, whole);
+        }
+        if mcp.is_some() && *attempts > 0 {
+            families.mcp_client.record(&request, run);
         }
     }
+
+    /// The job is in this state now, or is over.
+    fn job(&mut self, job: &str, state: Option<String>) {
+        if let Some(before) = self.jobs.remove(job) {
+            self.families.jobs.change(&[&before], -1);
+        }
+        if let Some(state) = state
+            && self.jobs.len() < MAX_UNDER_WAY
+        {
+            self.families.jobs.change(&[&state], 1);
+            self.jobs.insert(job.to_owned(), state);
+        }
+    }
+}
+
+fn seconds(us: u64) -> f64 {
+    Duration::from_micros(us).as_secs_f64()
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::metrics::v1::{self as metrics, AggregationTemporality};
@@ -143,6 +143,10 @@ fn metric(family: &Family, since: u64, now: u64) -> metrics::Metric {
 fn attribute(attribute: Attribute) -> KeyValue {
     let value = match attribute.value {
         Value::Text(text) => Any::StringValue(text),
+        Value::Texts(texts) => {
+            let values = texts.into_iter().map(|text| AnyValue { value: Some(Any::StringValue(text)) });
+            Any::ArrayValue(ArrayValue { values: values.collect() })
+        }
         Value::Number(number) => Any::IntValue(number),
         Value::Flag(flag) => Any::BoolValue(flag),
     };

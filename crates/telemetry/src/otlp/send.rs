@@ -8,12 +8,12 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AF
 use reqwest::{Client, Response, StatusCode};
 use url::{Host, Url};
 
-use super::{OtlpError, Receiver};
+use super::{OtlpError, Receiver, shown};
 
 /// How often one request is sent at most.
 const MAX_ATTEMPTS: u32 = 3;
-/// The wait before the second attempt; it doubles with each.
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// The wait before the second attempt; before the third it is twice as long.
+const BACKOFF: Duration = Duration::from_secs(1);
 /// The longest wait that a receiver may ask for. A longer one is cut: spans wait meanwhile, and more come.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
@@ -54,11 +54,11 @@ impl Sender {
         Ok(Self { client, url: receiver.url, headers, failing: AtomicBool::new(false) })
     }
 
-    /// Sends a message, and where `again` says so once more or twice when the receiver was not reached or busy.
+    /// Sends a message, and while `again` allows it once or twice more when the receiver was not reached or busy.
     /// Whether it was taken. The operator is told of the first failure, and when it is over.
-    pub(super) async fn send(&self, body: bytes::Bytes, again: bool) -> bool {
-        let mut backoff = FIRST_BACKOFF;
-        for attempt in 1.. {
+    pub(super) async fn send(&self, body: bytes::Bytes, again: impl Fn() -> bool) -> bool {
+        let mut attempt = 1;
+        loop {
             let failed = match self.post(body.clone()).await {
                 Ok(()) => {
                     if self.failing.swap(false, Ordering::Relaxed) {
@@ -69,7 +69,9 @@ impl Sender {
                 Err(failed) => failed,
             };
             match failed.again_after {
-                Some(asked) if again && attempt < MAX_ATTEMPTS => tokio::time::sleep(asked.max(backoff)).await,
+                Some(asked) if attempt < MAX_ATTEMPTS && again() => {
+                    tokio::time::sleep(asked.max(BACKOFF * attempt)).await;
+                }
                 _ => {
                     if !self.failing.swap(true, Ordering::Relaxed) {
                         tracing::warn!("telemetry does not reach {}: {}", shown(&self.url), failed.message);
@@ -77,9 +79,8 @@ impl Sender {
                     return false;
                 }
             }
-            backoff *= 2;
+            attempt += 1;
         }
-        false
     }
 
     async fn post(&self, body: bytes::Bytes) -> Result<(), Failed> {
@@ -105,12 +106,6 @@ impl Sender {
             again_after: busy.then(|| retry_after(&response).unwrap_or_default().min(MAX_RETRY_AFTER)),
         })
     }
-}
-
-/// An address without what may be secret: user, password, query.
-pub(super) fn shown(url: &Url) -> String {
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
 fn is_loopback(url: &Url) -> bool {

@@ -1,15 +1,16 @@
 //! The text for Prometheus, read by a strict reader of its grammar.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use toolwright_core::error::ErrorKind;
 use toolwright_telemetry::{Metrics, TextFormat};
 
-use crate::support::{answered, decided, finished, op, started, waits};
+use crate::support::{answered, decided, finished, op, started, waited, waits};
 
 type Labels = BTreeMap<String, String>;
+/// Buckets by bound, sum and count of a histogram.
+type Series = (Vec<(f64, f64)>, Option<f64>, Option<f64>);
 
 /// One family as it was read.
 #[derive(Debug, Default)]
@@ -123,11 +124,11 @@ fn quoted(text: &str) -> (String, &str) {
 
 /// Buckets ascend and hold all that lower ones do; the last has no bound and holds all; a sum and a count are there.
 fn histograms(name: &str, family: &Family) {
-    let mut series: BTreeMap<Labels, (Vec<(f64, f64)>, Option<f64>, Option<f64>)> = BTreeMap::new();
+    let mut all: BTreeMap<Labels, Series> = BTreeMap::new();
     for (suffix, labels, value) in &family.samples {
         let mut labels = labels.clone();
         let bound = labels.remove("le");
-        let series = series.entry(labels).or_default();
+        let series = all.entry(labels).or_default();
         match suffix.as_str() {
             "_bucket" => {
                 let bound = bound.expect("a bound");
@@ -138,7 +139,7 @@ fn histograms(name: &str, family: &Family) {
             _ => series.2 = Some(*value),
         }
     }
-    for (labels, (buckets, sum, count)) in series {
+    for (labels, (buckets, sum, count)) in all {
         assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{name} {labels:?}: {buckets:?}");
         assert_eq!(buckets.last().copied(), count.map(|count| (f64::INFINITY, count)), "{name} {labels:?}");
         assert!(sum.is_some(), "{name} {labels:?}");
@@ -146,15 +147,16 @@ fn histograms(name: &str, family: &Family) {
 }
 
 fn busy() -> Metrics {
-    let (metrics, now) = (Metrics::default(), Instant::now());
+    let metrics = Metrics::default();
     let id = "x:echo@1.0.0";
     for (n, latency) in [(1, 0), (2, 1), (3, 10), (4, 700), (5, 3_000_000)] {
         let op = op(n, 0);
-        metrics.observe(&waits(&op, id, "slow"), now);
-        metrics.observe(&started(&op, id), now + Duration::from_millis(n));
-        metrics.observe(&finished(&op, id, (n > 3).then_some(ErrorKind::Timeout), latency), now);
-        metrics.observe(&answered(&op, "openai/gpt-6", n < 4, latency), now);
-        metrics.observe(&decided(&op, id, "approve"), now);
+        metrics.observe(&waits(&op, id, "slow"));
+        metrics.observe(&waited(&op, id, "slow", n));
+        metrics.observe(&started(&op, id));
+        metrics.observe(&finished(&op, id, (n > 3).then_some(ErrorKind::Timeout), latency));
+        metrics.observe(&answered(&op, "openai/gpt-6", n < 4, latency));
+        metrics.observe(&decided(&op, id, "approve"));
     }
     metrics.lost(3);
     metrics.spans_lost("dropped", 2);
@@ -225,9 +227,9 @@ proptest! {
 
     #[test]
     fn names_from_outside_stay_inside_their_quotes(model in "(?s).{0,200}", queue in "(?s).{0,40}", target in "(?s).{0,40}") {
-        let (metrics, now) = (Metrics::default(), Instant::now());
-        metrics.observe(&answered(&op(1, 0), &model, true, 5), now);
-        metrics.observe(&waits(&op(2, 0), "x:echo@1.0.0", &queue), now);
+        let metrics = Metrics::default();
+        metrics.observe(&answered(&op(1, 0), &model, true, 5));
+        metrics.observe(&waits(&op(2, 0), "x:echo@1.0.0", &queue));
         for format in [TextFormat::Prometheus, TextFormat::OpenMetrics] {
             let families = read(&metrics.text(format, &[("service.name".into(), target.clone())]), format);
             let given = families["toolwright_queue_waiting"].samples[0].1.get("queue").cloned().unwrap_or_default();

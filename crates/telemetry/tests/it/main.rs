@@ -1,3 +1,4 @@
+//! The crate through its public parts.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod exposition;

@@ -1,13 +1,17 @@
 //! What is counted.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
+use toolwright_core::job::JobState;
+use toolwright_core::operation::Origin;
 use toolwright_telemetry::{Metrics, Point};
 
-use crate::support::{answered, decided, finished, op, started, waits};
+use crate::support::{
+    Of, answered, cache_hit, decided, finished, job_changed, job_finished, job_started, op, run_finished, started,
+    waited, waits,
+};
 
 /// Every series by name and labels: `name{a,b}`; of a histogram its count and sum.
 fn counted(metrics: &Metrics) -> BTreeMap<String, String> {
@@ -25,11 +29,9 @@ fn counted(metrics: &Metrics) -> BTreeMap<String, String> {
     all
 }
 
-fn check(events: &[(u64, Event)], expect: &[(&str, &str)]) {
-    let (metrics, start) = (Metrics::default(), Instant::now());
-    for (ms, event) in events {
-        metrics.observe(event, start + Duration::from_millis(*ms));
-    }
+fn check(events: &[Event], expect: &[(&str, &str)]) {
+    let metrics = Metrics::default();
+    events.iter().for_each(|event| metrics.observe(event));
     let counted = counted(&metrics);
     for (series, value) in expect {
         let is = counted.get(*series).map_or("(nothing)", String::as_str);
@@ -41,14 +43,17 @@ fn check(events: &[(u64, Event)], expect: &[(&str, &str)]) {
 fn calls_by_tool_provider_and_status() {
     let (a, b) = ("x:echo@1.0.0", "y:fetch@2.0.0");
     let events = [
-        (0, started(&op(1, 0), a)),
-        (0, started(&op(2, 0), a)),
-        (0, started(&op(3, 0), b)),
-        (9, finished(&op(1, 0), a, None, 500)),
-        (9, finished(&op(2, 0), a, None, 250)),
-        (9, finished(&op(3, 0), b, Some(ErrorKind::Timeout), 2000)),
-        (9, finished(&op(4, 0), "", Some(ErrorKind::UnknownTool), 0)),
-        (9, decided(&op(5, 0), b, "deny")),
+        started(&op(1, 0), a),
+        started(&op(2, 0), a),
+        started(&op(3, 0), b),
+        // Tried again.
+        started(&op(3, 0), b),
+        finished(&op(1, 0), a, None, 500),
+        finished(&op(2, 0), a, None, 250),
+        finished(&op(3, 0), b, Some(ErrorKind::Timeout), 2000),
+        finished(&op(4, 0), "", Some(ErrorKind::UnknownTool), 0),
+        decided(&op(5, 0), b, "deny"),
+        cache_hit(&op(6, 0), a),
     ];
     check(
         &events,
@@ -56,9 +61,10 @@ fn calls_by_tool_provider_and_status() {
             ("toolwright.tool.calls{x__echo,x,ok}", "2"),
             ("toolwright.tool.calls{y__fetch,y,timeout}", "1"),
             ("toolwright.tool.calls{unknown,unknown_tool}", "1"),
+            ("toolwright.cache.hits{x__echo}", "1"),
             ("toolwright.tool.duration{x__echo,x}", "2 of 0.750"),
-            ("gen_ai.execute_tool.duration{execute_tool,x__echo,function}", "2 of 0.750"),
-            ("gen_ai.execute_tool.duration{execute_tool,y__fetch,function,timeout}", "1 of 2.000"),
+            ("gen_ai.execute_tool.duration{x__echo,function}", "2 of 0.750"),
+            ("gen_ai.execute_tool.duration{y__fetch,function,timeout}", "1 of 2.000"),
             ("toolwright.tool.running{}", "0"),
             ("toolwright.approvals{deny}", "1"),
         ],
@@ -68,12 +74,19 @@ fn calls_by_tool_provider_and_status() {
 #[test]
 fn what_runs_and_what_waits() {
     let id = "x:echo@1.0.0";
+    let mut end = finished(&op(2, 0), id, None, 800);
+    if let Event::ToolFinished { wait_us, .. } = &mut end {
+        *wait_us = 500_000;
+    }
     let events = [
-        (0, waits(&op(1, 0), id, "slow")),
-        (0, waits(&op(2, 0), id, "slow")),
-        (0, waits(&op(3, 0), id, "slow")),
-        (250, started(&op(1, 0), id)),
-        (500, finished(&op(2, 0), id, Some(ErrorKind::LimitExceeded), 500)),
+        waits(&op(1, 0), id, "slow"),
+        waits(&op(2, 0), id, "slow"),
+        waits(&op(3, 0), id, "slow"),
+        waited(&op(1, 0), id, "slow", 250),
+        started(&op(1, 0), id),
+        waited(&op(2, 0), id, "slow", 500),
+        started(&op(2, 0), id),
+        end,
     ];
     check(
         &events,
@@ -81,19 +94,85 @@ fn what_runs_and_what_waits() {
             ("toolwright.queue.waiting{slow}", "1"),
             ("toolwright.queue.wait{slow}", "2 of 0.750"),
             ("toolwright.tool.running{}", "1"),
+            ("toolwright.tool.duration{x__echo,x}", "1 of 0.800"),
+            ("gen_ai.execute_tool.duration{x__echo,function}", "1 of 0.300"),
+        ],
+    );
+}
+
+#[test]
+fn requests_of_mcp_on_either_side() {
+    let id = "git:log@1.0.0";
+    let both = Of { mcp: true, origin: Origin::Gateway };
+    let mut coded = both.finished(&op(3, 0), id, Some(ErrorKind::TransportError), 100);
+    if let Event::ToolFinished { code, .. } = &mut coded {
+        *code = Some(-32000);
+    }
+    let mut denied = both.finished(&op(4, 0), id, Some(ErrorKind::Denied), 1);
+    if let Event::ToolFinished { attempts, .. } = &mut denied {
+        *attempts = 0;
+    }
+    let events = [
+        both.finished(&op(1, 0), id, None, 500),
+        both.finished(&op(2, 0), id, Some(ErrorKind::ExecutionError), 100),
+        coded,
+        denied,
+        finished(&op(5, 0), id, None, 500),
+    ];
+    check(
+        &events,
+        &[
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log}", "1 of 0.500"),
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log,tool_error}", "1 of 0.100"),
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log,-32000}", "1 of 0.100"),
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log,denied}", "(nothing)"),
+            ("mcp.server.operation.duration{tools/call,execute_tool,git__log,denied}", "1 of 0.001"),
+            ("mcp.server.operation.duration{tools/call,execute_tool,git__log}", "1 of 0.500"),
+            ("toolwright.tool.calls{git__log,git,execution_error}", "1"),
+        ],
+    );
+}
+
+#[test]
+fn jobs_by_state_and_runs() {
+    let id = "x:build@1.0.0";
+    let job = |n: u64, states: &[JobState], end: Option<JobState>| {
+        let (op, job) = (op(n, 0), format!("build_{n}"));
+        let changes = states.iter().map(|state| job_changed(&op, &job, id, *state));
+        let end = end.map(|state| job_finished(&op, &job, id, state, 5));
+        [job_started(&op, &job, id)].into_iter().chain(changes).chain(end).collect::<Vec<_>>()
+    };
+    let events = [
+        job(1, &[], None),
+        job(2, &[JobState::Running], None),
+        job(3, &[JobState::Running, JobState::WaitingInput], None),
+        job(4, &[JobState::Running], Some(JobState::Done)),
+        job(5, &[JobState::Running, JobState::Unknown], None),
+        vec![run_finished(&op(5, 0), Some("reviewer"), true, 2000), run_finished(&op(6, 0), None, false, 1000)],
+    ]
+    .concat();
+    check(
+        &events,
+        &[
+            ("toolwright.jobs{pending}", "1"),
+            ("toolwright.jobs{running}", "1"),
+            ("toolwright.jobs{waiting_input}", "1"),
+            ("toolwright.jobs.finished{done}", "1"),
+            ("toolwright.jobs{unknown}", "(nothing)"),
+            ("gen_ai.invoke_agent.duration{reviewer}", "1 of 2.000"),
+            ("gen_ai.invoke_agent.duration{failure}", "1 of 1.000"),
         ],
     );
 }
 
 #[test]
 fn requests_to_models_and_their_tokens() {
-    let events =
-        [(0, answered(&op(1, 0), "openai/gpt-6", true, 1500)), (0, answered(&op(2, 0), "openai/gpt-6", false, 100))];
+    let events = [answered(&op(1, 0), "openai/gpt-6", true, 1500), answered(&op(2, 0), "openai/gpt-6", false, 100)];
     check(
         &events,
         &[
             ("gen_ai.client.operation.duration{chat,openai,gpt-6}", "1 of 1.500"),
-            ("gen_ai.client.operation.duration{chat,openai,gpt-6,_OTHER}", "1 of 0.100"),
+            ("gen_ai.client.operation.duration{chat,openai,gpt-6,rate_limit}", "1 of 0.100"),
             ("gen_ai.client.token.usage{chat,openai,gpt-6,input}", "1 of 1000.000"),
             ("gen_ai.client.token.usage{chat,openai,gpt-6,output}", "1 of 50.000"),
         ],
@@ -102,11 +181,11 @@ fn requests_to_models_and_their_tokens() {
 
 #[test]
 fn lost_events_are_counted_and_leave_nothing_running_for_ever() {
-    let (metrics, now) = (Metrics::default(), Instant::now());
-    metrics.observe(&started(&op(1, 0), "x:echo@1.0.0"), now);
-    metrics.observe(&waits(&op(2, 0), "x:echo@1.0.0", "slow"), now);
+    let metrics = Metrics::default();
+    metrics.observe(&started(&op(1, 0), "x:echo@1.0.0"));
+    metrics.observe(&waits(&op(2, 0), "x:echo@1.0.0", "slow"));
     metrics.lost(7);
-    metrics.observe(&finished(&op(1, 0), "x:echo@1.0.0", None, 1), now);
+    metrics.observe(&finished(&op(1, 0), "x:echo@1.0.0", None, 1));
     let counted = counted(&metrics);
     assert_eq!(counted.get("toolwright.events.lost{}").map(String::as_str), Some("7"));
     let under_way = |name: &str| counted.iter().find(|(series, _)| series.starts_with(name)).map(|(_, value)| &**value);
@@ -116,12 +195,12 @@ fn lost_events_are_counted_and_leave_nothing_running_for_ever() {
 
 #[test]
 fn names_are_told_apart_up_to_a_bound() {
-    let (metrics, now) = (Metrics::default(), Instant::now());
+    let metrics = Metrics::default();
     for n in 1..=5000 {
         let (op, id) = (op(n, 0), format!("server-{n}:tool-{n}@1.0.0"));
-        metrics.observe(&waits(&op, &id, &format!("queue-{n}")), now);
-        metrics.observe(&finished(&op, &id, None, 10), now);
-        metrics.observe(&answered(&op, &format!("provider-{n}/model-{n}"), true, 10), now);
+        metrics.observe(&waits(&op, &id, &format!("queue-{n}")));
+        metrics.observe(&finished(&op, &id, None, 10));
+        metrics.observe(&answered(&op, &format!("provider-{n}/model-{n}"), true, 10));
     }
     for family in metrics.families() {
         let series = family.series().count();

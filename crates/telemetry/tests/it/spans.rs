@@ -5,10 +5,14 @@ use std::time::SystemTime;
 
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
-use toolwright_core::operation::{Lineage, OpId, TraceId};
+use toolwright_core::job::JobState;
+use toolwright_core::operation::{Lineage, OpId, Origin, TraceId};
 use toolwright_telemetry::{Content, Span, SpanOptions, Spans, Value};
 
-use crate::support::{SAID, answered, asked, at, finished, in_run, op, started};
+use crate::support::{
+    Of, SAID, answered, asked, at, finished, in_run, job_changed, job_finished, job_started, op, run_finished,
+    run_started, started,
+};
 
 /// A span as one line, and one for each attribute.
 fn drawn(span: &Span) -> String {
@@ -26,6 +30,7 @@ fn drawn(span: &Span) -> String {
     for attribute in &span.attributes {
         let value = match &attribute.value {
             Value::Text(text) => text.clone(),
+            Value::Texts(texts) => format!("[{}]", texts.join(",")),
             Value::Number(number) => number.to_string(),
             Value::Flag(flag) => flag.to_string(),
         };
@@ -57,20 +62,77 @@ fn recorded() -> SpanOptions {
 #[test]
 fn a_call_is_a_span_from_its_start_to_its_end() {
     let op = in_run(op(0xb, 0xa), "run-1", 2);
-    let events = [(10, started(&op, "github:search@1.0.0")), (260, finished(&op, "github:search@1.0.0", None, 300))];
+    let events = [(10, started(&op, "x:echo@1.0.0")), (260, finished(&op, "x:echo@1.0.0", None, 300))];
     check(
         SpanOptions::default(),
         &events,
         "
-        b in a Internal `execute_tool github__search` 10..260
+        b in a Internal `execute_tool x__echo` 10..260
           toolwright.run.id=run-1
           toolwright.run.turn=2
           gen_ai.operation.name=execute_tool
-          gen_ai.tool.name=github__search
-          gen_ai.tool.call.id=call-11
+          gen_ai.tool.name=x__echo
           gen_ai.tool.type=function
+          toolwright.tool.id=x:echo@1.0.0
+          gen_ai.tool.call.id=call-11
           gen_ai.conversation.id=s1
-          toolwright.tool.id=github:search@1.0.0
+          toolwright.origin=agent
+        ",
+    );
+}
+
+#[test]
+fn a_call_to_an_mcp_server_or_from_a_client_is_that_request_too() {
+    let (op, id) = (op(0xb, 0), "git:log@1.0.0");
+    let upstream = Of { mcp: true, origin: Origin::Owner };
+    let mut failed = upstream.finished(&op, id, Some(ErrorKind::ExecutionError), 9);
+    let expect = |error: &str| {
+        format!(
+            "
+        b Internal `execute_tool git__log` 0..9 failed \"\"
+          gen_ai.operation.name=execute_tool
+          gen_ai.tool.name=git__log
+          gen_ai.tool.type=function
+          toolwright.tool.id=git:log@1.0.0
+          gen_ai.tool.call.id=call-11
+          gen_ai.conversation.id=s1
+          toolwright.origin=owner
+          mcp.method.name=tools/call
+          toolwright.mcp.server=git
+          mcp.protocol.version=2025-11-25
+          mcp.session.id=upstream-1
+        {error}
+        "
+        )
+    };
+    // A result with `isError`, and an answer that is an error of JSON-RPC.
+    check(
+        SpanOptions::default(),
+        &[(0, upstream.started(&op, id)), (9, failed.clone())],
+        &expect("  error.type=tool_error"),
+    );
+    if let Event::ToolFinished { code, .. } = &mut failed {
+        *code = Some(-32602);
+    }
+    check(
+        SpanOptions::default(),
+        &[(9, failed)],
+        &expect("  rpc.response.status_code=-32602\n          error.type=-32602"),
+    );
+    let client = Of { mcp: false, origin: Origin::Gateway };
+    check(
+        SpanOptions::default(),
+        &[(0, client.started(&op, "x:echo@1.0.0")), (9, client.finished(&op, "x:echo@1.0.0", None, 9))],
+        "
+        b Internal `execute_tool x__echo` 0..9
+          gen_ai.operation.name=execute_tool
+          gen_ai.tool.name=x__echo
+          gen_ai.tool.type=function
+          toolwright.tool.id=x:echo@1.0.0
+          gen_ai.tool.call.id=call-11
+          gen_ai.conversation.id=s1
+          toolwright.origin=gateway
+          mcp.method.name=tools/call
         ",
     );
 }
@@ -79,18 +141,27 @@ fn a_call_is_a_span_from_its_start_to_its_end() {
 fn what_was_said_is_told_only_where_that_is_wanted() {
     let op = op(0xb, 0);
     let id = "x:echo@1.0.0";
-    let events = [(0, started(&op, id)), (5, finished(&op, id, Some(ErrorKind::ExecutionError), 5))];
+    let mut end = finished(&op, id, Some(ErrorKind::ExecutionError), 5);
+    if let Event::ToolFinished { attempts, queue, wait_us, .. } = &mut end {
+        (*attempts, *queue, *wait_us) = (2, Some("slow".into()), 700);
+    }
+    // It is tried twice.
+    let events = [(0, started(&op, id)), (2, started(&op, id)), (5, end)];
     let expect = |failed: &str, argument: &str| {
         format!(
             "
         b Internal `execute_tool x__echo` 0..5 failed {failed:?}
           gen_ai.operation.name=execute_tool
           gen_ai.tool.name=x__echo
-          gen_ai.tool.call.id=call-11
           gen_ai.tool.type=function
-          gen_ai.conversation.id=s1
           toolwright.tool.id=x:echo@1.0.0
+          gen_ai.tool.call.id=call-11
+          gen_ai.conversation.id=s1
+          toolwright.origin=agent
         {argument}
+          toolwright.attempts=2
+          toolwright.queue=slow
+          toolwright.wait_us=700
           error.type=execution_error
         "
         )
@@ -110,9 +181,10 @@ fn a_call_that_never_started_is_a_span_of_its_latency() {
         b in a Internal `execute_tool unknown` 60..100 failed \"\"
           gen_ai.operation.name=execute_tool
           gen_ai.tool.name=unknown
-          gen_ai.tool.call.id=call-11
           gen_ai.tool.type=function
+          gen_ai.tool.call.id=call-11
           gen_ai.conversation.id=s1
+          toolwright.origin=agent
           error.type=unknown_tool
         ",
     );
@@ -139,6 +211,7 @@ fn a_model_request_is_a_client_span_with_its_tokens() {
           gen_ai.usage.input_tokens=1000
           gen_ai.usage.output_tokens=50
           gen_ai.usage.cache_read.input_tokens=900
+          gen_ai.response.finish_reasons=[tool_call]
         2 Client `chat a/b` 3..1000 failed \"\"
           gen_ai.operation.name=chat
           gen_ai.provider.name=local
@@ -146,7 +219,64 @@ fn a_model_request_is_a_client_span_with_its_tokens() {
           gen_ai.conversation.id=s1
           gen_ai.usage.input_tokens=0
           gen_ai.usage.output_tokens=0
-          error.type=_OTHER
+          error.type=rate_limit
+        ",
+    );
+}
+
+#[test]
+fn a_run_is_the_invocation_of_its_agent() {
+    let (named, unnamed) = (op(1, 0), op(2, 1));
+    let events = [
+        (0, run_started(&named, Some("reviewer"))),
+        (5, run_started(&unnamed, None)),
+        (50, run_finished(&unnamed, None, false, 45)),
+        (60, run_finished(&named, Some("reviewer"), true, 60)),
+    ];
+    check(
+        SpanOptions::default(),
+        &events,
+        "
+        2 in 1 Internal `invoke_agent` 5..50 failed \"\"
+          gen_ai.operation.name=invoke_agent
+          gen_ai.provider.name=openai
+          gen_ai.request.model=gpt-6
+          gen_ai.conversation.id=s1
+          gen_ai.usage.input_tokens=3000
+          gen_ai.usage.output_tokens=70
+          toolwright.run.status=failure
+          error.type=failure
+        1 Internal `invoke_agent reviewer` 0..60
+          gen_ai.operation.name=invoke_agent
+          gen_ai.agent.name=reviewer
+          gen_ai.provider.name=openai
+          gen_ai.request.model=gpt-6
+          gen_ai.conversation.id=s1
+          gen_ai.usage.input_tokens=3000
+          gen_ai.usage.output_tokens=70
+          toolwright.run.status=success
+        ",
+    );
+}
+
+#[test]
+fn a_job_is_a_span_of_its_own() {
+    let (op, id) = (op(1, 0), "x:build@1.0.0");
+    let events = [
+        (0, job_started(&op, "build_0a1b2c3d", id)),
+        (5, job_changed(&op, "build_0a1b2c3d", id, JobState::Running)),
+        (900, job_finished(&op, "build_0a1b2c3d", id, JobState::Cancelled, 900)),
+    ];
+    check(
+        SpanOptions::default(),
+        &events,
+        "
+        1 Internal `job x__build` 0..900 failed \"\"
+          gen_ai.tool.name=x__build
+          toolwright.job.id=build_0a1b2c3d
+          gen_ai.conversation.id=s1
+          toolwright.job.state=cancelled
+          error.type=cancelled
         ",
     );
 }

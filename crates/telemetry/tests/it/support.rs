@@ -4,10 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use toolwright_core::error::ErrorKind;
-use toolwright_core::event::Event;
-use toolwright_core::model::Usage;
-use toolwright_core::name::ToolId;
-use toolwright_core::operation::{Lineage, Op, OpId, TraceId};
+use toolwright_core::event::{Event, McpPeer};
+use toolwright_core::job::JobState;
+use toolwright_core::model::{ModelErrorKind, StopReason, Usage};
+use toolwright_core::name::{ToolId, wire_candidate};
+use toolwright_core::operation::{Lineage, Op, OpId, Origin, TraceId};
 use toolwright_core::session::{CallId, SessionId};
 
 /// What stands where nobody may see it: in arguments and in messages.
@@ -40,38 +41,104 @@ fn tool(id: &str) -> ToolId {
     ToolId::parse(id).expect("id")
 }
 
-pub(crate) fn waits(op: &Op, id: &str, queue: &str) -> Event {
-    Event::ToolWait { call: call(op), tool: tool(id), queue: queue.into() }
+/// What calls have in common in these tests.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Of {
+    pub(crate) mcp: bool,
+    pub(crate) origin: Origin,
+}
+
+/// Calls of an agent's model to tools of our own.
+pub(crate) const OURS: Of = Of { mcp: false, origin: Origin::Agent };
+
+impl Of {
+    fn peer(self) -> Option<McpPeer> {
+        self.mcp.then(|| McpPeer {
+            server: "git".into(),
+            protocol_version: Some("2025-11-25".into()),
+            session: Some("upstream-1".into()),
+        })
+    }
+
+    pub(crate) fn started(self, op: &Op, id: &str) -> Event {
+        let tool = tool(id);
+        Event::ToolStarted {
+            op: op.clone(),
+            session: session(),
+            call: call(op),
+            wire_name: wire_candidate(tool.namespace(), tool.name()),
+            provider: tool.namespace().to_owned(),
+            tool,
+            mcp: self.peer(),
+            origin: self.origin,
+            model: String::new(),
+            attempt: 1,
+            arguments: json!({"text": SAID}),
+            provenance: Default::default(),
+        }
+    }
+
+    /// The end of a call that took so many milliseconds; of no known tool if `id` is empty.
+    pub(crate) fn finished(self, op: &Op, id: &str, error: Option<ErrorKind>, ms: u64) -> Event {
+        let tool = (!id.is_empty()).then(|| tool(id));
+        let namespace = tool.as_ref().map(|tool| tool.namespace().to_owned()).unwrap_or_default();
+        Event::ToolFinished {
+            op: op.clone(),
+            session: session(),
+            call: call(op),
+            wire_name: tool.as_ref().map_or(SAID.to_owned(), |it| wire_candidate(it.namespace(), it.name())),
+            refused: None,
+            provider: namespace.clone(),
+            namespace,
+            tool,
+            mcp: self.peer(),
+            origin: self.origin,
+            model: String::new(),
+            attempts: 1,
+            ok: error.is_none(),
+            error,
+            code: None,
+            message: error.map(|_| SAID.into()),
+            latency_us: ms * 1000,
+            wait_us: 0,
+            queue: None,
+            cached: false,
+            decided_by: String::new(),
+            characters_in: 20,
+            characters_out: 300,
+        }
+    }
 }
 
 pub(crate) fn started(op: &Op, id: &str) -> Event {
-    Event::ToolStarted {
+    OURS.started(op, id)
+}
+
+pub(crate) fn finished(op: &Op, id: &str, error: Option<ErrorKind>, ms: u64) -> Event {
+    OURS.finished(op, id, error, ms)
+}
+
+pub(crate) fn waits(op: &Op, id: &str, queue: &str) -> Event {
+    Event::ToolWait { op: op.clone(), call: call(op), tool: tool(id), queue: queue.into() }
+}
+
+pub(crate) fn waited(op: &Op, id: &str, queue: &str, ms: u64) -> Event {
+    Event::ToolWaited {
         op: op.clone(),
-        session: session(),
         call: call(op),
         tool: tool(id),
-        arguments: json!({"text": SAID}),
-        provenance: Default::default(),
+        queue: queue.into(),
+        ok: true,
+        wait_us: ms * 1000,
     }
 }
 
-/// The end of a call that took `latency_ms`; of no known tool if `id` is empty.
-pub(crate) fn finished(op: &Op, id: &str, error: Option<ErrorKind>, latency_ms: u64) -> Event {
-    let tool = (!id.is_empty()).then(|| tool(id));
-    Event::ToolFinished {
-        op: op.clone(),
-        session: session(),
-        call: call(op),
-        namespace: tool.as_ref().map(|tool| tool.namespace().to_owned()).unwrap_or_default(),
-        tool,
-        refused: None,
-        ok: error.is_none(),
-        error,
-        message: error.map(|_| SAID.into()),
-        latency_ms,
-        characters_in: 20,
-        characters_out: 300,
-    }
+pub(crate) fn cache_hit(op: &Op, id: &str) -> Event {
+    Event::CacheHit { op: op.clone(), call: call(op), tool: tool(id) }
+}
+
+pub(crate) fn decided(op: &Op, id: &str, decision: &str) -> Event {
+    Event::ApprovalDecided { op: op.clone(), call: call(op), tool: tool(id), decision: decision.into() }
 }
 
 pub(crate) fn asked(op: &Op, model: &str) -> Event {
@@ -86,18 +153,58 @@ pub(crate) fn asked(op: &Op, model: &str) -> Event {
     }
 }
 
-pub(crate) fn answered(op: &Op, model: &str, ok: bool, latency_ms: u64) -> Event {
+pub(crate) fn answered(op: &Op, model: &str, ok: bool, ms: u64) -> Event {
     Event::ModelFinished {
         op: op.clone(),
         session: session(),
         model: model.into(),
+        attempt: 1,
         ok,
+        error: (!ok).then_some(ModelErrorKind::RateLimit),
         message: (!ok).then(|| SAID.into()),
-        latency_ms,
+        stop: ok.then_some(StopReason::ToolCalls),
+        latency_us: ms * 1000,
         usage: if ok { Usage { input_tokens: 1000, output_tokens: 50, cached_tokens: 900 } } else { Usage::default() },
+        cost_usd: None,
+        characters_in: 4000,
+        characters_out: 200,
     }
 }
 
-pub(crate) fn decided(op: &Op, id: &str, decision: &str) -> Event {
-    Event::ApprovalDecided { call: call(op), tool: tool(id), decision: decision.into() }
+pub(crate) fn run_started(op: &Op, agent: Option<&str>) -> Event {
+    let agent = agent.map(str::to_owned);
+    Event::RunStarted { op: op.clone(), session: session(), agent, model: "openai/gpt-6".into() }
+}
+
+pub(crate) fn run_finished(op: &Op, agent: Option<&str>, ok: bool, ms: u64) -> Event {
+    Event::RunFinished {
+        op: op.clone(),
+        session: session(),
+        agent: agent.map(str::to_owned),
+        ok,
+        status: if ok { "success" } else { "failure" }.into(),
+        latency_us: ms * 1000,
+        usage: Usage { input_tokens: 3000, output_tokens: 70, cached_tokens: 0 },
+    }
+}
+
+pub(crate) fn job_started(op: &Op, job: &str, id: &str) -> Event {
+    Event::JobStarted { op: op.clone(), session: session(), job: job.into(), tool: tool(id) }
+}
+
+pub(crate) fn job_changed(op: &Op, job: &str, id: &str, state: JobState) -> Event {
+    Event::JobChanged { op: op.clone(), session: session(), job: job.into(), tool: tool(id), state }
+}
+
+pub(crate) fn job_finished(op: &Op, job: &str, id: &str, state: JobState, ms: u64) -> Event {
+    Event::JobFinished {
+        op: op.clone(),
+        session: session(),
+        job: job.into(),
+        tool: tool(id),
+        state,
+        error: None,
+        message: Some(SAID.into()),
+        latency_us: ms * 1000,
+    }
 }

@@ -7,17 +7,17 @@ use toolwright::agent::{
     AgentTools, BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunSpec, Transcript,
 };
 use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
-use toolwright::core::approval::NoApprover;
+use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::{Approver, Cancel, Profile};
 use toolwright::models::default_model;
 use toolwright::runtime::ToolFinder;
 
 use super::approver::TerminalApprover;
-use super::args::Agent;
+use super::args::{Agent, AskName};
 use super::config::variable;
 use super::console::Console;
 use super::exit::Failure;
-use super::screen::{Screen, is_interactive};
+use super::screen::{Screen, is_interactive, say};
 use super::transcript::TranscriptFile;
 
 /// A person who can be asked, or the lack of one.
@@ -32,12 +32,24 @@ impl Desk {
     }
 
     /// Who answers where a policy of `profile` asks.
-    fn approver(&self, profile: Profile) -> Arc<dyn Approver> {
-        if is_interactive() {
-            return Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen)));
+    fn approver(&self, agent: &Agent, profile: Profile, house: &House) -> Arc<dyn Approver> {
+        match asked(agent) {
+            AskName::Terminal => Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen))),
+            AskName::Inbox => {
+                let screen = Arc::clone(&self.screen);
+                Arc::new(house.ask_inbox(Answers::Here, move |question| {
+                    let tool = screen.name(&question.request.tool);
+                    let id = &question.id;
+                    say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
+                }))
+            }
+            AskName::Nobody => Arc::new(NoApprover { remedy: remedy(profile) }),
         }
-        Arc::new(NoApprover { remedy: remedy(profile) })
     }
+}
+
+fn asked(agent: &Agent) -> AskName {
+    agent.ask.unwrap_or(if is_interactive() { AskName::Terminal } else { AskName::Nobody })
 }
 
 /// What helps where a policy of `profile` asks and nobody is there. A wider profile is named only where there
@@ -52,16 +64,21 @@ fn remedy(profile: Profile) -> String {
         "" => String::new(),
         wider => format!("; {wider}everything that no rule or guard asks about and whose arguments can be validated"),
     };
-    format!("there is no terminal to ask at: run it in one, or allow the tool by a rule under policy.rules{wider}")
+    format!(
+        "there is no terminal to ask at: run it in one or with --ask inbox, or allow the tool by a rule under policy.rules{wider}"
+    )
 }
 
 /// The profile of an agent's policy: without a terminal it must be chosen.
 pub(crate) fn profile(agent: &Agent, house: &House) -> Result<Option<Profile>, Failure> {
     let given = agent.policy.map(Profile::from);
-    if given.is_none() && house.config().policy.profile.is_none() && !is_interactive() {
+    if given.is_none() && house.config().policy.profile.is_none() && asked(agent) == AskName::Nobody {
         return Err(Failure::usage(
-            "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile",
+            "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));
+    }
+    if asked(agent) == AskName::Terminal && !is_interactive() {
+        return Err(Failure::usage("--ask terminal needs a terminal; --ask inbox asks without one"));
     }
     Ok(given)
 }
@@ -107,7 +124,7 @@ pub(crate) fn options(
     Ok(RunOptions {
         run_id: Arc::from(id),
         session: house.session(id),
-        approver: desk.approver(policy.profile),
+        approver: desk.approver(agent, policy.profile, house),
         policy,
         cancel,
         variables: None,
@@ -176,7 +193,7 @@ mod tests {
     fn a_denial_names_no_profile_that_cannot_help() {
         for (profile, wider) in [(Profile::Ask, true), (Profile::Workspace, true), (Profile::Trusted, false)] {
             let remedy = remedy(profile);
-            assert!(remedy.contains("run it in one, or allow the tool by a rule under policy.rules"), "{remedy}");
+            assert!(remedy.contains("or allow the tool by a rule under policy.rules"), "{remedy}");
             assert_eq!(remedy.contains("--policy"), wider, "{remedy}");
         }
     }

@@ -13,7 +13,7 @@ use super::tools::words;
 /// Characters of arguments that are shown; nobody reads more before an answer.
 const MAX_SHOWN: usize = 8000;
 
-/// Asks yes, no or always. One question at a time; while it stands, the account of the run waits.
+/// Asks yes, no, skip or always. One question at a time; while it stands, the account of the run waits.
 pub(crate) struct TerminalApprover {
     console: Arc<Console>,
     screen: Arc<Screen>,
@@ -41,11 +41,11 @@ impl Approver for TerminalApprover {
             say(styled(WARN, format_args!("  … {cut} more characters are not shown")));
         }
         let question = match request.always_covers() {
-            AlwaysCovers::Tool => "[y]es, [n]o, [a]lways for this tool in this session: ",
+            AlwaysCovers::Tool => "[y]es, [n]o, [s]kip, [a]lways for this tool in this session: ",
             AlwaysCovers::ToolInWorkspace => {
-                "[y]es, [n]o, [a]lways for this tool inside the workspace in this session: "
+                "[y]es, [n]o, [s]kip, [a]lways for this tool inside the workspace in this session: "
             }
-            AlwaysCovers::ThisCall => "[y]es, [n]o, [a]lways for exactly these arguments in this session: ",
+            AlwaysCovers::ThisCall => "[y]es, [n]o, [s]kip, [a]lways for exactly these arguments in this session: ",
         };
         self.console.forget_typed_ahead().await;
         loop {
@@ -56,7 +56,8 @@ impl Approver for TerminalApprover {
                 "y" | "yes" => return ApprovalDecision::Approve,
                 "a" | "always" => return ApprovalDecision::Always,
                 "n" | "no" => return ApprovalDecision::Deny { reason: "the user said no".into() },
-                _ => say("please answer y, n or a"),
+                "s" | "skip" => return ApprovalDecision::Skip,
+                _ => say("please answer y, n, s or a"),
             }
         }
     }

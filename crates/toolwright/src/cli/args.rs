@@ -107,6 +107,12 @@ pub(crate) enum Command {
     /// Shows what a run or session did, as a tree: times, sizes, tokens, costs, outcomes, and who decided.
     #[command(after_help = super::trace::JSON_FORM)]
     Trace(super::trace::TraceArgs),
+    /// Tries rules out.
+    #[command(subcommand)]
+    Policy(super::policy::PolicyCommand),
+    /// Shows and answers what waits for your word.
+    #[command(subcommand)]
+    Approvals(super::approvals::ApprovalsCommand),
     /// Checks the configuration and every provider, and says how to mend what is wrong.
     Doctor,
     /// Looks at the configuration.
@@ -133,6 +139,9 @@ pub(crate) struct Serve {
     /// What may run where no rule matches. Default: `client`.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
+    /// Who is asked where the policy asks. Default: `client` where it can be asked, else `inbox`.
+    #[arg(long, value_name = "WHOM", default_value = "client")]
+    pub(crate) ask: ServeAskName,
     /// How tools are put before clients that do not say it with `?expose=…`: `direct` lists all of them, `search`
     /// three that find, describe and call the others, and those of `selection.pinned`.
     #[arg(long, value_name = "HOW", default_value = "direct", value_parser = PossibleValuesParser::new(["direct", "search"]).try_map(|how| how.parse::<Expose>()))]
@@ -147,6 +156,9 @@ pub(crate) struct Agent {
     /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
+    /// Who is asked where the policy asks. Default: `terminal` in one, else `nobody`.
+    #[arg(long, value_name = "WHOM")]
+    pub(crate) ask: Option<AskName>,
     /// When the calls of an answer start. Default: `defaults.dispatch`, else `turn-end`.
     #[arg(long, value_name = "WHEN")]
     pub(crate) dispatch: Option<DispatchName>,
@@ -361,6 +373,30 @@ pub(crate) enum ConfigCommand {
     Schema,
     /// Prints the configuration with all layers laid together, secrets masked.
     Show,
+}
+
+/// Who is asked by an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AskName {
+    /// You, here.
+    Terminal,
+    /// Whoever looks there: `toolwright approvals`.
+    Inbox,
+    /// Nobody: it is refused.
+    Nobody,
+}
+
+/// Who is asked by the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServeAskName {
+    /// The client's user, by elicitation; the inbox, of clients that lack it.
+    #[value(alias = "elicit")]
+    Client,
+    /// Whoever looks there: `toolwright approvals`.
+    Inbox,
+    /// Nobody: it is refused.
+    #[value(alias = "deny")]
+    Nobody,
 }
 
 /// A policy profile by its name.

@@ -73,7 +73,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
         if global.json {
             print_json(&with_id(&report, &id))?;
         } else {
-            if text == Text::Held || shown == Shown::Gaps || report.reason.is_some() {
+            if report.is_delivered() || text == Text::Held || shown == Shown::Gaps || report.reason.is_some() {
                 print_text(&prose(&report.answer))?;
             }
             summary(&report);

@@ -2,6 +2,7 @@
 
 mod account;
 mod agent;
+mod approvals;
 mod approver;
 mod args;
 mod arguments;
@@ -22,6 +23,7 @@ mod lists;
 mod logging;
 mod paste;
 mod pick;
+mod policy;
 mod records;
 mod run;
 mod screen;
@@ -80,7 +82,11 @@ pub(crate) fn main() -> ExitCode {
     };
     let exit = done.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
-            if cli.global.json || matches!(cli.command, Command::Encode(_) | Command::Decode(_) | Command::Validate(_))
+            if cli.global.json
+                || matches!(
+                    cli.command,
+                    Command::Encode(_) | Command::Decode(_) | Command::Validate(_) | Command::Policy(_)
+                )
             {
                 // The exit code tells a program whose standard output is gone.
                 let _ = screen::print_json(&failure.to_json());
@@ -97,7 +103,7 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
     let command = words.iter().find(|word| Cli::command().find_subcommand(word).is_some());
     let json = words.iter().any(|word| word == "--json")
-        || command.is_some_and(|name| name == "encode" || name == "decode" || name == "validate");
+        || command.is_some_and(|name| name == "encode" || name == "decode" || name == "validate" || name == "policy");
     let version = error.kind() == ErrorKind::DisplayVersion;
     let document = match error.exit_code() {
         0 if version => Some(json!({"name": "toolwright", "version": env!("CARGO_PKG_VERSION")})),
@@ -137,8 +143,10 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,
-            Command::Trace(args) => trace::command(&cli.global, args).await,
+            Command::Policy(command) => policy::command(&cli.global, command).await,
+            Command::Approvals(command) => approvals::command(&cli.global, command).await,
             Command::Jobs(command) => jobs::command(&cli.global, command).await,
+            Command::Trace(args) => trace::command(&cli.global, args).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await

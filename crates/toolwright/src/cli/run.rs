@@ -4,8 +4,7 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use serde_json::Value;
-use toolwright::agent::tools::FINAL_REPORT_ID;
-use toolwright::agent::{CallRecord, DriverError, Format, ReportSpec, RunReport, RunState, Status};
+use toolwright::agent::{DriverError, Format, ReportSpec, RunReport, RunState, Status};
 use toolwright::core::Cancel;
 use toolwright::core::model::Message;
 
@@ -111,9 +110,7 @@ fn print(global: &Global, id: &str, report: &RunReport, text: Text, shown: Shown
         return Ok(print_json(&with_id(report, id))?);
     }
     // What was streamed whole is on the screen already; what a call said is not.
-    let called = |call: &CallRecord| call.ok && call.tool == FINAL_REPORT_ID;
-    if report.calls.iter().any(called) || text == Text::Held || shown == Shown::Gaps || report.status != Status::Success
-    {
+    if report.is_delivered() || text == Text::Held || shown == Shown::Gaps || report.status != Status::Success {
         print_text(&prose(&report.answer))?;
     }
     for call in &report.held {

@@ -10,13 +10,15 @@ use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
 use toolwright::agent::tools::{NAMESPACE, batch_provider};
 use toolwright::config::Config;
-use toolwright::core::approval::NoApprover;
-use toolwright::core::{Cancel, Event, Profile};
+use toolwright::core::approval::{Answers, NoApprover};
+use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
-use toolwright::server::{Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio};
+use toolwright::server::{
+    Elicitation, Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio,
+};
 
-use super::args::{Global, Serve};
+use super::args::{Global, Serve, ServeAskName};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, DIM, WARN, harmless, say, styled};
 use super::signals::{First, watch};
@@ -46,7 +48,8 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
             .await
             .map_err(|error| Failure::failed(format!("the client's streams failed: {error}")))?;
     } else {
-        let options = http_options(serve, &settings)?;
+        let mut options = http_options(serve, &settings)?;
+        options.metrics = Some(house.metrics_source());
         let with_token = options.token.is_some();
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);
@@ -73,8 +76,16 @@ fn tool_count(house: &House) -> usize {
 }
 
 fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway> {
-    let approver = NoApprover {
-        remedy: "clients of this server cannot be asked yet: start it with --policy client or trusted, or change the rule under policy.rules".into(),
+    let approver: Arc<dyn Approver> = match serve.ask {
+        ServeAskName::Client | ServeAskName::Inbox => Arc::new(house.ask_inbox(Answers::Elsewhere, |question| {
+            let (tool, id) = (&question.request.tool, &question.id);
+            say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
+        })),
+        ServeAskName::Nobody => Arc::new(NoApprover {
+            remedy:
+                "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules"
+                    .into(),
+        }),
     };
     let policy = Arc::new(settings.policy(serve.policy.map(Profile::from), Profile::Client));
     let selection = &settings.written.selection;
@@ -82,10 +93,14 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
         Arc::clone(house.catalogue()),
         Arc::clone(house.executor()),
         policy,
-        Arc::new(approver),
+        approver,
         settings.root.clone(),
     );
     Gateway::new(GatewayOptions {
+        elicitation: match serve.ask {
+            ServeAskName::Client => parts.elicitation,
+            ServeAskName::Inbox | ServeAskName::Nobody => Elicitation::Never,
+        },
         max_tool_name: settings.written.server.max_tool_name,
         expose: serve.expose,
         pinned: selection.pinned.clone(),

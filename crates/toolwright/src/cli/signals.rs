@@ -49,12 +49,9 @@ pub(crate) fn background_on_quit(house: &Arc<House>, session: &SessionId) {
             while quit.recv().await.is_some() {
                 match house.jobs().promote_all(&session) {
                     0 => say("no call is running"),
-                    count => {
-                        house.catalogue().offer_jobs().await;
-                        say(format_args!(
-                            "{count} running calls go on in the background; `toolwright jobs ls` lists them"
-                        ));
-                    }
+                    count => say(format_args!(
+                        "{count} running calls go on in the background; `toolwright jobs ls` lists them"
+                    )),
                 }
             }
         });

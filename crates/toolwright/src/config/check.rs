@@ -2,6 +2,7 @@
 //! and bounds. Normalises camelCase keys on the way.
 
 use serde_json::Value;
+use toolwright_core::policy::Condition;
 
 use super::node::{Data, Node};
 use super::problem::{At, Problem, Severity};
@@ -61,6 +62,12 @@ impl Walk<'_> {
 
     fn scalar(&mut self, node: &Node, schema: &Value) {
         match &node.data {
+            Data::Text(text) if schema.get("format").and_then(Value::as_str) == Some("condition") => {
+                if let Err(error) = Condition::compile(text.as_str()) {
+                    let remedy = "mend it; `toolwright policy test` tries it on a call";
+                    self.report(&node.at, error.to_string(), remedy);
+                }
+            }
             Data::Text(text) => {
                 let choices = choices(schema);
                 if !choices.is_empty() && !choices.contains(&text.as_str()) {

@@ -124,8 +124,8 @@ fn keep_servers(node: &mut Node, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Lays `node` under what nearer files said: mappings key by key, entries whole, policy rules after
-/// the nearer ones.
+/// Lays `node` under what nearer files said: mappings key by key, entries whole, rules and tools of
+/// a policy after the nearer ones.
 pub(crate) fn lay_under(merged: &mut Node, node: Node) {
     let Data::Map(sections) = node.data else { return };
     for section in sections {
@@ -142,9 +142,10 @@ fn lay_section_under(nearer: &mut Node, farther: Node) {
     for member in farther {
         match nearer.iter_mut().find(|have| have.key == member.key) {
             None => nearer.push(member),
-            Some(have) if have.key == "rules" => {
-                if let (Data::List(rules), Data::List(more)) = (&mut have.value.data, member.value.data) {
-                    rules.extend(more);
+            // Of a policy.
+            Some(have) if matches!(&*have.key, "rules" | "tools" | "guards") => {
+                if let (Data::List(nearer), Data::List(more)) = (&mut have.value.data, member.value.data) {
+                    nearer.extend(more);
                 }
             }
             Some(_) => {}

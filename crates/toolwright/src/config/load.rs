@@ -14,6 +14,7 @@ use super::node::{Data, Member, Node};
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
+use super::telemetry::{self, Telemetry};
 use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
 use super::{models, rest, sandbox, selection};
 
@@ -64,6 +65,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         embeddings: None,
+        telemetry: Telemetry::default(),
         sandbox: SandboxSettings::default(),
         queues: BTreeMap::new(),
         policy: Default::default(),
@@ -171,6 +173,8 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         let at = place(&merged, "selection", "embeddings");
         config.embeddings = selection::embeddings(embeddings, at, &mut scope);
     }
+    let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
+    config.telemetry = telemetry::telemetry(&written.telemetry, at, &mut scope);
     config.sandbox = sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &mut scope);
     config.policy = written.policy.clone();
     config.written = written;

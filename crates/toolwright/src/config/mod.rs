@@ -9,6 +9,7 @@ mod layers;
 mod load;
 mod models;
 mod node;
+mod policy;
 mod problem;
 mod resolved;
 mod rest;
@@ -17,14 +18,17 @@ mod schema;
 mod secrets;
 mod selection;
 mod servers;
+mod telemetry;
 pub mod typed;
 
 pub use expand::Variables;
 pub use layers::{Layer, LayerKind};
 pub use load::{LoadOptions, load};
+pub use policy::policy_file;
 pub use problem::{At, Problem, Severity};
-pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, ServerLink, ServerSettings, profile_of};
+pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of};
 pub use schema::published as json_schema;
+pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
 

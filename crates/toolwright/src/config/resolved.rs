@@ -2,19 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
-use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule};
+use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
+use toolwright_runtime::executor::{GuardBinding, ModelGuard};
 
 use super::layers::Layer;
 use super::problem::{At, Problem, Severity};
-use super::typed::{ConfigFile, PolicyEffect, PolicyProfile, PolicySection};
+use super::telemetry::Telemetry;
+use super::typed::{
+    ConfigFile, EffectFlags, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection, PolicyTool,
+};
 
 /// A configuration ready for use.
 #[derive(Debug, Clone)]
@@ -39,6 +44,8 @@ pub struct Config {
     pub model_habits: Vec<(String, ModelHabits)>,
     /// Where sentence embeddings come from.
     pub embeddings: Option<EmbeddingSource>,
+    /// Spans and metrics for others.
+    pub telemetry: Telemetry,
     /// How processes are sandboxed; what it protects comes from the other settings.
     pub sandbox: SandboxSettings,
     /// Queues.
@@ -165,7 +172,13 @@ impl Config {
     #[must_use]
     pub fn policy(&self, given: Option<Profile>, default: Profile) -> Policy {
         let profile = given.or(self.policy.profile.map(profile_of)).unwrap_or(default);
-        Policy { profile, rules: self.policy.rules.iter().map(rule_of).collect() }
+        policy_of(&self.policy, profile)
+    }
+
+    /// The models that judge calls, in order.
+    #[must_use]
+    pub fn guards(&self) -> Vec<GuardBinding> {
+        self.policy.guards.iter().map(guard_of).collect()
     }
 
     /// The configuration as it was written, secrets masked.
@@ -188,24 +201,62 @@ pub fn profile_of(profile: PolicyProfile) -> Profile {
     }
 }
 
-fn rule_of(rule: &super::typed::PolicyRule) -> Rule {
-    let effects = rule.effects.unwrap_or_default();
+/// The core's policy out of a `policy` section, under a profile.
+#[must_use]
+pub fn policy_of(section: &PolicySection, profile: Profile) -> Policy {
+    let note = |tool: &PolicyTool| ToolNote {
+        tool: tool.tool.clone(),
+        effects: effects_of(tool.effects),
+        tags: tool.tags.clone(),
+    };
+    Policy {
+        profile,
+        rules: section.rules.iter().map(rule_of).collect(),
+        tools: section.tools.iter().map(note).collect(),
+    }
+}
+
+fn effects_of(flags: Option<EffectFlags>) -> EffectSelector {
+    let flags = flags.unwrap_or_default();
+    EffectSelector {
+        read_only: flags.read_only,
+        destructive: flags.destructive,
+        idempotent: flags.idempotent,
+        open_world: flags.open_world,
+    }
+}
+
+fn guard_of(guard: &PolicyGuard) -> GuardBinding {
+    let binding = GuardBinding::new(&*guard.name, Arc::new(ModelGuard::new(&*guard.model, &*guard.instructions)));
+    let binding = binding.on(Selector {
+        tool: guard.tool.clone(),
+        namespace: guard.namespace.clone(),
+        tag: guard.tag.clone(),
+        effects: effects_of(guard.effects),
+        role: guard.role.clone(),
+        when: guard.when.clone(),
+    });
+    match guard.timeout {
+        Some(timeout) => binding.within(timeout.0),
+        None => binding,
+    }
+}
+
+fn rule_of(rule: &PolicyRule) -> Rule {
     Rule {
         effect: match rule.effect {
             PolicyEffect::Allow => Effect::Allow,
             PolicyEffect::Deny => Effect::Deny,
             PolicyEffect::Ask => Effect::Ask,
         },
-        tool: rule.tool.clone(),
-        namespace: rule.namespace.clone(),
-        tag: rule.tag.clone(),
-        effects: EffectSelector {
-            read_only: effects.read_only,
-            destructive: effects.destructive,
-            idempotent: effects.idempotent,
-            open_world: effects.open_world,
+        selector: Selector {
+            tool: rule.tool.clone(),
+            namespace: rule.namespace.clone(),
+            tag: rule.tag.clone(),
+            effects: effects_of(rule.effects),
+            role: rule.role.clone(),
+            when: rule.when.clone(),
         },
-        role: rule.role.clone(),
         reason: rule.reason.clone(),
     }
 }

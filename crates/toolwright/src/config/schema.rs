@@ -17,6 +17,11 @@ pub(crate) fn checked() -> &'static Value {
     })
 }
 
+/// The schema of one section, as the checker walks it.
+pub(crate) fn section(name: &str) -> &'static Value {
+    &checked()["properties"][name]
+}
+
 /// The schema for editors (`toolwright config schema`): every key in both spellings, `mcp_servers` and
 /// `mcpServers`, and sections that may be left empty.
 #[must_use]

@@ -237,10 +237,11 @@ pub(super) fn executor(
     options.max_output = defaults.tool_response_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
-    let models = config.written.models.by_name.iter();
-    options.prices = models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect();
+    options.guards = config.guards();
     options.jobs = Some(Arc::clone(jobs));
     options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
+    let models = config.written.models.by_name.iter();
+    options.prices = models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect();
     options.queues = Queues::new(config.queues.clone());
     // Only tools with a time to live use it.
     options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));

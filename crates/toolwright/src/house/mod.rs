@@ -5,6 +5,7 @@ mod build;
 mod embeddings;
 mod reload;
 mod select;
+mod telemetry;
 mod watch;
 
 use std::collections::HashMap;
@@ -12,18 +13,20 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use toolwright_core::approval::NoApprover;
+use toolwright_core::approval::{Answers, Approver, InboxStore, NoApprover, Question};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
-use toolwright_core::store::{RunStore, StoreError};
+use toolwright_core::store::{ApprovalStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, JobManager, Observation, RecoveryTerms, RunContext, SecretRedactor, Selector,
-    SqliteStore, ToolVectors,
+    Catalogue, EventHub, Executor, Inbox, InboxParts, JobManager, Observation, RecoveryTerms, RunContext,
+    SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
+use toolwright_server::MetricsSource;
+use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
@@ -75,6 +78,7 @@ pub struct House {
     selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
     embeddings: embeddings::Embeddings,
+    telemetry: telemetry::Telemetry,
     /// What is in the catalogue, as far as it comes from the configuration.
     running: Mutex<Running>,
     /// Who observes the events until the end.
@@ -138,6 +142,7 @@ impl House {
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
+        let telemetry = telemetry::Telemetry::start(&config.telemetry, &events);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
         let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
@@ -159,6 +164,7 @@ impl House {
             selector: OnceLock::new(),
             mcp,
             embeddings: embeddings::Embeddings::default(),
+            telemetry,
             running: Mutex::default(),
             observations: Mutex::default(),
         });
@@ -196,6 +202,19 @@ impl House {
         &self.redactor
     }
 
+    /// What is counted of its events: since it was opened where the configuration sends telemetry, else since this
+    /// was first asked for. Within a runtime of tokio.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.telemetry.metrics()
+    }
+
+    /// [`House::metrics`] as `/metrics` shows them.
+    #[must_use]
+    pub fn metrics_source(&self) -> Arc<dyn MetricsSource> {
+        self.telemetry.source()
+    }
+
     /// The model client.
     #[must_use]
     pub fn models(&self) -> &Arc<HttpModelClient> {
@@ -224,21 +243,54 @@ impl House {
         Arc::clone(&self.store) as _
     }
 
+    /// The questions that wait for a person.
+    #[must_use]
+    pub fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// What was approved for always.
+    #[must_use]
+    pub fn approvals(&self) -> Arc<dyn ApprovalStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// An approver that asks through the inbox; `told` hears of each question once it is kept there. With
+    /// [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
+    #[must_use]
+    pub fn ask_inbox(&self, answers: Answers, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
+        let services = self.executor.services();
+        let parts = InboxParts::new(self.inbox(), Arc::clone(&services.redactor), Arc::clone(&services.clock));
+        Inbox::new(InboxParts { answers, told: Arc::new(told), ..parts })
+    }
+
     /// The jobs.
     #[must_use]
     pub fn jobs(&self) -> &Arc<JobManager> {
         &self.jobs
     }
 
-    /// Takes up, from now on, jobs that dead processes left. For processes that stay: what they take and cannot
-    /// finish is left to others again. Where such a job still needs a decision, nobody here is there to make it.
+    /// Takes up, from now on, jobs that dead processes left, and offers the tools that follow jobs once there is one.
+    /// For processes that stay: what they take and cannot finish is left to others again. Where such a job still
+    /// needs a person's decision, the inbox asks for it.
     pub fn recover_jobs(self: &Arc<Self>) {
+        let (first, catalogue) = (self.jobs.first(), Arc::downgrade(&self.catalogue));
+        tokio::spawn(async move {
+            if first.await
+                && let Some(catalogue) = catalogue.upgrade()
+            {
+                catalogue.offer_jobs().await;
+            }
+        });
         let house = Arc::downgrade(self);
         let context = move |session: Session, snapshot| {
-            let policy = house.upgrade().map(|house| house.config().policy(None, Profile::Ask));
-            let policy = policy.unwrap_or_else(|| Policy::of(Profile::Ask));
-            let approver = NoApprover { remedy: "the process that could ask is gone: call the tool again".into() };
-            RunContext::new(Arc::new(session), snapshot, Arc::new(policy), Arc::new(approver))
+            let (policy, approver): (_, Arc<dyn Approver>) = match house.upgrade() {
+                Some(house) => {
+                    (house.config().policy(None, Profile::Ask), Arc::new(house.ask_inbox(Answers::Here, |_| ())))
+                }
+                None => (Policy::of(Profile::Ask), Arc::new(NoApprover { remedy: "the program is ending".into() })),
+            };
+            RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)
         };
         let terms = RecoveryTerms { catalogue: Arc::clone(&self.catalogue), context: Arc::new(context) };
         self.executor.recover_jobs(terms);
@@ -319,6 +371,7 @@ impl House {
         for observation in std::mem::take(&mut *self.observations.lock().await) {
             observation.end().await;
         }
+        self.telemetry.shut_down().await;
     }
 
     /// Keeps an observer of the events until the house is shut down, which lets it see the last of them.

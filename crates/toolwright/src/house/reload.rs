@@ -150,9 +150,11 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.defaults.repair_model == b.defaults.repair_model, "defaults.repair_model");
     check(a.defaults.auto_background_after == b.defaults.auto_background_after, "defaults.auto_background_after");
     check(old.queues == new.queues, "queues");
+    check(a.policy.guards == b.policy.guards, "policy.guards");
     check(a.outputs == b.outputs, "outputs");
     check(a.server == b.server, "server");
     check(a.models == b.models, "models");
+    check(a.telemetry == b.telemetry, "telemetry");
     check(a.selection.judge_model == b.selection.judge_model, "selection.judge_model");
     check(a.selection.pinned == b.selection.pinned, "selection.pinned");
     check(a.selection.scorer == b.selection.scorer, "selection.scorer");

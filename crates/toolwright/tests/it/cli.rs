@@ -372,7 +372,7 @@ fn doctor_tells_well_from_ill() {
     let place = Place::new();
     let well = json_of(&run(&place, &["doctor", "--json"]));
     assert_eq!(well["providers"][0]["name"], "builtin");
-    place.write("project/toolwright.yaml", "mcpServers:\n  gone:\n    command: no-such-program-anywhere\n  unset:\n    command: x\n    env: {A: \"${NOT_SET}\"}\ntelemetry: {a: 1}\n");
+    place.write("project/toolwright.yaml", "mcpServers:\n  gone:\n    command: no-such-program-anywhere\n  unset:\n    command: x\n    env: {A: \"${NOT_SET}\"}\ncluster: {a: 1}\n");
     let output = run(&place, &["doctor", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let ill = json_of(&output);

@@ -60,6 +60,7 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         &["too small", "256 or more"],
     );
     broken("defaults:\n  trace_mcp: true\n", 2, "defaults.trace_mcp", Warning, &["not supported by this version"]);
+    broken("queues:\n  q: {concurrent: 1, per_minute: 0}\n", 2, "queues.q.per_minute", EntryDisabled, &["too small"]);
     broken("queues:\n  q: {concurrent: 0}\n", 2, "queues.q.concurrent", EntryDisabled, &["too small"]);
     broken(
         "queues:\n  q: {concurrent: 1, wait_timeout: 0ms}\n",
@@ -175,7 +176,7 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         EntryDisabled,
         &["`parameters` is missing: it must describe city, days"],
     );
-    broken("telemetry:\n  otlp: x\n", 1, "telemetry", Warning, &["not supported by this version"]);
+    broken("cluster:\n  a: x\n", 1, "cluster", Warning, &["not supported by this version"]);
     broken("server:\n  token: ${NO_SUCH_VARIABLE}\n", 2, "server.token", Error, &["NO_SUCH_VARIABLE"]);
     broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
     broken("server:\n  max_tool_name: 99\n", 2, "server.max_tool_name", Error, &["too large", "64 or less"]);
@@ -315,6 +316,23 @@ fn queues_bind_and_the_namespace_of_a_clash_is_told_apart() {
 }
 
 #[test]
+fn limits_retries_rates_and_guards_are_read() {
+    let config = Place::with(
+        "defaults: {idle_timeout: 40s}\nqueues:\n  slow: {concurrent: 1, per_minute: 30}\nmcpServers:\n  a: {command: x, queue: slow, idle_timeout: 9s, retries: 0}\n  b: {command: y, queue: default}\nrestTools:\n  r: {description: x, url: 'https://h/now', idle_timeout: 2s, retries: 3}\npolicy:\n  guards:\n    - {name: money, model: m/judge, instructions: Never pay., tool: 'bank:*', when: 'args.amount > 100', timeout: 5s}\n",
+    )
+    .load();
+    assert!(config.problems.is_empty(), "{:?}", config.problems);
+    assert_eq!(config.written.defaults.idle_timeout.map(|span| span.0.as_secs()), Some(40));
+    assert_eq!((config.queues["slow"].per_minute, config.queues["slow"].max_waiting), (Some(30), 1024));
+    let (a, b) = (&config.servers[0].settings, &config.servers[1].settings);
+    assert_eq!((a.idle_timeout.map(|limit| limit.as_secs()), a.retries), (Some(9), Some(0)));
+    assert_eq!((b.idle_timeout, b.retries), (None, None));
+    let rest = &config.rest_tools[0].spec;
+    assert_eq!((rest.idle_timeout.map(|limit| limit.as_secs()), rest.retries), (Some(2), Some(3)));
+    assert_eq!(format!("{:?}", config.guards()), r#"[GuardBinding { name: "money", timeout: 5s, .. }]"#);
+}
+
+#[test]
 fn a_rest_tool_without_placeholders_needs_no_parameters() {
     let text = "restTools:\n  a:\n    description: x\n    url: https://h/now\n";
     let config = Place::with(text).load();
@@ -359,4 +377,33 @@ fn variables_that_hold_our_keys_are_known() {
     let config = place.load();
     assert_eq!(config.problems, []);
     assert_eq!(config.key_variables, ["GATE", "MINE", "TEAM"]);
+}
+
+#[test]
+fn a_time_to_live_is_a_duration_or_off() {
+    use std::time::Duration;
+    let minutes = |n: u64| Some(Duration::from_secs(60 * n));
+    for (written, of_server, of_tool) in [
+        ("cache: 300000", minutes(5), None),
+        ("cache: 5m\n    toolsCache: {search: 1m, get: off}", minutes(5), Some(minutes(1))),
+        ("cache: off\n    tools_cache: {search: 60000}", None, Some(minutes(1))),
+        ("cache: false\n    tools_cache: {search: 'off'}", None, Some(None)),
+    ] {
+        let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
+        assert!(config.problems.is_empty(), "{written}: {:#?}", config.problems);
+        let settings = &config.servers[0].settings;
+        assert_eq!((settings.cache, settings.tools_cache.get("search").copied()), (of_server, of_tool), "{written}");
+    }
+    for (written, ttl) in [("2h", minutes(120)), ("off", None)] {
+        let text = format!("restTools:\n  t:\n    description: d\n    url: http://h/\n    cache: {written}\n");
+        let config = Place::with(&text).load();
+        assert_eq!((config.problems.len(), config.rest_tools[0].spec.cache), (0, ttl), "{written}");
+    }
+    broken(
+        "mcpServers:\n  s:\n    command: x\n    cache: often\n",
+        4,
+        "mcp_servers.s.cache",
+        Severity::EntryDisabled,
+        &["duration"],
+    );
 }

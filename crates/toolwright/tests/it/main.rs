@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod agent;
+mod approvals;
 mod arguments;
 mod call;
 mod cli;
@@ -12,11 +13,16 @@ mod dispatch;
 mod embeddings;
 mod eval;
 mod exposure;
+mod final_report;
 mod import;
+mod jobs;
 mod pick;
+mod policy;
 mod safety;
-mod secrets;
 mod sandbox;
+mod secrets;
 mod serve;
 mod support;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod text_format;

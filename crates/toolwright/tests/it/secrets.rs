@@ -191,10 +191,10 @@ async fn a_run_leaves_no_secret_in_any_sink() {
     let arguments = json!({"user": "u", "password": PASSWORD, "pin": PIN});
     let script = vec![
         Turn::text_and_calls(
-            &format!("With {HEADER} I log in."),
+            format!("With {HEADER} I log in."),
             vec![("rest__login", arguments.clone()), ("rest__broken", json!({"password": PASSWORD}))],
         ),
-        Turn::text(&format!("It said {SHAPED} to {PASSWORD}."))
+        Turn::text(format!("It said {SHAPED} to {PASSWORD}."))
             .expecting("the model gets real results", |asked| asked.last_result_text().contains(SHAPED)),
     ];
     let (server, model) = with_model(WireApi::OpenAi, script.into()).await;

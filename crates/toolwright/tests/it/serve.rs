@@ -12,7 +12,7 @@ use crate::cli::program;
 use crate::support::{Place, signal, until};
 
 /// A running gateway, what it said so far, and for `--stdio` its streams.
-struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
     said: Arc<Mutex<String>>,
     streams: Option<(ChildStdin, BufReader<ChildStdout>)>,
@@ -28,7 +28,7 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    fn start(place: &Place, arguments: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
         Self::start_with(place, arguments, &[])
     }
 
@@ -50,6 +50,13 @@ impl Gateway {
         let gateway = Self { child, said, streams, next: 0 };
         gateway.says("toolwright: ready");
         gateway
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        let said = self.said();
+        let address = said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next());
+        address.expect("the ready line").to_owned()
     }
 
     fn said(&self) -> String {
@@ -130,7 +137,7 @@ fn stdio_lists_and_calls() {
 fn stdio_lists_three_tools_where_it_is_told_to_and_those_that_are_pinned() {
     let place = Place::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
     place.write("project/a.txt", "hello\n");
-    let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search", "--policy", "ask"]);
+    let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search", "--policy", "ask", "--ask", "nobody"]);
     gateway.handshake();
     assert_eq!(gateway.tool_names(), ["tools__search", "tools__describe", "tools__call", "fs__read"]);
     let query = json!({"query": "return a text", "namespace": "odd"});
@@ -144,7 +151,7 @@ fn stdio_lists_three_tools_where_it_is_told_to_and_those_that_are_pinned() {
     };
     assert!(inside("fs__read", json!({"path": "a.txt"})).contains("hello"));
     let denied = inside("fs__write", json!({"path": "b.txt", "content": "x"}));
-    assert!(denied.contains("clients of this server cannot be asked yet"), "{denied}");
+    assert!(denied.contains("this server asks nobody"), "{denied}");
     assert!(!place.path("project/b.txt").exists());
 }
 

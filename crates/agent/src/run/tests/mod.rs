@@ -80,6 +80,7 @@ fn pending(id: &CallId) -> Outcome {
     let request = ApprovalRequest {
         call_id: id.clone(),
         session: SessionId::new("s"),
+        principal: "owner".into(),
         tool: ToolId::parse("fs:read@1.0.0").expect("id"),
         definition: ContentHash::of_bytes(b"v1"),
         arguments: json!({}),

@@ -19,6 +19,8 @@ use crate::process::{Exit, SupervisedChild};
 
 /// Wait for the rest of the output after the command's end.
 pub(super) const DRAIN: Duration = Duration::from_secs(1);
+/// How far the executor's clock and ours may be apart.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
 /// Least time between two progress reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// Most bytes of one progress report; older ones are left out.
@@ -27,8 +29,10 @@ const REPORT_BYTES: usize = 4096;
 const ERROR_OUTPUT: usize = 4000;
 /// Bytes of one read: what a pipe holds.
 const READ: usize = 64 * 1024;
-/// What the words around a preview of stored output may take, in bytes: the handle, twice, and how it ended.
-const AROUND_PREVIEW: usize = 500;
+/// Bytes of a preview of stored output: what the message about it shows at most.
+const PREVIEW: usize = 1600;
+/// What the words around it, or around the ends of output that was cut, may take, in bytes.
+const AROUND: usize = 500;
 
 /// The output of one command, in memory of twice the cap at most.
 pub(super) struct Printed<'a> {
@@ -63,8 +67,9 @@ impl<'a> Printed<'a> {
                 read = read_some(&mut self.pipe, &mut self.buffer), if self.pipe.is_some() => read,
                 exit = child.wait() => return exit.map_err(Stop::Lost),
                 cause = context.cancel.cancelled() => return Err(match cause {
-                    // The executor's clock was first.
-                    CancelCause::Deadline => Stop::TimedOut,
+                    // The executor's clock was first: that of the whole call, or that of its silence.
+                    CancelCause::Deadline if Instant::now() + CLOCKS_DIFFER >= end => Stop::TimedOut,
+                    CancelCause::Deadline => Stop::Silent,
                     cause => Stop::Canceled(cause),
                 }),
                 () = sleep_until(end) => return Err(Stop::TimedOut),
@@ -125,10 +130,13 @@ impl<'a> Printed<'a> {
         let (text, note) = match self.stored.finish().await {
             Kept::Whole => (self.capture.into_text(), None),
             Kept::Stored(stored) => {
-                let preview = self.capture.into_ends(max.saturating_sub(AROUND_PREVIEW), "");
-                (preview, Some(stored_note(&stored)))
+                let room = max.saturating_sub(AROUND).min(PREVIEW);
+                (self.capture.into_ends(room, ""), Some(stored_note(&stored)))
             }
-            Kept::Cut(why) => (self.capture.into_ends(max, &format!(", since they could not be stored: {why}")), None),
+            Kept::Cut(why) => {
+                let why = format!(", since they could not be stored: {why}");
+                (self.capture.into_ends(max.saturating_sub(AROUND), &why), None)
+            }
         };
         let output = if exit.success() {
             ToolOutput::text(if text.is_empty() { "(no output)".to_owned() } else { text })

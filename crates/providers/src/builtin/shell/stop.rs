@@ -7,6 +7,8 @@ use toolwright_core::error::{ErrorKind, ToolError};
 
 pub(super) enum Stop {
     TimedOut,
+    /// It printed nothing for longer than a call may be without progress.
+    Silent,
     Canceled(CancelCause),
     Lost(std::io::Error),
 }
@@ -17,6 +19,10 @@ impl Stop {
             Self::TimedOut => {
                 let limit = toolwright_core::duration::format(limit);
                 let message = format!("the command ran longer than {limit}; it and all it had started were killed");
+                ToolError::new(ErrorKind::Timeout, message)
+            }
+            Self::Silent => {
+                let message = "the command printed nothing for too long; it and all it had started were killed";
                 ToolError::new(ErrorKind::Timeout, message)
             }
             Self::Canceled(cause) => ToolError::canceled(cause),

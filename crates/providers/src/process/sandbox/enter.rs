@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use super::Limits;
+use super::mounts::Mounts;
 use super::seccomp::Instruction;
 
 /// Capabilities that root keeps: those over files, users and its own processes, and ports below 1024.
@@ -18,8 +19,9 @@ const CAPABILITIES: libc::c_ulong = 64;
 #[derive(Debug)]
 pub(in crate::process) struct Entry {
     limits: Vec<(Resource, u64)>,
+    mounts: Option<Mounts>,
     ruleset: Option<OwnedFd>,
-    filter: Vec<Instruction>,
+    filter: &'static [Instruction],
     handed_over: Option<File>,
 }
 
@@ -39,12 +41,17 @@ impl Entry {
             (libc::RLIMIT_CPU, limits.cpu.map(|time| time.as_secs().max(1))),
         ];
         let limits = set.into_iter().filter_map(|(resource, limit)| Some((resource, limit?))).collect();
-        Self { limits, ruleset: None, filter: Vec::new(), handed_over: None }
+        Self { limits, mounts: None, ruleset: None, filter: &[], handed_over: None }
     }
 
     /// Adds a Landlock ruleset and a filter of system calls.
-    pub(super) fn restrict(&mut self, ruleset: Option<OwnedFd>, filter: Vec<Instruction>) {
+    pub(super) fn restrict(&mut self, ruleset: Option<OwnedFd>, filter: &'static [Instruction]) {
         (self.ruleset, self.filter) = (ruleset, filter);
+    }
+
+    /// Adds another view of the file system.
+    pub(super) fn remount(&mut self, mounts: Option<Mounts>) {
+        self.mounts = mounts;
     }
 
     /// Adds a file that the program inherits, under the number that it has now.
@@ -70,6 +77,10 @@ impl Entry {
             }
             if let Some(file) = &self.handed_over {
                 check(libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0))?;
+            }
+            // First of all: what follows forbids it.
+            if let Some(mounts) = &self.mounts {
+                mounts.enter()?;
             }
             if self.ruleset.is_none() && self.filter.is_empty() {
                 return Ok(());

@@ -1,6 +1,7 @@
 //! What this machine has to build sandboxes with; found out once.
-#![expect(unsafe_code, reason = "no crate in use asks the kernel these two questions")]
+#![expect(unsafe_code, reason = "no crate in use asks the kernel these questions")]
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::ptr;
 use std::sync::OnceLock;
@@ -11,12 +12,12 @@ use toolwright_core::sandbox::Means;
 /// How long bubblewrap may take to show that it works.
 const PROBE: Duration = Duration::from_secs(2);
 
-/// What there is. The first call starts bubblewrap, if it is installed, to see whether it may make
-/// namespaces: some milliseconds, 2 s at most.
+/// What there is. The first call starts two processes that see whether they may make namespaces, the second
+/// one with bubblewrap, if it is installed: some milliseconds, 2 s at most.
 #[must_use]
 pub fn means() -> &'static Means {
     static MEANS: OnceLock<Means> = OnceLock::new();
-    MEANS.get_or_init(|| Means { landlock: landlock(), seccomp: seccomp(), bubblewrap: bubblewrap() })
+    MEANS.get_or_init(|| Means { landlock: landlock(), seccomp: seccomp(), mounts: mounts(), bubblewrap: bubblewrap() })
 }
 
 fn landlock() -> u32 {
@@ -33,6 +34,14 @@ fn seccomp() -> bool {
     // SAFETY: the call reads the action, which outlives it, and changes nothing.
     let answer = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) };
     super::seccomp::KNOWS_MACHINE && answer == 0
+}
+
+fn mounts() -> bool {
+    let view = super::mounts::Mounts::probe();
+    let mut command = Command::new("true");
+    // SAFETY: `enter` makes system calls only, as it must between fork and exec.
+    unsafe { command.pre_exec(move || view.enter()) };
+    command.stdin(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 fn bubblewrap() -> bool {

@@ -3,10 +3,10 @@
 //!
 //! Two mechanisms. *Landlock and seccomp* work in the process itself, need no rights and cost no process;
 //! they cannot except a file inside a folder that may be written, nor tell a chmod(2) inside the workspace
-//! from one outside. *Bubblewrap*, where it is installed, can both, since it shows the process other
-//! mounts; it adds a process and namespaces. [`toolwright_core::sandbox::enforcement`] picks whichever leaves
-//! fewer walls open. Under bubblewrap, SIGTERM ends the command at once, and a command killed by signal
-//! N ends with exit code 128 + N.
+//! from one outside. Other mounts can: a process that may mount makes them itself, and for all others
+//! *bubblewrap* does, where it is installed; it adds a process and namespaces.
+//! [`toolwright_core::sandbox::enforcement`] picks whichever leaves fewer walls open. Under bubblewrap, SIGTERM
+//! ends the command at once, and a command killed by signal N ends with exit code 128 + N.
 //!
 //! Children inherit all of it; nothing inside can take it off again.
 
@@ -18,6 +18,8 @@ mod enter;
 mod landlock;
 #[cfg(target_os = "linux")]
 mod means;
+#[cfg(target_os = "linux")]
+mod mounts;
 #[cfg(target_os = "linux")]
 mod places;
 mod scratch;
@@ -47,7 +49,7 @@ pub(super) struct Entry;
 #[must_use]
 pub fn means() -> &'static toolwright_core::sandbox::Means {
     use toolwright_core::sandbox::Means;
-    const NONE: Means = Means { landlock: 0, seccomp: false, bubblewrap: false };
+    const NONE: Means = Means { landlock: 0, seccomp: false, mounts: false, bubblewrap: false };
     &NONE
 }
 
@@ -147,14 +149,16 @@ impl Sandbox {
     ) -> io::Result<()> {
         let filter = seccomp::program(self.profile)?;
         let mut entry = Entry::new(&self.settings.limits);
+        let directory = std::env::current_dir()?.join(directory.unwrap_or(Path::new("")));
         if prepared.enforcement.mechanism == Mechanism::Bubblewrap {
-            let filter = seccomp::as_file(&filter)?;
-            let current = std::env::current_dir()?;
-            let directory = current.join(directory.unwrap_or(Path::new("")));
+            let filter = seccomp::as_file(filter)?;
             prepared.wrapper = bubblewrap::arguments(self, program, scratch, &directory, filter.as_ref());
             entry.hand_over(filter);
         } else {
             entry.restrict(landlock::ruleset(self, program, scratch)?, filter);
+            if means().mounts {
+                entry.remount(mounts::Mounts::of(self, scratch, &directory)?);
+            }
         }
         prepared.entry = Some(entry);
         Ok(())

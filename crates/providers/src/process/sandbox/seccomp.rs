@@ -39,8 +39,8 @@ pub(super) use rules::program;
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
 )))]
 #[expect(clippy::unnecessary_wraps, reason = "the signature is that of other architectures")]
-pub(super) fn program(_profile: toolwright_core::SandboxProfile) -> io::Result<Vec<Instruction>> {
-    Ok(Vec::new())
+pub(super) fn program(_profile: toolwright_core::SandboxProfile) -> io::Result<&'static [Instruction]> {
+    Ok(&[])
 }
 
 /// The filter as a file, for a program that installs it; `None` for an empty one.

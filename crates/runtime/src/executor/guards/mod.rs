@@ -11,9 +11,10 @@ use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::error::ToolError;
 use toolwright_core::operation::Op;
+use toolwright_core::policy::Selector;
 
 use super::account::Account;
-use super::admission::denied;
+use super::admission::{denied, query};
 use super::rewrite::rewrite;
 use super::{Executor, RunContext};
 
@@ -67,22 +68,17 @@ impl<F: Fn(&ValidCall) -> Verdict + Send + Sync> InputGuard for F {
 /// Where a guard judges.
 pub struct Bench<'a> {
     /// The executor of the call, for what the guard itself does.
-    pub executor: &'a Executor,
+    pub executor: &'a Arc<Executor>,
     /// The call's terms, as operations inside the judgement, without guards.
     pub run: RunContext,
-    /// How long the judgement may take.
-    pub limit: Duration,
 }
-
-/// Which calls a guard is asked about.
-type Selects = dyn Fn(&ValidCall, &RunContext) -> Result<bool, String> + Send + Sync;
 
 /// A guard, and which calls it is asked about.
 #[derive(Clone)]
 pub struct GuardBinding {
     name: String,
     guard: Arc<dyn InputGuard>,
-    selects: Option<Arc<Selects>>,
+    selector: Selector,
     timeout: Duration,
 }
 
@@ -95,32 +91,30 @@ impl fmt::Debug for GuardBinding {
 impl GuardBinding {
     /// A guard that is asked about every call, for half a minute at most.
     pub fn new(name: impl Into<String>, guard: Arc<dyn InputGuard>) -> Self {
-        Self { name: name.into(), guard, selects: None, timeout: TIMEOUT }
+        Self { name: name.into(), guard, selector: Selector::default(), timeout: TIMEOUT }
     }
 
-    /// Asks it only about calls that `selects` picks; about those too where that cannot be told.
+    /// Asks it only about the calls that are selected, and about those of which that cannot be told. It tightens:
+    /// what a foreign tool says of itself does not keep its calls from the guard.
     #[must_use]
-    pub fn only(
-        mut self,
-        selects: impl Fn(&ValidCall, &RunContext) -> Result<bool, String> + Send + Sync + 'static,
-    ) -> Self {
-        self.selects = Some(Arc::new(selects));
-        self
+    pub fn on(self, selector: Selector) -> Self {
+        Self { selector, ..self }
     }
 
     /// Limits each judgement.
     #[must_use]
-    pub fn within(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     fn is_asked(&self, call: &ValidCall, run: &RunContext) -> bool {
-        self.selects.as_ref().is_none_or(|selects| {
-            selects(call, run).unwrap_or_else(|why| {
-                tracing::warn!(guard = self.name, "it cannot be told whether the call is to be guarded: {why}");
-                true
-            })
+        if self.selector == Selector::default() {
+            return true;
+        }
+        let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
+        self.selector.selects(&query(call, scope, run), &run.policy.tools).unwrap_or_else(|why| {
+            tracing::warn!(guard = self.name, "it cannot be told whether the call is to be guarded: {why}");
+            true
         })
     }
 }
@@ -139,7 +133,7 @@ impl Executor {
     /// Hears every guard that is bound to the call, in order. The first denial ends the call; else the first
     /// reason to ask is returned. A guard that cannot judge, or not in time, denies.
     pub(super) async fn guards(
-        &self,
+        self: &Arc<Self>,
         call: &mut ValidCall,
         run: &RunContext,
         account: &Account,
@@ -164,7 +158,7 @@ impl Executor {
 
     /// One guard's word, which enters the account as an operation inside the call.
     async fn judgement(
-        &self,
+        self: &Arc<Self>,
         binding: &GuardBinding,
         call: &ValidCall,
         run: &RunContext,
@@ -178,9 +172,10 @@ impl Executor {
             journal: None,
             timeout: None,
             partials: None,
+            budget: None,
             ..run.clone()
         };
-        let bench = Bench { executor: self, run: terms, limit: binding.timeout };
+        let bench = Bench { executor: self, run: terms };
         let judged = tokio::select! {
             biased;
             judged = binding.guard.judge(call, &bench) => judged,

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::session::Principal;
 
-use crate::mcp::call::{Caller, Running};
+use crate::mcp::call::Caller;
 use crate::mcp::changes::{ListChanges, notifications};
 use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
@@ -131,7 +131,12 @@ impl Endpoint {
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
-            Ok(Message::Response) => return Ok(StatusCode::ACCEPTED.into_response()),
+            Ok(Message::Response(response)) => {
+                if headers::may_be_legacy(&parts.headers) {
+                    self.session(&view, &parts.headers, None)?.caller.elicitations.settle(response);
+                }
+                return Ok(StatusCode::ACCEPTED.into_response());
+            }
             Err(refused) => return Err(Refusal::rpc(StatusCode::BAD_REQUEST, refused.id.as_ref(), &refused.error)),
         };
         if request.params.meta.traceparent.is_none() {
@@ -191,7 +196,7 @@ impl Endpoint {
 
     fn caller(&self, session: &str, view: View) -> Caller {
         let session = self.gateway.session(session, self.principal.clone());
-        Caller { session, view, running: Arc::new(Running::default()) }
+        Caller { session, view, running: Arc::default(), elicitations: Arc::default() }
     }
 
     /// The request's session, if it exists and belongs to this caller and view.
@@ -221,7 +226,7 @@ impl Endpoint {
         permit: OwnedSemaphorePermit,
     ) -> Result<Response, Refusal> {
         if request.method == "tools/list" {
-            session.has_listed(self.gateway.tools(&session.caller.view, &self.principal).fingerprint);
+            session.has_listed(self.gateway.tools(&session.caller.view, &session.caller.session).fingerprint);
         }
         let held = (permit, Some(session.enter()));
         self.answer(&session.caller, Era::Legacy, accepts, request, held).await

@@ -135,14 +135,13 @@ impl Drop for Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::call::Running;
     use crate::mcp::view::{Expose, Scope, View};
     use toolwright_core::session::{Principal, Session, SessionId};
 
     fn caller(id: &str) -> Caller {
         let session = Session { id: SessionId::new(id), principal: Principal::owner(), root: "/".into(), agent: None };
         let view = View { scope: Scope::Whole, expose: Expose::Direct };
-        Caller { session: Arc::new(session), view, running: Arc::new(Running::default()) }
+        Caller { session: Arc::new(session), view, running: Arc::default(), elicitations: Arc::default() }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use toolwright_core::session::Principal;
 
 use crate::Gateway;
 use crate::gateway::STOP_LIMIT;
-use crate::mcp::call::{Caller, Running, RunningCall};
+use crate::mcp::call::{Caller, RunningCall};
 use crate::mcp::changes::{ListChanges, notifications};
 use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
@@ -55,7 +55,7 @@ where
     let mut writer = tokio::spawn(write_messages(output, messages));
     let session = gateway.session(format!("stdio-{}", uuid::Uuid::new_v4()), Principal::owner());
     let view = View { scope: Scope::Whole, expose: gateway.options.expose };
-    let caller = Caller { session, view, running: Arc::new(Running::default()) };
+    let caller = Caller { session, view, running: Arc::default(), elicitations: Arc::default() };
     let connection = Connection {
         caller,
         outbox,
@@ -142,7 +142,7 @@ impl Connection {
                     self.caller.running.cancel(id);
                 }
             }
-            Ok(Message::Response) => {}
+            Ok(Message::Response(response)) => self.caller.elicitations.settle(response),
             Err(refused) => self.send(message::error(refused.id.as_ref(), &refused.error)).await,
         }
     }

@@ -6,6 +6,7 @@ mod sandbox;
 mod scalar;
 mod sections;
 mod selection;
+mod telemetry;
 mod tools;
 
 use indexmap::IndexMap;
@@ -17,11 +18,12 @@ pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
-    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices, Models,
-    OutputsSection, PathGuardSetting, PolicyEffect, PolicyProfile, PolicyRule, PolicySection, Queue, ServerSection,
-    WebSection,
+    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices,
+    Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection,
+    PolicyTool, Queue, ServerSection, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
+pub use telemetry::TelemetrySection;
 pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
 
 /// A `toolwright.yaml`. Every section may be left out.
@@ -63,9 +65,8 @@ pub struct ConfigFile {
     pub agents: Option<Value>,
     /// How tools are chosen for a model.
     pub selection: SelectionSection,
-    /// Traces and metrics.
-    #[schemars(extend("x-unsupported" = true))]
-    pub telemetry: Option<Value>,
+    /// Spans and metrics, sent to an OpenTelemetry receiver.
+    pub telemetry: TelemetrySection,
     /// Several machines.
     #[schemars(extend("x-unsupported" = true))]
     pub cluster: Option<Value>,

@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::policy::{Condition, MAX_SOURCE};
 
 use super::scalar::{TimeSpan, Written};
 use super::selection::ExposureSetting;
@@ -143,7 +144,50 @@ pub struct PolicySection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<PolicyProfile>,
     /// In order; the first rule that matches decides. Rules of nearer files come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PolicyRule>,
+    /// What you say of tools whose servers say nothing. Of several on one tool, each effect is that of the first
+    /// which sets it, and all tags count. Those of nearer files come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<PolicyTool>,
+    /// Models that judge calls before the rules do, in order. Changing them needs a restart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<PolicyGuard>,
+}
+
+/// A model that judges calls: it lets them go on to the rules, denies them, has a person asked, or changes their
+/// arguments. If it does not answer, they are denied. Every selector that is given must match.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyGuard {
+    /// What it is called in messages and in the account.
+    pub name: String,
+    /// The model, `provider/model`.
+    pub model: String,
+    /// What it is to go by, in words.
+    pub instructions: String,
+    /// How long it may take. Default 30s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<TimeSpan>,
+    /// Glob on the tool's id, with or without its version (`fs:write`, `github:*`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Glob on the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// A tag the tool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Effects the tool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects: Option<EffectFlags>,
+    /// A role the caller has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// What the call must be like, as an expression in CEL; see `policy.rules`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("maxLength" = MAX_SOURCE, "format" = "condition"))]
+    pub when: Option<Condition>,
 }
 
 /// A named default decision.
@@ -193,9 +237,28 @@ pub struct PolicyRule {
     /// A role the caller has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// What the call must be like, as an expression in CEL over `args`, `tool`, `effects`, `principal`,
+    /// `workspace` and `request`, like `has(args.amount) && args.amount > 100`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("maxLength" = MAX_SOURCE, "format" = "condition"))]
+    pub when: Option<Condition>,
     /// Said when the rule decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// What you say of tools.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyTool {
+    /// Glob on the tool's id, with or without its version (`mail:get_*`).
+    pub tool: String,
+    /// What it may do. Rules and profiles go by it as if the tool's server were trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects: Option<EffectFlags>,
+    /// Tags, besides its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
 }
 
 /// What a tool may do, hint by hint. In a rule, one that is not given does not matter.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::OnceLock;
 
 use libc::c_long;
 use seccompiler::{
@@ -132,11 +133,21 @@ const FS_IOC_FSSETXATTR: u64 = 0x401C_5820;
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// The filter of a profile; empty for `full`.
+/// The filter of a profile, compiled once; empty for `full`.
 ///
 /// # Errors
 /// None is known to occur: the rules are constants.
-pub(in crate::process::sandbox) fn program(profile: SandboxProfile) -> io::Result<Vec<Instruction>> {
+pub(in crate::process::sandbox) fn program(profile: SandboxProfile) -> io::Result<&'static [Instruction]> {
+    static COMPILED: [OnceLock<Vec<Instruction>>; SandboxProfile::ALL.len()] =
+        [const { OnceLock::new() }; SandboxProfile::ALL.len()];
+    let compiled = &COMPILED[profile as usize];
+    match compiled.get() {
+        Some(program) => Ok(program),
+        None => compile(profile).map(|program| compiled.get_or_init(|| program).as_slice()),
+    }
+}
+
+fn compile(profile: SandboxProfile) -> io::Result<Vec<Instruction>> {
     if profile == SandboxProfile::Full {
         return Ok(Vec::new());
     }

@@ -1,6 +1,10 @@
 //! Asking a person. The question is complete: tool, resolved arguments, effects; the answer binds to
 //! the definition's hash.
 
+mod inbox;
+
+use std::time::Duration;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,6 +14,14 @@ use crate::catalogue::CallScope;
 use crate::definition::Effects;
 use crate::name::ToolId;
 use crate::session::{CallId, SessionId};
+
+pub use self::inbox::{Answered, InboxStore, Question, QuestionState};
+
+/// How long a question waits for its answer (SPEC section 8); then the call is denied.
+pub const EXPIRY: Duration = Duration::from_secs(600);
+
+/// Why a call is denied that nobody answered for in time.
+pub const EXPIRED: &str = "expired";
 
 /// What a model reads in place of the result of a call that a person left out.
 pub const SKIPPED_TEXT: &str = "This call was skipped by the user and did not run. Carry on without it.";
@@ -21,6 +33,9 @@ pub struct ApprovalRequest {
     pub call_id: CallId,
     /// Its session.
     pub session: SessionId,
+    /// On whose behalf it is made.
+    #[serde(default)]
+    pub principal: String,
     /// The tool.
     pub tool: ToolId,
     /// The definition the answer binds to.
@@ -58,7 +73,7 @@ impl ApprovalRequest {
 }
 
 /// How far `always` reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlwaysCovers {
     /// Every call of this definition that is not known to stay inside the workspace.
@@ -88,12 +103,72 @@ pub enum ApprovalDecision {
     Later,
 }
 
+/// An earlier `always` that still holds: a row that can be looked at and taken back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Its id, for people to type: `always_` and eight hex digits.
+    pub id: String,
+    /// Where it holds: a session.
+    pub scope: String,
+    /// On whose behalf.
+    pub principal: String,
+    /// The tool.
+    pub tool: ToolId,
+    /// The key it answers for; see [`ApprovalRequest::standing_key`].
+    pub key: ContentHash,
+    /// How far it reaches.
+    pub covers: AlwaysCovers,
+    /// The arguments it is bound to, secrets redacted; `None` where it holds for any.
+    pub arguments: Option<Value>,
+    /// When it was said, in milliseconds since the epoch.
+    pub created_ms: u64,
+}
+
+impl Standing {
+    /// What an `always` to this request comes to. `id` is new; the arguments of the request are redacted.
+    #[must_use]
+    pub fn of(request: &ApprovalRequest, key: ContentHash, id: String, now_ms: u64) -> Self {
+        let covers = request.always_covers();
+        Self {
+            id,
+            scope: request.session.as_str().to_owned(),
+            principal: request.principal.clone(),
+            tool: request.tool.clone(),
+            key,
+            covers,
+            arguments: (covers == AlwaysCovers::ThisCall).then(|| request.arguments.clone()),
+            created_ms: now_ms,
+        }
+    }
+}
+
+/// Where an approver's answers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answers {
+    /// From somebody who is there, or at once.
+    Here,
+    /// From somebody who has yet to look, in minutes perhaps: a client that waits for the call's result had
+    /// better not wait for them.
+    Elsewhere,
+}
+
 /// Somebody who can answer. An answer takes as long as a person takes; dropping the future withdraws
 /// the question.
 #[async_trait]
 pub trait Approver: Send + Sync {
     /// Asks. Must not fail: an approver that cannot reach anybody denies with the reason and the remedy.
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision;
+
+    /// Where its answers come from.
+    fn answers(&self) -> Answers {
+        Answers::Here
+    }
+
+    /// How long a question to it may stand. Then the executor drops it, and the call is denied as
+    /// [`EXPIRED`].
+    fn patience(&self) -> Duration {
+        EXPIRY
+    }
 }
 
 /// Denies everything, for runs without anybody to ask.
@@ -120,6 +195,7 @@ mod tests {
             let request = ApprovalRequest {
                 call_id: CallId::new("c"),
                 session: SessionId::new("s"),
+                principal: "owner".into(),
                 tool: ToolId::parse("x:t@1.0.0").expect("id"),
                 definition: ContentHash::of_bytes(b"d"),
                 arguments: json!({"path": argument}),

@@ -1,0 +1,265 @@
+//! Extraction from stored outputs by a model, through the executor and the tool that offers it.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_agent::ModelExtractor;
+use toolwright_core::approval::NoApprover;
+use toolwright_core::catalogue::{Listing, Snapshot};
+use toolwright_core::context::Extensions;
+use toolwright_core::model::{
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, StopReason, Usage,
+    WrittenCall,
+};
+use toolwright_core::output::{Extractor, is_output_tool};
+use toolwright_core::store::{LedgerStore as _, StoredOutput};
+use toolwright_core::{
+    CallId, Cancel, Event, Outcome, Policy, Principal, Profile, Provider as _, RawArguments, Services, Session,
+    SessionId, ToolCall,
+};
+use toolwright_providers::builtin::{self, BuiltinOptions};
+use toolwright_runtime::{Executor, ExecutorOptions, OutputFiles, RunContext, SqliteStore, SystemClock};
+
+use crate::house::{Log, provider};
+
+type Answer = Box<dyn Fn(&ModelRequest) -> Result<ModelResponse, ModelErrorKind> + Send + Sync>;
+
+/// Answers as `answer` says, and keeps what it was asked.
+struct Model {
+    answer: Answer,
+    asked: Mutex<Vec<(String, ModelRequest)>>,
+}
+
+#[async_trait]
+impl ModelClient for Model {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        self.asked.lock().unwrap().push((model.to_owned(), request.clone()));
+        match (self.answer)(request) {
+            Err(ModelErrorKind::Canceled) => std::future::pending().await,
+            answer => answer.map_err(|kind| ModelError::new(kind, "scripted failure")),
+        }
+    }
+}
+
+fn says(text: impl Into<String>) -> Result<ModelResponse, ModelErrorKind> {
+    let usage = Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 };
+    Ok(ModelResponse { text: text.into(), usage, ..ModelResponse::default() })
+}
+
+fn calls(name: &str, arguments: &Value) -> Result<ModelResponse, ModelErrorKind> {
+    let call = WrittenCall { id: "1".into(), name: name.into(), arguments: arguments.to_string() };
+    Ok(ModelResponse { calls: vec![call], stop: StopReason::ToolCalls, ..ModelResponse::default() })
+}
+
+/// The text of the last message.
+fn last(request: &ModelRequest) -> String {
+    match request.messages.last().unwrap() {
+        Message::User { content } => toolwright_core::content::joined_text(content),
+        Message::Tool { results } => toolwright_core::content::joined_text(&results[0].content),
+        Message::Assistant { text, .. } => text.clone(),
+    }
+}
+
+struct Rig {
+    executor: Arc<Executor>,
+    run: RunContext,
+    model: Arc<Model>,
+    log: Arc<Log>,
+    store: Arc<SqliteStore>,
+    _dir: tempfile::TempDir,
+}
+
+async fn rig(extractor: ModelExtractor, answer: Answer) -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let model = Arc::new(Model { answer, asked: Mutex::default() });
+    let log = Arc::new(Log::default());
+    let mut extensions = Extensions::default();
+    extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor));
+    let services = Services {
+        model: model.clone(),
+        events: log.clone(),
+        outputs: OutputFiles::new(dir.path().join("outputs")),
+        extensions,
+        ..Services::none(Arc::new(SystemClock))
+    };
+    let executor = Executor::new(ExecutorOptions::new(Arc::new(services), store.clone(), store.clone()));
+    let mut tools = builtin::tools(&BuiltinOptions::default());
+    tools.retain(|tool| is_output_tool(&tool.definition().id));
+    let provider = provider("builtin", tools);
+    let tools = provider.list().await.unwrap();
+    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
+    let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/work".into(), agent: None };
+    let run = RunContext::new(
+        Arc::new(session),
+        Arc::new(snapshot),
+        Arc::new(Policy::of(Profile::Ask)),
+        Arc::new(NoApprover { remedy: "nobody is here".into() }),
+    );
+    Rig { executor, run, model, log, store, _dir: dir }
+}
+
+fn by(model: Option<&str>, window: usize) -> ModelExtractor {
+    ModelExtractor {
+        model: model.map(str::to_owned),
+        default_model: Some("default/m".into()),
+        window: Arc::new(move |_| Some(window)),
+    }
+}
+
+impl Rig {
+    async fn store(&self, text: &str) -> StoredOutput {
+        self.executor.services().outputs.put(&self.run.session.id, text.as_bytes()).await.unwrap()
+    }
+
+    async fn extract(&self, handle: &str, mode: &str) -> Outcome {
+        let arguments = json!({"handle": handle, "extract": "the codes", "mode": mode});
+        let call =
+            ToolCall { id: CallId::new("c"), name: "tool_output".into(), arguments: RawArguments::Value(arguments) };
+        self.executor.run_calls(vec![call], &self.run).await.remove(0)
+    }
+
+    fn asked(&self) -> Vec<(String, ModelRequest)> {
+        self.model.asked.lock().unwrap().clone()
+    }
+
+    fn warned(&self) -> bool {
+        let log = self.log.0.lock().unwrap();
+        log.iter().any(|event| matches!(event, Event::Warning { code, .. } if code == "extract_fallback"))
+    }
+}
+
+/// Lines, of which every thousandth holds a code.
+fn lines(count: usize) -> String {
+    let line =
+        |n: usize| if n % 1000 == 500 { format!("line {n}: code-{n}\n") } else { format!("line {n}: nothing\n") };
+    (0..count).map(line).collect()
+}
+
+/// Finds the codes in what it is given.
+fn finder() -> Answer {
+    Box::new(|request| {
+        let text = last(request);
+        let mut seen = HashSet::new();
+        let words = text.split_whitespace().filter(|word| word.starts_with("code-") && seen.insert(*word));
+        let found: Vec<&str> = words.collect();
+        says(if found.is_empty() { "NONE".to_owned() } else { found.join(" ") })
+    })
+}
+
+#[tokio::test]
+async fn all_parts_are_read_and_findings_put_together() {
+    let rig = rig(by(None, 4000), finder()).await;
+    let stored = rig.store(&lines(10_000)).await;
+    let outcome = rig.extract(&stored.handle, "full-chunked").await;
+    let expect: Vec<String> = (0..10).map(|n| format!("code-{}", n * 1000 + 500)).collect();
+    assert_eq!(outcome.text(), expect.join(" "));
+    assert!(!rig.warned());
+    let asked = rig.asked();
+    let parts = stored.bytes.div_ceil(6000 - 300) as usize;
+    assert!(asked.len() > parts && asked.iter().all(|(model, _)| model == "default/m"), "{}", asked.len());
+    assert!(asked.iter().all(|(_, request)| last(request).len() < 8000));
+
+    // Each request is an operation inside the call, and in the account.
+    rig.store.flush().await.unwrap();
+    assert_eq!(rig.store.totals().await.unwrap().model_calls, asked.len() as u64);
+    let log = rig.log.0.lock().unwrap();
+    let call = log.iter().find_map(|event| match event {
+        Event::ToolStarted { op, .. } => Some(op.id),
+        _ => None,
+    });
+    let inside = |event: &&Event| matches!(event, Event::ModelFinished { op, .. } if op.lineage.parent == call);
+    assert_eq!(log.iter().filter(inside).count(), asked.len());
+}
+
+#[tokio::test]
+async fn the_model_is_the_configured_one_else_that_of_the_run() {
+    for (configured, run, expect) in
+        [(Some("x/m"), Some("run/m"), "x/m"), (None, Some("run/m"), "run/m"), (None, None, "default/m")]
+    {
+        let mut rig = rig(by(configured, 32_000), finder()).await;
+        rig.run.model = run.map(Into::into);
+        let stored = rig.store(&lines(600)).await;
+        assert_eq!(rig.extract(&stored.handle, "auto").await.text(), "code-500");
+        assert_eq!(rig.asked().len(), 1, "a small one is read in one go");
+        assert_eq!(rig.asked()[0].0, expect);
+    }
+}
+
+#[tokio::test]
+async fn a_searching_model_is_locked_to_its_output() {
+    let rig = rig(
+        by(None, 8000),
+        Box::new(|request| match request.messages.len() {
+            1 => calls("output__grep", &json!({"pattern": "code-\\d+", "max": 3, "handle": "session-x/y"})),
+            3 => calls("output__read", &json!({"line": 501, "lines": 1})),
+            5 => calls("output__extract", &json!({"extract": "x"})),
+            7 => calls("fs__read", &json!({"path": "/etc/passwd"})),
+            _ => says("the first is code-500"),
+        }),
+    )
+    .await;
+    let stored = rig.store(&lines(200_000)).await;
+    let outcome = rig.extract(&stored.handle, "auto").await;
+    assert_eq!(outcome.text(), "the first is code-500");
+    let asked = rig.asked();
+    let seen: Vec<String> = asked.iter().map(|(_, request)| last(request)).collect();
+    assert!(seen[1].starts_with("501:line 500: code-500\n1501:") && seen[1].contains("more matches"), "{}", seen[1]);
+    assert!(seen[2].starts_with("line 500: code-500\n[lines 501 to 501"), "{}", seen[2]);
+    assert!(seen[3].contains("no tool output__extract") && seen[4].contains("no tool fs__read"), "{seen:?}");
+    let tools = &asked[0].1.tools;
+    assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["output__grep", "output__read"]);
+    assert!(tools.iter().all(|tool| !tool.parameters.to_string().contains("handle")), "{tools:?}");
+}
+
+#[tokio::test]
+async fn whatever_goes_wrong_the_shortened_text_comes_back() {
+    let none = ModelExtractor { model: None, default_model: None, window: Arc::new(|_| None) };
+    let cases: Vec<(&str, ModelExtractor, &str, usize, Answer)> = vec![
+        ("no model is configured", none, "auto", 1000, finder()),
+        ("scripted failure", by(None, 4000), "auto", 1000, Box::new(|_| Err(ModelErrorKind::Unavailable))),
+        ("took longer than", by(None, 4000), "auto", 1000, Box::new(|_| Err(ModelErrorKind::Canceled))),
+        ("empty answer", by(None, 4000), "full-chunked", 1000, Box::new(|_| says(""))),
+        ("64 are the limit", by(None, 4000), "full-chunked", 40_000, finder()),
+        (
+            "12 turns",
+            by(None, 32_000),
+            "read-grep",
+            1000,
+            Box::new(|request| calls("output__read", &json!({"offset": request.messages.len()}))),
+        ),
+    ];
+    for (why, extractor, mode, count, answer) in cases {
+        let mut rig = rig(extractor, answer).await;
+        rig.run.timeout = Some(Duration::from_millis(if why == "took longer than" { 300 } else { 20_000 }));
+        let stored = rig.store(&lines(count)).await;
+        let outcome = rig.extract(&stored.handle, mode).await;
+        let text = outcome.text();
+        assert!(
+            outcome.ok && text.starts_with("[toolwright warning: nothing was extracted") && text.contains(why),
+            "{text}"
+        );
+        assert!(text.contains("line 0: nothing") && text.contains("toolwright cut") && text.len() < 12_288, "{why}");
+        assert!(rig.warned() && outcome.extras.contains_key("fallback"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn truncation_asks_nobody_and_unknown_handles_are_no_failure() {
+    let rig = rig(by(None, 4000), Box::new(|_| panic!("nobody was to be asked"))).await;
+    let stored = rig.store(&lines(200_000)).await;
+    let text = rig.extract(&stored.handle, "truncate").await.text();
+    assert!(text.starts_with("line 0: nothing") && text.contains(&format!("of {} bytes", stored.bytes)), "{text}");
+    assert!(text.len() < 12_288 && text.ends_with("line 199999: nothing\n") && !rig.warned());
+    let unknown = rig.extract("session-a/b", "auto").await;
+    assert!(unknown.ok && unknown.text().contains("no stored output `session-a/b`"), "{}", unknown.text());
+}

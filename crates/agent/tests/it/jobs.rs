@@ -1,0 +1,127 @@
+//! Background jobs of a run: each end is told once, and wakes a run that has given its answer.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_agent::{Limits, RunState, Status};
+use toolwright_core::content::{ContentBlock, joined_text};
+use toolwright_core::definition::Mode;
+use toolwright_core::model::Message;
+use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+
+use crate::house::{House, Reply, begin, options};
+use crate::resume::Fragile;
+
+const WAIT: Duration = Duration::from_secs(20);
+
+/// Takes a while in the background.
+#[derive(Default)]
+struct Later(AtomicUsize);
+
+#[async_trait]
+impl Tool for Later {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::parse("t:later@1.0.0").unwrap();
+        let mut definition = ToolDefinition::new(id, "Takes a while.", Some(json!({"type": "object"})));
+        definition.mode = Mode::Background;
+        definition.effects = Effects::UNKNOWN;
+        definition
+    }
+
+    async fn run(&self, _arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        Ok(ToolOutput::text("found it"))
+    }
+}
+
+fn script() -> Vec<Reply> {
+    vec![
+        Reply::Calls(vec![("a", "t__later", json!({}))]),
+        Reply::Text("I have begun."),
+        Reply::Text("It was found."),
+        Reply::Text("Still there."),
+    ]
+}
+
+async fn house(dir: &Path, later: &Arc<Later>) -> House {
+    House::new(dir, script(), vec![Arc::clone(later) as _]).await
+}
+
+fn notices(state: &RunState) -> Vec<String> {
+    let text = |message: &Message| match message {
+        Message::User { content } => Some(joined_text(content)),
+        _ => None,
+    };
+    state
+        .messages()
+        .iter()
+        .filter_map(text)
+        .filter(|text| text.starts_with("[toolwright notice] Background job"))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_run_that_has_answered_waits_for_its_jobs_and_sees_how_they_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let later = Arc::new(Later::default());
+    let house = house(dir.path(), &later).await;
+    let mut state = begin(Limits::default());
+    let report = house.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
+    assert_eq!((report.status, report.answer.as_str()), (Status::Success, "It was found."));
+    let told = notices(&state);
+    assert!(told.len() == 1 && told[0].ends_with("of t:later@1.0.0 is done. Its result:\nfound it"), "{told:?}");
+    assert_eq!(later.0.load(Ordering::SeqCst), 1);
+    let requests = house.requests();
+    assert!(requests[1].contains("goes on as background job") && requests[2].contains("found it"), "{requests:?}");
+}
+
+#[tokio::test]
+async fn without_a_wait_it_is_told_before_the_next_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = house(dir.path(), &Arc::default()).await;
+    let mut state = begin(Limits::default());
+    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!(report.answer, "I have begun.");
+    assert!(notices(&state).is_empty());
+    let jobs = &house.executor.services().jobs;
+    assert!(jobs.awaited(&options().session.id, WAIT).await);
+    state.continue_with(vec![ContentBlock::text("and now?")]).unwrap();
+    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!((report.answer.as_str(), notices(&state).len()), ("It was found.", 1));
+    state.continue_with(vec![ContentBlock::text("and now?")]).unwrap();
+    house.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!(notices(&state).len(), 1, "it is never repeated");
+}
+
+#[tokio::test]
+async fn an_end_is_told_once_wherever_the_power_goes() {
+    for written in [true, false] {
+        for breaks_at in 1..=6 {
+            let dir = tempfile::tempdir().unwrap();
+            let later = Arc::new(Later::default());
+            let tools = || vec![Arc::clone(&later) as Arc<dyn Tool>];
+            let broken =
+                House::with_store(dir.path(), script(), tools(), |store| Fragile::new(store, breaks_at, written)).await;
+            let mut state = begin(Limits::default());
+            let outcome = broken.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await;
+            drop(broken);
+            let house = house(dir.path(), &later).await;
+            if outcome.is_err() {
+                state = match house.driver.load(&options()).await {
+                    Ok(state) => state,
+                    // Nothing was saved: the run never began.
+                    Err(_) => begin(Limits::default()),
+                };
+                house.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
+            }
+            let told = notices(&state);
+            assert_eq!(told.len(), 1, "broken at {breaks_at}, written: {written}: {told:?}");
+            assert_eq!(later.0.load(Ordering::SeqCst), 1, "broken at {breaks_at}, written: {written}");
+        }
+    }
+}

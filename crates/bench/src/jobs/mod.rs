@@ -1,0 +1,246 @@
+//! Background jobs in processes that are killed (SIGKILL) every second. Every id that was told must answer
+//! afterwards; runs that the tools counted show what ran twice. This process looks at the jobs meanwhile, and stops
+//! some of them.
+
+mod worker;
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use toolwright_core::job::{JobScope, JobState, Jobs as _};
+use toolwright_runtime::{JobManager, SqliteStore};
+
+use crate::Failure;
+use crate::stats::percentile_ms;
+
+pub(crate) use worker::{Worker, run as work};
+
+/// Time between two kills.
+const LIFE: Duration = Duration::from_secs(1);
+/// How long the last process has to finish what is left.
+const REST: Duration = Duration::from_secs(120);
+/// One job in so many runs until this process stops it.
+const STOPPED: u64 = 100;
+
+#[derive(Serialize)]
+pub(crate) struct Row {
+    jobs: usize,
+    kills: usize,
+    seconds: u64,
+    done: usize,
+    unknown: usize,
+    stopped: usize,
+    /// Ids that were told and do not answer, or answer that they go on for ever.
+    lost: usize,
+    /// Jobs that may run again and did not end `done` with their result.
+    idempotent_not_done: usize,
+    /// Of the others, those that ran twice.
+    ran_twice: usize,
+    /// Of the others, those that are `done` without a run, or with another result.
+    wrong: usize,
+    most_attempts: u32,
+    /// A list of all jobs, and a stop, from this process.
+    list_p50_ms: f64,
+    stop_p50_ms: f64,
+    holds: bool,
+}
+
+/// Tool and time of job `n`: every second may run again.
+pub(crate) fn kind(n: u64) -> (&'static str, u64) {
+    match n {
+        n if n % STOPPED == STOPPED - 1 => ("once", 600_000),
+        n if n % 2 == 0 => ("again", 50 + n * 37 % 700),
+        n => ("once", 50 + n * 37 % 700),
+    }
+}
+
+/// Where runs are counted.
+pub(crate) fn runs_file(dir: &Path) -> PathBuf {
+    dir.join("runs")
+}
+
+type Told = Arc<Mutex<HashMap<u64, String>>>;
+
+pub(crate) fn run(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(jobs, seconds))
+}
+
+async fn measure(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
+    let dir = tempfile::tempdir()?;
+    let watcher = JobManager::new(SqliteStore::open(dir.path())?, dir.path());
+    let told = Told::default();
+    let mut desk = Desk { watcher, stopped: Vec::new(), lists: Vec::new(), stops: Vec::new() };
+    let end = Instant::now() + Duration::from_secs(seconds);
+    // All are begun in the first three quarters.
+    let pace = seconds * 750 / u64::try_from(jobs.max(1))?;
+    let mut kills = 0;
+    loop {
+        let (from, left) = (next(dir.path(), &told)?, jobs.saturating_sub(count(&told)));
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("jobs-worker")
+            .arg("--dir")
+            .arg(dir.path())
+            .args(["--from", &from.to_string(), "--count", &left.to_string(), "--pace", &pace.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (heard, out) = (Arc::clone(&told), child.stdout.take());
+        let listener = std::thread::spawn(move || listen(out, &heard));
+        let last = Instant::now() >= end && left == 0;
+        let watched = if last { desk.rest(&told).await } else { desk.look(&told).await };
+        child.kill()?;
+        child.wait()?;
+        listener.join().map_err(|_| "the listener broke off")?;
+        watched?;
+        if last {
+            break;
+        }
+        kills += 1;
+    }
+    desk.row(dir.path(), &told, kills, seconds).await.map(|row| vec![row])
+}
+
+fn listen(out: Option<std::process::ChildStdout>, told: &Told) {
+    let Some(out) = out else { return };
+    for line in BufReader::new(out).lines().map_while(Result::ok) {
+        if let Some((n, id)) = line.split_once(' ')
+            && let Ok(n) = n.parse()
+        {
+            told.lock().unwrap_or_else(PoisonError::into_inner).insert(n, id.to_owned());
+        }
+    }
+}
+
+fn count(told: &Told) -> usize {
+    told.lock().unwrap_or_else(PoisonError::into_inner).len()
+}
+
+fn snapshot(told: &Told) -> HashMap<u64, String> {
+    told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// How often each number ran.
+fn runs(dir: &Path) -> Result<HashMap<u64, u32>, Failure> {
+    let mut runs = HashMap::new();
+    match std::fs::read_to_string(runs_file(dir)) {
+        Ok(text) => {
+            for line in text.lines() {
+                *runs.entry(line.parse()?).or_default() += 1;
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(runs)
+}
+
+/// The next number that no job can have: one that was begun but not told keeps its number.
+fn next(dir: &Path, told: &Told) -> Result<u64, Failure> {
+    let runs = runs(dir)?;
+    let highest = runs.keys().copied().chain(snapshot(told).into_keys()).max();
+    // One more may have been begun and neither run nor told.
+    Ok(highest.map_or(0, |highest| highest + 2))
+}
+
+/// This process, which looks at jobs of others.
+struct Desk {
+    watcher: Arc<JobManager>,
+    stopped: Vec<u64>,
+    lists: Vec<Duration>,
+    stops: Vec<Duration>,
+}
+
+impl Desk {
+    /// For one life of a worker.
+    async fn look(&mut self, told: &Told) -> Result<(), Failure> {
+        let end = Instant::now() + LIFE;
+        while Instant::now() < end {
+            self.stop_long(told).await?;
+            let before = Instant::now();
+            self.watcher.list(JobScope::All, 10_000).await?;
+            self.lists.push(before.elapsed());
+            if let Some(id) = snapshot(told).values().next() {
+                self.watcher.read(JobScope::All, id, 0, 10).await?;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    /// Until nothing goes on any more.
+    async fn rest(&mut self, told: &Told) -> Result<(), Failure> {
+        let end = Instant::now() + REST;
+        while Instant::now() < end {
+            self.stop_long(told).await?;
+            let open = self.watcher.list(JobScope::All, 10_000).await?.into_iter().any(|job| !job.state.is_over());
+            if !open {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    /// Stops the jobs that would go on for ever.
+    async fn stop_long(&mut self, told: &Told) -> Result<(), Failure> {
+        for (n, id) in snapshot(told) {
+            if n % STOPPED != STOPPED - 1 || self.stopped.contains(&n) {
+                continue;
+            }
+            let before = Instant::now();
+            // Its process may die under the request; it is asked again, or the job is lost with it.
+            if self.watcher.stop(JobScope::All, &id).await.is_ok() {
+                self.stops.push(before.elapsed());
+                self.stopped.push(n);
+            }
+        }
+        Ok(())
+    }
+
+    async fn row(mut self, dir: &Path, told: &Told, kills: usize, seconds: u64) -> Result<Row, Failure> {
+        let (told, runs) = (snapshot(told), runs(dir)?);
+        let mut row = Row {
+            jobs: told.len(),
+            kills,
+            seconds,
+            done: 0,
+            unknown: 0,
+            stopped: 0,
+            lost: 0,
+            idempotent_not_done: 0,
+            ran_twice: 0,
+            wrong: 0,
+            most_attempts: 0,
+            list_p50_ms: percentile_ms(&mut self.lists, 0.5),
+            stop_p50_ms: percentile_ms(&mut self.stops, 0.5),
+            holds: false,
+        };
+        for (n, id) in told {
+            let ran = runs.get(&n).copied().unwrap_or_default();
+            let Ok(job) = self.watcher.get(JobScope::All, &id).await else {
+                row.lost += 1;
+                continue;
+            };
+            row.most_attempts = row.most_attempts.max(job.attempts);
+            let result = job.outcome.as_ref().is_some_and(|outcome| outcome.text() == format!("result {n}"));
+            let again = kind(n).0 == "again";
+            match job.state {
+                JobState::Done => row.done += 1,
+                JobState::Unknown => row.unknown += 1,
+                JobState::Cancelled => row.stopped += 1,
+                _ => row.lost += 1,
+            }
+            row.idempotent_not_done += usize::from(again && !(job.state == JobState::Done && result));
+            row.ran_twice += usize::from(!again && ran > 1);
+            row.wrong += usize::from(!again && job.state == JobState::Done && !(result && ran == 1));
+            let meant_to_stop = n % STOPPED == STOPPED - 1;
+            row.wrong += usize::from(job.state == JobState::Cancelled && !meant_to_stop);
+        }
+        row.holds = row.lost + row.idempotent_not_done + row.ran_twice + row.wrong == 0;
+        Ok(row)
+    }
+}

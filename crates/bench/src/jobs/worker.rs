@@ -1,0 +1,127 @@
+//! The process that is killed: starts background jobs, tells each id once it has it, and takes up what the process
+//! before it left.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::NoApprover;
+use toolwright_core::catalogue::ProviderKind;
+use toolwright_core::definition::Mode;
+use toolwright_core::{
+    CallId, Effects, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, Snapshot, StaticProvider,
+    Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::{
+    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, QueueSpec, Queues, RecoveryTerms, RunContext,
+    SqliteStore, SystemClock,
+};
+
+use super::{kind, runs_file};
+use crate::Failure;
+
+/// What one worker is to do.
+#[derive(clap::Args)]
+pub(crate) struct Worker {
+    /// Where state and counters are.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Number of its first job.
+    #[arg(long)]
+    pub(crate) from: u64,
+    /// How many it starts.
+    #[arg(long)]
+    pub(crate) count: u64,
+    /// Milliseconds between two.
+    #[arg(long)]
+    pub(crate) pace: u64,
+}
+
+/// Notes the number of each of its runs in a file, before it does anything else, and takes its time.
+struct Counted {
+    name: &'static str,
+    effects: Effects,
+    runs: PathBuf,
+}
+
+#[async_trait]
+impl Tool for Counted {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::format("bench", self.name, "1.0.0").unwrap_or_else(|error| unreachable!("{error}"));
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "ms": {"type": "integer"}}});
+        let mut definition = ToolDefinition::new(id, "Counts its runs.", Some(schema));
+        definition.mode = Mode::Background;
+        definition.effects = self.effects;
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let number = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let noted = std::fs::OpenOptions::new().create(true).append(true).open(&self.runs);
+        // One write: lines of two processes never mix.
+        noted
+            .and_then(|mut runs| runs.write_all(format!("{}\n", number("n")).as_bytes()))
+            .map_err(|error| ToolError::new(toolwright_core::ErrorKind::ExecutionError, error.to_string()))?;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(number("ms"))) => {
+                Ok(ToolOutput::text(format!("result {}", number("n"))))
+            }
+            cause = context.cancel.cancelled() => Err(ToolError::canceled(cause)),
+        }
+    }
+}
+
+pub(crate) fn run(worker: &Worker) -> Result<(), Failure> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work(worker))
+}
+
+async fn work(worker: &Worker) -> Result<(), Failure> {
+    let dir = &worker.dir;
+    let tool = |name, effects| Arc::new(Counted { name, effects, runs: runs_file(dir) }) as Arc<dyn Tool>;
+    let tools = vec![tool("again", Effects::WRITE), tool("once", Effects::UNKNOWN)];
+    let catalogue = Catalogue::standing(Arc::default());
+    catalogue.add_provider(Arc::new(StaticProvider::new("bench", ProviderKind::Native, tools)?)).await?;
+    catalogue.refresh("bench").await;
+    let store = SqliteStore::open(dir)?;
+    let jobs = JobManager::new(Arc::clone(&store), dir);
+    let services = Services {
+        jobs: Arc::clone(&jobs) as _,
+        events: Arc::new(EventHub::default()),
+        ..Services::none(Arc::new(SystemClock))
+    };
+    let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, store as _);
+    options.jobs = Some(jobs);
+    let spec = QueueSpec { concurrent: 32, ..QueueSpec::default() };
+    options.queues = Queues::new([("default".to_owned(), spec)].into());
+    let executor = Executor::new(options);
+    let context = Arc::new(terms);
+    executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&catalogue), context });
+    let run = terms(session(dir), catalogue.snapshot());
+    for n in worker.from..worker.from + worker.count {
+        let (name, ms) = kind(n);
+        let arguments = RawArguments::Value(json!({"n": n, "ms": ms}));
+        let call = ToolCall { id: CallId::new(format!("call-{n}")), name: format!("bench__{name}"), arguments };
+        let outcomes = executor.run_calls(vec![call], &run).await;
+        let told = outcomes.iter().find_map(|outcome| outcome.structured.as_ref()?.get("job")?.as_str());
+        let id = told.ok_or_else(|| format!("job {n} did not begin: {outcomes:?}"))?;
+        let mut out = std::io::stdout().lock();
+        out.write_all(format!("{n} {id}\n").as_bytes())?;
+        out.flush()?;
+        drop(out);
+        tokio::time::sleep(Duration::from_millis(worker.pace)).await;
+    }
+    // Until it is killed.
+    std::future::pending().await
+}
+
+fn session(dir: &Path) -> Session {
+    Session { id: SessionId::new("bench"), principal: Principal::owner(), root: dir.to_owned(), agent: None }
+}
+
+fn terms(session: Session, snapshot: Arc<Snapshot>) -> RunContext {
+    let approver = Arc::new(NoApprover { remedy: String::new() });
+    RunContext::new(Arc::new(session), snapshot, Arc::new(Policy::of(Profile::Trusted)), approver)
+}

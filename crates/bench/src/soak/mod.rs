@@ -1,0 +1,144 @@
+//! Mixed load for as long as is asked, a quarter of it failing, hanging, flooding and dying: what is used must
+//! stay flat, nothing may be left behind, and the account must know every call.
+
+mod load;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::json;
+use toolwright_core::store::LedgerStore as _;
+
+use crate::Failure;
+use load::{Load, Made};
+use watch::{Sample, Samples, Watch};
+
+/// Calls that are under way at once.
+const LANES: usize = 8;
+/// How long a lane rests between two calls: an hour's calls are to be counted, not thinned out as too many.
+const REST: Duration = Duration::from_millis(20);
+/// How long processes may take to be gone in the end.
+const GONE_WITHIN: Duration = Duration::from_secs(15);
+
+/// What it came to.
+#[derive(Serialize)]
+struct Verdict {
+    minutes: f64,
+    calls: u64,
+    calls_by_status: BTreeMap<String, u64>,
+    ledger_by_status: BTreeMap<String, u64>,
+    rss_mb_first_third: f64,
+    rss_mb_last_third: f64,
+    descriptors_first_third: f64,
+    descriptors_last_third: f64,
+    processes_left: usize,
+    /// What was found wrong; empty for a pass.
+    faults: Vec<String>,
+}
+
+/// Puts the executor under load for `minutes` and prints samples and verdict. False if something is wrong.
+pub(crate) fn run(minutes: f64, json: bool) -> Result<bool, Failure> {
+    let time = Duration::try_from_secs_f64(minutes * 60.0)?;
+    expect_panics();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (samples, verdict) = runtime.block_on(soak(time, json))?;
+    if json {
+        println!("{:#}", json!({"samples": samples, "verdict": verdict}));
+    } else {
+        crate::print(&[&verdict], true)?;
+    }
+    Ok(verdict.faults.is_empty())
+}
+
+/// Keeps the panics that are part of the load quiet.
+fn expect_panics() {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str() != Some(load::PANIC) {
+            others(panic);
+        }
+    }));
+}
+
+async fn soak(time: Duration, quiet: bool) -> Result<(Vec<Sample>, Verdict), Failure> {
+    let load = Arc::new(Load::new().await?);
+    let watch = Watch::new(load.mark());
+    let started = Instant::now();
+    let mut lanes = tokio::task::JoinSet::new();
+    for lane in 0..LANES {
+        let load = Arc::clone(&load);
+        lanes.spawn(async move { work(&load, lane, started + time).await });
+    }
+    let mut samples = Samples::over(time);
+    while started.elapsed() < time {
+        tokio::time::sleep(samples.pause().min(time.saturating_sub(started.elapsed()))).await;
+        let sample = watch.sample(started.elapsed());
+        if !quiet {
+            println!("{sample}");
+        }
+        samples.add(sample);
+    }
+    let mut made = Made::default();
+    for of_lane in lanes.join_all().await {
+        made.add(of_lane);
+    }
+    load.end().await;
+    let processes_left = watch.left_within(GONE_WITHIN).await;
+    load.store().flush().await?;
+    let ledger = load.store().totals().await?.by_status.remove("tool").unwrap_or_default();
+    let verdict = judge(time, made, ledger, &samples, processes_left);
+    Ok((samples.into_all(), verdict))
+}
+
+/// One lane: call after call, until the time is over.
+async fn work(load: &Load, lane: usize, end: Instant) -> Made {
+    let mut made = Made::default();
+    let mut turn = 0;
+    while Instant::now() < end {
+        made.note(&load.call(lane, turn).await);
+        turn += 1;
+        tokio::time::sleep(REST).await;
+    }
+    made
+}
+
+fn judge(
+    time: Duration,
+    made: Made,
+    ledger: BTreeMap<String, u64>,
+    samples: &Samples,
+    processes_left: usize,
+) -> Verdict {
+    let (rss, descriptors) = (samples.thirds(|sample| sample.rss_mb), samples.thirds(|sample| sample.descriptors));
+    let mut faults = Vec::new();
+    // Freed memory goes back to the system when the allocator sees fit.
+    if rss.1 > (rss.0 * 1.1).max(rss.0 + 8.0) {
+        faults.push(format!("memory grew from {} to {} MiB", rss.0, rss.1));
+    }
+    if descriptors.1 > descriptors.0 + 8.0 {
+        faults.push(format!("open descriptors grew from {} to {}", descriptors.0, descriptors.1));
+    }
+    if processes_left > 0 {
+        faults.push(format!("{processes_left} processes were left behind"));
+    }
+    if made.by_status != ledger {
+        faults.push("the ledger has not the calls that were made".into());
+    }
+    let missing = load::STATUSES.iter().filter(|status| !made.by_status.contains_key(**status));
+    faults.extend(missing.map(|status| format!("no call ended as {status}: the load was not what it should be")));
+    Verdict {
+        minutes: (time.as_secs_f64() / 6.0).round() / 10.0,
+        calls: made.by_status.values().sum(),
+        calls_by_status: made.by_status,
+        ledger_by_status: ledger,
+        rss_mb_first_third: rss.0,
+        rss_mb_last_third: rss.1,
+        descriptors_first_third: descriptors.0,
+        descriptors_last_third: descriptors.1,
+        processes_left,
+        faults,
+    }
+}

@@ -1,0 +1,174 @@
+//! Addresses in a text: where data may go. Links, e-mail addresses and bank accounts, found by their shape
+//! alone, rather too many than too few.
+
+/// Addresses of one text. More are an error: a condition that saw only some could be led past the others.
+pub(crate) const MAX_ADDRESSES: usize = 256;
+
+/// Extensions of files that are no top-level domains, so that `notes.txt` is not taken for a host.
+const FILES: [&str; 20] = [
+    "txt", "pdf", "csv", "json", "yaml", "yml", "xml", "html", "htm", "png", "jpg", "jpeg", "gif", "doc", "docx",
+    "xls", "xlsx", "ppt", "pptx", "toml",
+];
+
+/// A kind of address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A URL, a host name, an IPv4 address.
+    Link,
+    /// An e-mail address.
+    Email,
+    /// An account number: an IBAN, in one piece or in groups of four.
+    Account,
+}
+
+/// Adds the addresses of `kind` in `text` to `found`; `false` if there are more than [`MAX_ADDRESSES`].
+pub(crate) fn find(kind: Kind, text: &str, found: &mut Vec<String>) -> bool {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control() || "<>()[]{}\"'`|".contains(c));
+    let mut group: Option<String> = None;
+    for word in words {
+        match kind {
+            Kind::Link => links(word, found),
+            Kind::Email => found.extend(word.split([',', ';']).filter_map(email)),
+            Kind::Account => account(word, &mut group, found),
+        }
+        if found.len() > MAX_ADDRESSES {
+            return false;
+        }
+    }
+    if let Some(group) = group.filter(|group| is_account(group)) {
+        found.push(group);
+    }
+    found.len() <= MAX_ADDRESSES
+}
+
+fn links(word: &str, found: &mut Vec<String>) {
+    if word.contains("://") {
+        found.push(bare(word).to_owned());
+        return;
+    }
+    for part in word.split([',', ';']) {
+        let part = bare(part);
+        let host = part.split(['/', ':', '?', '#']).next().unwrap_or_default();
+        if !part.contains('@') && is_host(host) {
+            found.push(part.to_owned());
+        }
+    }
+}
+
+/// Without the punctuation around it.
+fn bare(word: &str) -> &str {
+    word.trim_matches(|c: char| ".,;:!?*_…".contains(c))
+}
+
+fn is_host(host: &str) -> bool {
+    let mut labels = host.split('.').rev();
+    let (Some(last), Some(second)) = (labels.next(), labels.next()) else { return false };
+    let label = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
+    let numbers = host.split('.').count() == 4 && host.split('.').all(|part| part.parse::<u8>().is_ok());
+    let top = last.chars().count() >= 2
+        && last.chars().all(|c| c.is_alphabetic() || c == '-')
+        && !FILES.iter().any(|file| last.eq_ignore_ascii_case(file));
+    numbers || ((top || last.starts_with("xn--")) && label(second) && labels.all(label))
+}
+
+fn email(word: &str) -> Option<String> {
+    let word = bare(word).trim_start_matches("mailto:");
+    let (local, domain) = word.rsplit_once('@')?;
+    (!local.is_empty() && is_host(domain)).then(|| word.to_owned())
+}
+
+/// Takes one word; `group` holds an account that began in words before.
+fn account(word: &str, group: &mut Option<String>, found: &mut Vec<String>) {
+    let word = bare(word);
+    let plain = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if let Some(begun) = group {
+        if plain && word.len() <= 4 && begun.len() < 34 && !word.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            begun.push_str(word);
+            return;
+        }
+        found.extend(group.take().filter(|group| is_account(group)));
+    }
+    if plain && word.len() == 4 && begins_account(word) {
+        *group = Some(word.to_owned());
+    } else if plain && is_account(word) {
+        found.push(word.to_owned());
+    } else {
+        found.extend(
+            word.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| is_account(part)).map(str::to_owned),
+        );
+    }
+}
+
+fn begins_account(word: &str) -> bool {
+    let bytes = word.as_bytes();
+    bytes.len() >= 4 && bytes[..2].iter().all(u8::is_ascii_alphabetic) && bytes[2..4].iter().all(u8::is_ascii_digit)
+}
+
+/// Two letters, two digits, 10 to 30 more of either.
+fn is_account(word: &str) -> bool {
+    (14..=34).contains(&word.len()) && begins_account(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(kind: Kind, text: &str, expect: &[&str]) {
+        let mut found = Vec::new();
+        assert!(find(kind, text, &mut found));
+        assert_eq!(found, expect, "{text}");
+    }
+
+    #[test]
+    fn addresses_are_found_by_their_shape() {
+        for (text, links) in [
+            ("Look: www.some-site.com.", &["www.some-site.com"][..]),
+            (
+                "[here](https://a.example/x?y=1,2) and a.example:8080/z",
+                &["https://a.example/x?y=1,2", "a.example:8080/z"],
+            ),
+            ("see notes.txt, v1.2, 98.70, e.g. this", &[]),
+            ("10.0.0.1 or x.zip, y.io;z.dev", &["10.0.0.1", "x.zip", "y.io", "z.dev"]),
+            ("mail bob@example.com", &[]),
+            ("xn--80ak6aa92e.xn--p1ai and пример.рф", &["xn--80ak6aa92e.xn--p1ai", "пример.рф"]),
+            ("ftp://host", &["ftp://host"]),
+            ("", &[]),
+        ] {
+            check(Kind::Link, text, links);
+        }
+        check(
+            Kind::Email,
+            "to: bob@example.com,eve@b.org; <mailto:x@y.co>. a@b",
+            &["bob@example.com", "eve@b.org", "x@y.co"],
+        );
+        check(
+            Kind::Account,
+            "pay GB29NWBK60161331926819; or GB29 NWBK 6016 1331 9268 19 for us22. ;SE3550000000054910000003;50.0;",
+            &["GB29NWBK60161331926819", "GB29NWBK60161331926819", "SE3550000000054910000003"],
+        );
+        check(Kind::Account, "ends in DE89 3704 0044 0532 0130 00", &["DE89370400440532013000"]);
+        check(Kind::Account, "room AB12 is free", &[]);
+    }
+
+    #[test]
+    fn too_many_are_told_of() {
+        assert!(!find(Kind::Link, &"a.example ".repeat(MAX_ADDRESSES + 1), &mut Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in ".{0,200}") {
+            for kind in [Kind::Link, Kind::Email, Kind::Account] {
+                find(kind, &text, &mut Vec::new());
+            }
+        }
+
+        #[test]
+        fn a_link_is_found_wherever_it_stands(before in "[a-z ]{0,20}", after in "[a-z ]{0,20}") {
+            let mut found = Vec::new();
+            find(Kind::Link, &format!("{before} https://x.example/p {after}"), &mut found);
+            prop_assert!(found.iter().any(|link| link == "https://x.example/p"));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What selectors and conditions look at: one call, turned into CEL values at most once, and only where a
+//! condition asks.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use cel::extractors::This;
+use cel::objects::{Key, Map};
+use cel::{Context, Env, ExecutionError, Value};
+
+use super::addresses::{self, Kind, MAX_ADDRESSES};
+use super::condition::{Condition, pattern};
+use super::request::UserRequest;
+use super::rule::{EffectSelector, ToolNote};
+use super::{HintTrust, PolicyQuery, Tightening};
+use crate::definition::Effects;
+
+/// Bytes of text in arguments that a condition looks at.
+const MAX_TEXT: usize = 16 << 20;
+/// Bytes of text that count as much as one value.
+const TEXT_UNIT: usize = 256;
+/// Levels of arguments.
+const MAX_LEVELS: usize = 128;
+
+/// The standard library without regular expressions: `matches` is ours, and compiles a pattern once.
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+
+/// One call as rules see it.
+pub(super) struct Facts<'q> {
+    pub(super) query: &'q PolicyQuery<'q>,
+    /// The effects it has by the operator's word, else the definition's.
+    pub(super) effects: Effects,
+    /// Whether the effects may loosen.
+    pub(super) trusted: bool,
+    /// Tags by the operator's word, besides the definition's.
+    tags: Vec<&'q String>,
+    values: OnceCell<Values>,
+}
+
+/// The values of a call, and what they come to for [`Condition::affords`].
+struct Values {
+    args: Value,
+    size: u64,
+    tool: Value,
+    principal: Value,
+    workspace: Value,
+    request: Option<Arc<UserRequest>>,
+}
+
+impl<'q> Facts<'q> {
+    /// A call, and what the notes that cover its tool say.
+    pub(super) fn of(query: &'q PolicyQuery<'q>, notes: &'q [ToolNote]) -> Self {
+        let definition = query.definition;
+        let own = query.trust == HintTrust::Trusted;
+        let mut facts =
+            Self { query, effects: definition.effects, trusted: own, tags: Vec::new(), values: OnceCell::new() };
+        let mut said = EffectSelector::default();
+        for note in notes.iter().filter(|note| note.covers(&definition.id)) {
+            said = said.or(note.effects);
+            facts.tags.extend(&note.tags);
+        }
+        if !said.is_empty() {
+            facts.effects = said.over(if own { definition.effects } else { Effects::UNKNOWN });
+            facts.trusted = true;
+        }
+        facts
+    }
+
+    /// Whether the tool has a tag.
+    pub(super) fn has_tag(&self, tag: &str) -> bool {
+        self.query.definition.tags.iter().chain(self.tags.iter().copied()).any(|has| has == tag)
+    }
+
+    /// The effects that a rule goes by, one after the other. What a foreign tool says of itself loosens nothing:
+    /// a rule that allows takes it for anything, and one that tightens takes it for what it says, and for
+    /// anything.
+    pub(super) fn views(&self, rule: Tightening) -> impl Iterator<Item = Effects> + use<> {
+        let (own, unknown) = match (self.trusted, rule) {
+            (true, _) => (Some(self.effects), None),
+            (false, Tightening::Loosens) => (None, Some(Effects::UNKNOWN)),
+            (false, Tightening::Tightens) => (Some(self.effects), Some(Effects::UNKNOWN)),
+        };
+        own.into_iter().chain(unknown)
+    }
+
+    /// Whether the call meets a condition, its effects being these.
+    ///
+    /// # Errors
+    /// Why that cannot be said, in words for operator and model.
+    pub(super) fn meet(&self, condition: &Condition, effects: Effects) -> Result<bool, String> {
+        let values = self.values.get_or_init(|| self.values());
+        if !condition.affords(values.size) {
+            return Err("the arguments are too large for it".to_owned());
+        }
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        for (name, value) in [
+            ("args", values.args.clone()),
+            ("tool", values.tool.clone()),
+            ("principal", values.principal.clone()),
+            ("workspace", values.workspace.clone()),
+            ("effects", effects_value(effects)),
+            ("request", object([("known", Value::Bool(values.request.is_some()))])),
+        ] {
+            context.add_variable_from_value(name, value);
+        }
+        functions(&mut context, condition, values.request.clone()).map_err(|error| error.to_string())?;
+        match condition.program.execute(&context) {
+            Ok(Value::Bool(holds)) => Ok(holds),
+            Ok(_) => Err("it is neither true nor false".to_owned()),
+            Err(ExecutionError::NoSuchKey(key)) => Err(format!("there is no `{key}`; test with has() first")),
+            Err(error) => Err(crate::output::head_and_tail(&error.to_string(), 300)),
+        }
+    }
+
+    fn values(&self) -> Values {
+        let query = self.query;
+        let id = &query.definition.id;
+        let mut meter = Meter::default();
+        let args = meter.value(query.arguments, 0);
+        let tags = query.definition.tags.iter().chain(self.tags.iter().copied());
+        Values {
+            args,
+            size: meter.size(),
+            tool: object([
+                ("id", id.as_str().into()),
+                ("namespace", id.namespace().into()),
+                ("name", id.name().into()),
+                ("tags", list(tags)),
+            ]),
+            principal: object([
+                ("id", query.principal.id.as_str().into()),
+                ("roles", list(query.principal.roles.iter())),
+            ]),
+            workspace: object([
+                ("root", query.root.to_string_lossy().as_ref().into()),
+                ("inside", query.inside_workspace.into()),
+            ]),
+            request: query.request.cloned(),
+        }
+    }
+}
+
+/// Turns arguments into CEL values and measures them.
+#[derive(Default)]
+struct Meter {
+    values: usize,
+    text: usize,
+    too_much: bool,
+}
+
+impl Meter {
+    fn size(&self) -> u64 {
+        if self.too_much { u64::MAX } else { (self.values + self.text / TEXT_UNIT) as u64 }
+    }
+
+    fn value(&mut self, value: &serde_json::Value, level: usize) -> Value {
+        self.values += 1;
+        if level > MAX_LEVELS || self.text > MAX_TEXT {
+            self.too_much = true;
+            return Value::Null;
+        }
+        match value {
+            serde_json::Value::Null => Value::Null,
+            serde_json::Value::Bool(value) => Value::Bool(*value),
+            serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(int), _) => Value::Int(int),
+                (None, Some(int)) => Value::UInt(int),
+                (None, None) => number.as_f64().map_or(Value::Null, Value::Float),
+            },
+            serde_json::Value::String(text) => {
+                self.text += text.len();
+                text.as_str().into()
+            }
+            serde_json::Value::Array(items) => {
+                Value::List(Arc::new(items.iter().map(|item| self.value(item, level + 1)).collect()))
+            }
+            serde_json::Value::Object(members) => {
+                let members = members.iter().map(|(key, member)| {
+                    self.text += key.len();
+                    (Key::from(key.as_str()), self.value(member, level + 1))
+                });
+                Value::Map(Map::from(members.collect::<HashMap<_, _>>()))
+            }
+        }
+    }
+}
+
+fn functions(
+    context: &mut Context<'_, '_>,
+    condition: &Condition,
+    request: Option<Arc<UserRequest>>,
+) -> Result<(), cel::DeclarationError> {
+    let patterns = Arc::clone(&condition.patterns);
+    context.add_function("matches", move |This(text): This<Arc<String>>, wanted: Arc<String>| {
+        match patterns.get(&*wanted) {
+            Some(pattern) => Ok(pattern.is_match(&text)),
+            None => match pattern(&wanted) {
+                Ok(pattern) => Ok(pattern.is_match(&text)),
+                Err(error) => Err(ExecutionError::function_error("matches", error)),
+            },
+        }
+    })?;
+    context.add_function("mentions", move |This(_): This<Value>, value: Value| {
+        request.as_ref().is_some_and(|request| mentions(request, &value))
+    })?;
+    context.add_function("links", |value: Value| found(&[Kind::Link], "links", &value))?;
+    context.add_function("emails", |value: Value| found(&[Kind::Email], "emails", &value))?;
+    context.add_function("accounts", |value: Value| found(&[Kind::Account], "accounts", &value))?;
+    context
+        .add_function("addresses", |value: Value| found(&[Kind::Link, Kind::Email, Kind::Account], "addresses", &value))
+}
+
+/// As [`UserRequest::mentions`], of a CEL value.
+fn mentions(request: &UserRequest, value: &Value) -> bool {
+    named(request, value) == Some(true)
+}
+
+/// Whether all that can be named in a value is; `None` where nothing can.
+fn named(request: &UserRequest, value: &Value) -> Option<bool> {
+    let all = |parts: &mut dyn Iterator<Item = &Value>| {
+        parts.filter_map(|part| named(request, part)).reduce(|one, other| one && other)
+    };
+    match value {
+        Value::Null | Value::Bool(_) => None,
+        #[expect(clippy::cast_precision_loss, reason = "so large a number is named by one as large")]
+        Value::Int(number) => Some(request.mentions_number(*number as f64)),
+        #[expect(clippy::cast_precision_loss, reason = "so large a number is named by one as large")]
+        Value::UInt(number) => Some(request.mentions_number(*number as f64)),
+        Value::Float(number) => Some(request.mentions_number(*number)),
+        Value::String(text) => request.names_text(text),
+        Value::List(items) => all(&mut items.iter()),
+        Value::Map(members) => all(&mut members.map.values()),
+        _ => Some(false),
+    }
+}
+
+/// The addresses in all texts of a value, keys too.
+fn found(kinds: &[Kind], function: &str, value: &Value) -> Result<Value, ExecutionError> {
+    let mut all = Vec::new();
+    if kinds.iter().all(|kind| collect(*kind, value, &mut all)) {
+        return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
+    }
+    Err(ExecutionError::function_error(function, format!("there are more than {MAX_ADDRESSES} addresses")))
+}
+
+fn collect(kind: Kind, value: &Value, all: &mut Vec<String>) -> bool {
+    match value {
+        Value::String(text) => addresses::find(kind, text, all),
+        Value::List(items) => items.iter().all(|item| collect(kind, item, all)),
+        Value::Map(members) => members.map.iter().all(|(key, member)| {
+            let key = match key {
+                Key::String(key) => addresses::find(kind, key, all),
+                _ => true,
+            };
+            key && collect(kind, member, all)
+        }),
+        _ => true,
+    }
+}
+
+fn effects_value(effects: Effects) -> Value {
+    object([
+        ("read_only", effects.read_only.into()),
+        ("destructive", effects.destructive.into()),
+        ("idempotent", effects.idempotent.into()),
+        ("open_world", effects.open_world.into()),
+    ])
+}
+
+fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    Value::Map(Map::from(members.into_iter().map(|(key, value)| (Key::from(key), value)).collect::<HashMap<_, _>>()))
+}
+
+fn list<'t>(texts: impl Iterator<Item = &'t String>) -> Value {
+    Value::List(Arc::new(texts.map(|text| text.as_str().into()).collect()))
+}

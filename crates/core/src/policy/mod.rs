@@ -1,0 +1,235 @@
+//! May this call run? One ordered rule list, first match wins; a profile decides where no rule does.
+//!
+//! A call whose arguments no schema validated is no exception: an `allow` rule that matches it is a person's
+//! word about that tool and lets it run, whatever its [`NoSchemaMode`]. Without a rule the mode comes before
+//! the profile, which never lifts it; only the owner's own call is not held up. The same goes for what a tool's
+//! author demands with `approval` or `threat_level`.
+
+mod addresses;
+mod condition;
+mod facts;
+mod request;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use self::facts::Facts;
+use crate::definition::{NoSchemaMode, ToolDefinition};
+use crate::session::Principal;
+
+pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
+pub use self::request::UserRequest;
+pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};
+
+/// What a rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Run.
+    Allow,
+    /// Refuse.
+    Deny,
+    /// Ask a person.
+    Ask,
+}
+
+impl Effect {
+    /// The effect's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Ask => "ask",
+        }
+    }
+
+    fn tightening(self) -> Tightening {
+        if self == Self::Allow { Tightening::Loosens } else { Tightening::Tightens }
+    }
+}
+
+/// Which way a rule works on a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tightening {
+    /// It lets calls run.
+    Loosens,
+    /// It holds calls up.
+    Tightens,
+}
+
+/// What happens where no rule matches (SPEC section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// Read-only tools run, all others ask.
+    #[default]
+    Ask,
+    /// The client has its own approval screen: everything runs that no rule denies or asks for.
+    Client,
+    /// As `ask`, and writes inside the workspace root run.
+    Workspace,
+    /// Everything runs that no rule denies or asks for.
+    Trusted,
+    /// The owner's own act (`toolwright call`): only deny rules count.
+    Owner,
+}
+
+impl Profile {
+    /// The profile's name on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Client => "client",
+            Self::Workspace => "workspace",
+            Self::Trusted => "trusted",
+            Self::Owner => "owner",
+        }
+    }
+}
+
+/// Rules and profile.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Where no rule matches.
+    #[serde(default)]
+    pub profile: Profile,
+    /// In order; the first match decides.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+    /// What the operator says of tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolNote>,
+}
+
+/// Where a call's provider stands. A foreign read-only hint loosens nothing unless the provider is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HintTrust {
+    /// Our own tools, and providers marked `trusted`.
+    Trusted,
+    /// Anybody else's.
+    Foreign,
+}
+
+/// One question to the policy, asked with the call's real arguments just before it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct PolicyQuery<'a> {
+    /// The tool.
+    pub definition: &'a ToolDefinition,
+    /// Whether its hints may loosen.
+    pub trust: HintTrust,
+    /// The caller.
+    pub principal: &'a Principal,
+    /// The workspace root.
+    pub root: &'a Path,
+    /// Whether all that the call writes is known to lie inside the workspace root.
+    pub inside_workspace: bool,
+    /// How a call without schema validation may run; `None` when it was validated.
+    pub unvalidated: Option<NoSchemaMode>,
+    /// The resolved arguments.
+    pub arguments: &'a Value,
+    /// The user's own words, where they are known: in runs of an agent, not behind a gateway.
+    pub request: Option<&'a Arc<UserRequest>>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What to do.
+    pub effect: Effect,
+    /// What decided: `rule N` (from 1), `profile NAME`, or `tool` where its author wants a person asked.
+    pub rule: String,
+    /// Why, in words.
+    pub reason: String,
+}
+
+impl Policy {
+    /// A policy without rules.
+    #[must_use]
+    pub fn of(profile: Profile) -> Self {
+        Self { profile, ..Self::default() }
+    }
+
+    /// Decides. Pure and total: every call gets an answer. A rule whose condition fails on the call denies it.
+    #[must_use]
+    pub fn decide(&self, query: &PolicyQuery<'_>) -> Decision {
+        let facts = Facts::of(query, &self.tools);
+        for (index, rule) in self.rules.iter().enumerate() {
+            if self.profile == Profile::Owner && rule.effect != Effect::Deny {
+                continue;
+            }
+            let name = || format!("rule {}", index + 1);
+            match rule.selector.matches(&facts, rule.effect.tightening()) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let reason = rule.reason.clone();
+                    let reason = reason.unwrap_or_else(|| format!("{} says {}", name(), rule.effect.as_str()));
+                    return Decision { effect: rule.effect, rule: name(), reason };
+                }
+                Err(why) => {
+                    let reason = format!("the condition of {} cannot be told for this call: {why}", name());
+                    return Decision { effect: Effect::Deny, rule: name(), reason };
+                }
+            }
+        }
+        let (effect, reason) = self.by_profile(&facts);
+        if let (Effect::Allow, true, Some(reason)) = (effect, self.profile != Profile::Owner, demand(query.definition))
+        {
+            return Decision { effect: Effect::Ask, rule: "tool".to_owned(), reason };
+        }
+        Decision { effect, rule: format!("profile {}", self.profile.as_str()), reason: reason.to_owned() }
+    }
+
+    fn by_profile(&self, facts: &Facts<'_>) -> (Effect, &'static str) {
+        let query = facts.query;
+        let reads = facts.effects.read_only && facts.trusted;
+        if self.profile == Profile::Owner {
+            return (Effect::Allow, "the owner's own call");
+        }
+        match query.unvalidated {
+            Some(NoSchemaMode::HumanApproval) => {
+                return (Effect::Ask, "its arguments cannot be validated: a person decides");
+            }
+            Some(NoSchemaMode::ReadOnly) if !reads => {
+                return (Effect::Ask, "its arguments cannot be validated and it may write");
+            }
+            _ => {}
+        }
+        match self.profile {
+            Profile::Client => (Effect::Allow, "the client decides"),
+            Profile::Trusted => (Effect::Allow, "everything is trusted"),
+            _ if reads => (Effect::Allow, "it only reads"),
+            Profile::Workspace if query.inside_workspace && query.trust == HintTrust::Trusted => {
+                (Effect::Allow, "it writes inside the workspace only")
+            }
+            Profile::Workspace => {
+                (Effect::Ask, "it may write outside the workspace, or to files that decide what runs")
+            }
+            _ if !facts.trusted && facts.effects.read_only => {
+                (Effect::Ask, "it says that it only reads, but its provider is not marked trusted")
+            }
+            _ => (Effect::Ask, "it may change something"),
+        }
+    }
+}
+
+/// Why the tool's author wants a person asked, if so. The author's word can only tighten: what asks for less, or
+/// is no word that is known to ask for less, is a demand.
+fn demand(definition: &ToolDefinition) -> Option<String> {
+    let says = |word: &Option<String>, mild: &[&str]| {
+        word.clone().filter(|word| !mild.iter().any(|mild| word.eq_ignore_ascii_case(mild)))
+    };
+    if let Some(approval) = says(&definition.approval, &["never", "none", "auto", "policy"]) {
+        return Some(format!("its author wants a person asked (approval: {approval})"));
+    }
+    let level = says(&definition.threat_level, &["none", "low", "medium", "moderate"])?;
+    Some(format!("its author rates it as dangerous (threat_level: {level})"))
+}

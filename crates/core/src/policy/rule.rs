@@ -1,0 +1,163 @@
+//! Rules and what they select by.
+
+use serde::{Deserialize, Serialize};
+
+use super::condition::Condition;
+use super::facts::Facts;
+use super::{Effect, PolicyQuery, Tightening};
+use crate::definition::Effects;
+use crate::pattern::glob_match;
+
+/// One rule. A rule without selectors matches every call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What it does.
+    pub effect: Effect,
+    /// Which calls it is for.
+    #[serde(flatten)]
+    pub selector: Selector,
+    /// Shown when the rule decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Which calls are meant: all that is set must match; with nothing set, every call is meant.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Selector {
+    /// Glob on the canonical id, or on the id without its version (`fs:write`, `github:*`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Glob on the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// A tag the tool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Effects the tool has.
+    #[serde(default, skip_serializing_if = "EffectSelector::is_empty")]
+    pub effects: EffectSelector,
+    /// A role the caller has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// What the call itself must be like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<Condition>,
+}
+
+impl Selector {
+    /// Whether a call is meant, for something that tightens (a guard, a limit): what a foreign tool says of
+    /// itself cannot keep it out, what the operator says of it can.
+    ///
+    /// # Errors
+    /// If its condition cannot be told to hold or not: why, in words. To be on the safe side is the caller's
+    /// part.
+    pub fn selects(&self, query: &PolicyQuery<'_>, notes: &[ToolNote]) -> Result<bool, String> {
+        self.matches(&Facts::of(query, notes), Tightening::Tightens)
+    }
+
+    pub(super) fn matches(&self, facts: &Facts<'_>, rule: Tightening) -> Result<bool, String> {
+        let definition = facts.query.definition;
+        let id = &definition.id;
+        let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
+        let named = fits(&self.tool, &|p| glob_match(p, id.as_str()) || glob_match(p, id.without_version()))
+            && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
+            && fits(&self.tag, &|tag| facts.has_tag(tag))
+            && fits(&self.role, &|role| facts.query.principal.roles.iter().any(|has| has == role));
+        if !named {
+            return Ok(false);
+        }
+        for effects in facts.views(rule).filter(|effects| self.effects.matches(*effects)) {
+            let holds = match &self.when {
+                Some(condition) => facts.meet(condition, effects)?,
+                None => true,
+            };
+            if holds {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Effects a rule asks for; an unset one does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectSelector {
+    /// Reads only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// May destroy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destructive: Option<bool>,
+    /// Same twice as once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
+    /// Reaches beyond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_world: Option<bool>,
+}
+
+impl EffectSelector {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn matches(self, effects: Effects) -> bool {
+        let fits = |wanted: Option<bool>, has: bool| wanted.is_none_or(|wanted| wanted == has);
+        fits(self.read_only, effects.read_only)
+            && fits(self.destructive, effects.destructive)
+            && fits(self.idempotent, effects.idempotent)
+            && fits(self.open_world, effects.open_world)
+    }
+
+    /// What is set here, and of the others what is not.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            read_only: self.read_only.or(others.read_only),
+            destructive: self.destructive.or(others.destructive),
+            idempotent: self.idempotent.or(others.idempotent),
+            open_world: self.open_world.or(others.open_world),
+        }
+    }
+
+    /// These effects, and of the others what is not set here. What only reads destroys nothing, and twice is the
+    /// same as once, unless that is set too.
+    #[must_use]
+    pub fn over(self, others: Effects) -> Effects {
+        let others = match self.read_only {
+            Some(true) => Effects { open_world: others.open_world, ..Effects::READ },
+            _ => others,
+        };
+        Effects {
+            read_only: self.read_only.unwrap_or(others.read_only),
+            destructive: self.destructive.unwrap_or(others.destructive),
+            idempotent: self.idempotent.unwrap_or(others.idempotent),
+            open_world: self.open_world.unwrap_or(others.open_world),
+        }
+    }
+}
+
+/// What the operator says of tools whose servers say nothing, or not enough. Of several notes on one tool, each
+/// effect is that of the first which sets it, and all tags count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolNote {
+    /// Glob on the canonical id, or on the id without its version.
+    pub tool: String,
+    /// Effects; what is not set stays as it is. The operator's word loosens where a foreign tool's would not.
+    #[serde(default, skip_serializing_if = "EffectSelector::is_empty")]
+    pub effects: EffectSelector,
+    /// Tags, besides those of the definition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+}
+
+impl ToolNote {
+    /// Whether it speaks of a tool.
+    #[must_use]
+    pub fn covers(&self, id: &crate::name::ToolId) -> bool {
+        glob_match(&self.tool, id.as_str()) || glob_match(&self.tool, id.without_version())
+    }
+}

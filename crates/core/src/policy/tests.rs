@@ -1,0 +1,323 @@
+//! Decisions, over whole policies.
+
+use std::sync::LazyLock;
+
+use serde_json::json;
+
+use super::*;
+use crate::definition::Effects;
+use crate::name::ToolId;
+
+static NOBODY: LazyLock<Principal> =
+    LazyLock::new(|| Principal { id: "guest".into(), roles: Vec::new(), owner: false });
+static NOTHING: Value = Value::Null;
+
+fn tool(id: &str, effects: Effects) -> ToolDefinition {
+    let mut definition = ToolDefinition::new(ToolId::parse(id).expect("id"), "", None);
+    definition.effects = effects;
+    definition.tags = vec!["t".into()];
+    definition
+}
+
+fn query(definition: &ToolDefinition, trust: HintTrust) -> PolicyQuery<'_> {
+    PolicyQuery {
+        definition,
+        trust,
+        principal: &NOBODY,
+        root: Path::new("/work"),
+        inside_workspace: false,
+        unvalidated: None,
+        arguments: &NOTHING,
+        request: None,
+    }
+}
+
+fn check(policy: &Policy, query: &PolicyQuery<'_>, effect: Effect, rule: &str) {
+    let decision = policy.decide(query);
+    assert_eq!((decision.effect, decision.rule.as_str()), (effect, rule), "{}", decision.reason);
+}
+
+#[test]
+fn profiles_decide_where_no_rule_does() {
+    let read = tool("fs:read@1.0.0", Effects::READ);
+    let write = tool("fs:write@1.0.0", Effects::WRITE);
+    let own = |d| query(d, HintTrust::Trusted);
+    for (profile, reads, writes) in [
+        (Profile::Ask, Effect::Allow, Effect::Ask),
+        (Profile::Workspace, Effect::Allow, Effect::Ask),
+        (Profile::Client, Effect::Allow, Effect::Allow),
+        (Profile::Trusted, Effect::Allow, Effect::Allow),
+        (Profile::Owner, Effect::Allow, Effect::Allow),
+    ] {
+        let name = format!("profile {}", profile.as_str());
+        check(&Policy::of(profile), &own(&read), reads, &name);
+        check(&Policy::of(profile), &own(&write), writes, &name);
+    }
+    let inside = PolicyQuery { inside_workspace: true, ..own(&write) };
+    check(&Policy::of(Profile::Workspace), &inside, Effect::Allow, "profile workspace");
+    check(&Policy::of(Profile::Ask), &inside, Effect::Ask, "profile ask");
+}
+
+#[test]
+fn foreign_hints_only_tighten() {
+    let read = tool("gh:read@0.0.0", Effects::READ);
+    let foreign = query(&read, HintTrust::Foreign);
+    check(&Policy::of(Profile::Ask), &foreign, Effect::Ask, "profile ask");
+    let mut policy = Policy::of(Profile::Ask);
+    policy.rules = serde_json::from_value(json!([{"effect": "allow", "effects": {"read_only": true}}])).expect("rules");
+    check(&policy, &foreign, Effect::Ask, "profile ask");
+    policy.rules = serde_json::from_value(json!([{"effect": "deny", "effects": {"read_only": true}}])).expect("rules");
+    check(&policy, &foreign, Effect::Deny, "rule 1");
+}
+
+#[test]
+fn the_first_matching_rule_wins_by_every_selector() {
+    let write = tool("fs:write@1.0.0", Effects::WRITE);
+    let dev = Principal { roles: vec!["dev".into()], ..NOBODY.clone() };
+    let own = PolicyQuery { principal: &dev, ..query(&write, HintTrust::Trusted) };
+    for (selector, matches) in [
+        (json!({"tool": "fs:write"}), true),
+        (json!({"tool": "fs:write@1.0.0"}), true),
+        (json!({"tool": "fs:*"}), true),
+        (json!({"tool": "fs:read"}), false),
+        (json!({"namespace": "f?"}), true),
+        (json!({"namespace": "web"}), false),
+        (json!({"tag": "t"}), true),
+        (json!({"tag": "u"}), false),
+        (json!({"role": "dev"}), true),
+        (json!({"role": "ops"}), false),
+        (json!({"effects": {"destructive": true, "open_world": false}}), true),
+        (json!({"effects": {"open_world": true}}), false),
+        (json!({"tool": "fs:*", "tag": "u"}), false),
+    ] {
+        let mut rule = selector.clone();
+        rule["effect"] = json!("deny");
+        let policy: Policy =
+            serde_json::from_value(json!({"profile": "trusted", "rules": [rule, {"effect": "ask"}]})).expect("policy");
+        check(
+            &policy,
+            &own,
+            if matches { Effect::Deny } else { Effect::Ask },
+            if matches { "rule 1" } else { "rule 2" },
+        );
+    }
+}
+
+#[test]
+fn the_owner_is_bound_by_deny_rules_only() {
+    let write = tool("fs:write@1.0.0", Effects::WRITE);
+    let policy: Policy = serde_json::from_value(
+        json!({"profile": "owner", "rules": [{"effect": "ask"}, {"effect": "deny", "tool": "fs:write"}]}),
+    )
+    .expect("policy");
+    check(&policy, &query(&write, HintTrust::Trusted), Effect::Deny, "rule 2");
+}
+
+#[test]
+fn calls_without_a_schema_follow_their_mode() {
+    let write = tool("x:t@1.0.0", Effects::WRITE);
+    let read = tool("x:r@1.0.0", Effects::READ);
+    let with = |d, mode| PolicyQuery { unvalidated: Some(mode), ..query(d, HintTrust::Trusted) };
+    let trusted = Policy::of(Profile::Trusted);
+    check(&trusted, &with(&write, NoSchemaMode::ReadOnly), Effect::Ask, "profile trusted");
+    check(&trusted, &with(&read, NoSchemaMode::ReadOnly), Effect::Allow, "profile trusted");
+    check(&trusted, &with(&read, NoSchemaMode::HumanApproval), Effect::Ask, "profile trusted");
+    check(&trusted, &with(&write, NoSchemaMode::Full), Effect::Allow, "profile trusted");
+}
+
+#[test]
+fn an_allow_rule_lifts_the_mode_of_a_tool_without_a_schema_and_a_profile_never_does() {
+    let write = tool("x:t@1.0.0", Effects::WRITE);
+    for mode in [NoSchemaMode::HumanApproval, NoSchemaMode::ReadOnly] {
+        let unvalidated =
+            PolicyQuery { unvalidated: Some(mode), inside_workspace: true, ..query(&write, HintTrust::Trusted) };
+        for profile in [Profile::Ask, Profile::Client, Profile::Workspace, Profile::Trusted] {
+            let name = format!("profile {}", profile.as_str());
+            check(&Policy::of(profile), &unvalidated, Effect::Ask, &name);
+            let with = |rules| Policy { rules: serde_json::from_value(rules).expect("rules"), ..Policy::of(profile) };
+            let allow = json!({"effect": "allow", "tool": "x:*"});
+            check(&with(json!([allow])), &unvalidated, Effect::Allow, "rule 1");
+            check(&with(json!([{"effect": "deny", "tool": "x:t"}, allow])), &unvalidated, Effect::Deny, "rule 1");
+            check(&with(json!([{"effect": "allow", "tool": "y:*"}])), &unvalidated, Effect::Ask, &name);
+        }
+        check(&Policy::of(Profile::Owner), &unvalidated, Effect::Allow, "profile owner");
+    }
+}
+
+fn policy(rules: Value) -> Policy {
+    serde_json::from_value(json!({"profile": "ask", "rules": rules})).expect("a policy")
+}
+
+#[test]
+fn conditions_see_the_call_and_what_cannot_be_told_denies() {
+    let send = tool("bank:send@1.2.0", Effects::UNKNOWN);
+    let arguments = json!({"to": "Dora", "amount": 98.7, "n": 5, "note": "see www.a.example", "deep": {"x": [1, 2]}});
+    let dev = Principal { id: "ann".into(), roles: vec!["dev".into()], owner: false };
+    let request = Arc::new(UserRequest::new(["Send 98.70 to Dora."]));
+    let own = PolicyQuery { arguments: &arguments, principal: &dev, ..query(&send, HintTrust::Trusted) };
+    let told = PolicyQuery { request: Some(&request), ..own };
+    for (when, alone, told_so) in [
+        ("args.amount > 50", Some(true), Some(true)),
+        ("args.n > 4.5 && args.n == 5.0 && args.n <= 5", Some(true), Some(true)),
+        ("args.to == 'Dora' && args.deep.x[0] == 1 && size(args.deep.x) == 2", Some(true), Some(true)),
+        ("has(args.to) && !has(args.cc)", Some(true), Some(true)),
+        ("'to' in args", Some(true), Some(true)),
+        ("args.cc == 'x'", None, None),
+        ("has(args.cc) && args.cc == 'x'", Some(false), Some(false)),
+        ("args.to", None, None),
+        ("args.to > 3", None, None),
+        ("args.note.matches('(?i)WWW') && !matches(args.note, '^www')", Some(true), Some(true)),
+        ("args.note.matches(args.to + '(')", None, None),
+        ("args.note.contains('see') && args.note.startsWith('s')", Some(true), Some(true)),
+        ("links(args) == ['www.a.example'] && emails(args) == [] && accounts(args.note) == []", Some(true), Some(true)),
+        ("args.exists(k, k == 'n') && args.all(k, type(k) == string)", Some(true), Some(true)),
+        (
+            "tool.namespace == 'bank' && tool.name == 'send' && tool.id == 'bank:send@1.2.0' && 't' in tool.tags",
+            Some(true),
+            Some(true),
+        ),
+        (
+            "effects.destructive && effects.open_world && !effects.read_only && !effects.idempotent",
+            Some(true),
+            Some(true),
+        ),
+        ("principal.id == 'ann' && 'dev' in principal.roles", Some(true), Some(true)),
+        ("workspace.root == '/work' && !workspace.inside", Some(true), Some(true)),
+        ("request.known", Some(false), Some(true)),
+        ("request.mentions(args.to)", Some(false), Some(true)),
+        ("request.mentions(args.amount)", Some(false), Some(true)),
+        ("request.mentions(args.n)", Some(false), Some(false)),
+        ("request.mentions([args.to, args.amount])", Some(false), Some(true)),
+        ("request.mentions(args.deep)", Some(false), Some(false)),
+        ("links(args).all(link, request.mentions(link))", Some(false), Some(false)),
+    ] {
+        for (query, expect) in [(own, alone), (told, told_so)] {
+            for effect in ["allow", "ask", "deny"] {
+                let policy = policy(json!([{"effect": effect, "tool": "bank:*", "when": when}]));
+                let decision = policy.decide(&query);
+                let by_rule = decision.rule == "rule 1";
+                match expect {
+                    Some(holds) => assert_eq!(by_rule, holds, "{when}: {decision:?}"),
+                    None => {
+                        assert!(by_rule && decision.effect == Effect::Deny, "{when}: {decision:?}");
+                        assert!(decision.reason.contains("cannot be told"), "{}", decision.reason);
+                    }
+                }
+            }
+        }
+    }
+    let other = tool("mail:send@1.0.0", Effects::UNKNOWN);
+    let policy = policy(json!([{"effect": "deny", "tool": "bank:*", "when": "args.cc == 1"}]));
+    check(&policy, &query(&other, HintTrust::Trusted), Effect::Ask, "profile ask");
+}
+
+#[test]
+fn arguments_of_any_size_are_decided_on() {
+    let write = tool("x:t@1.0.0", Effects::WRITE);
+    let long = json!({"list": vec![1; 20_000], "text": "a".repeat(1 << 20)});
+    let deep = (0..500).fold(json!(1), |inner, _| json!([inner]));
+    for (arguments, when, effect) in [
+        (&long, "args.list.exists(n, n == 2)", Effect::Ask),
+        (&long, "args.list.exists(n, args.list.exists(m, m != n))", Effect::Deny),
+        (&long, "args.text.matches('b$')", Effect::Ask),
+        (&deep, "has(args.x)", Effect::Deny),
+        (&json!("text"), "has(args.x)", Effect::Deny),
+    ] {
+        let query = PolicyQuery { arguments, ..query(&write, HintTrust::Trusted) };
+        assert_eq!(policy(json!([{"effect": "allow", "when": when}])).decide(&query).effect, effect, "{when}");
+    }
+}
+
+#[test]
+fn what_a_foreign_tool_says_neither_opens_an_allow_rule_nor_escapes_another() {
+    let meek = tool("gh:x@0.0.0", Effects::READ);
+    let foreign = query(&meek, HintTrust::Foreign);
+    for (selector, allows, holds_up) in [
+        (json!({"effects": {"read_only": true}}), false, true),
+        (json!({"effects": {"destructive": true}}), true, true),
+        (json!({"effects": {"open_world": true}}), true, true),
+        (json!({"when": "effects.read_only"}), false, true),
+        (json!({"when": "effects.destructive"}), true, true),
+        (json!({"tool": "other:*"}), false, false),
+    ] {
+        for (effect, matches) in [("allow", allows), ("deny", holds_up), ("ask", holds_up)] {
+            let mut rule = selector.clone();
+            rule["effect"] = json!(effect);
+            let decision = policy(json!([rule])).decide(&foreign);
+            assert_eq!(decision.rule == "rule 1", matches, "{effect} {selector}");
+        }
+        let selector: Selector = serde_json::from_value(selector).expect("a selector");
+        assert_eq!(selector.selects(&foreign, &[]), Ok(holds_up), "a guard is bound like a rule that tightens");
+    }
+}
+
+#[test]
+fn the_operator_may_say_what_tools_do() {
+    let says_nothing = tool("gh:get_issue@0.0.0", Effects::UNKNOWN);
+    let says_all = tool("gh:get_issue@0.0.0", Effects::READ);
+    let notes = json!([
+        {"tool": "gh:get_*", "effects": {"read_only": true, "open_world": false}, "tags": ["mine"]},
+        {"tool": "gh:*", "tags": ["never"]},
+    ]);
+    let with = |rules: Value, notes: &Value| -> Policy {
+        serde_json::from_value(json!({"rules": rules, "tools": notes})).expect("a policy")
+    };
+    for definition in [&says_nothing, &says_all] {
+        let foreign = query(definition, HintTrust::Foreign);
+        check(&with(json!([]), &notes), &foreign, Effect::Allow, "profile ask");
+        let reads = json!([{"effect": "allow", "effects": {"read_only": true, "destructive": false}}]);
+        check(&with(reads, &notes), &foreign, Effect::Allow, "rule 1");
+        let tagged = json!([{"effect": "deny", "tag": "other"}, {"effect": "deny", "tag": "mine", "when": "'never' in tool.tags"}]);
+        check(&with(tagged, &notes), &foreign, Effect::Deny, "rule 2");
+        let both = json!([{"effect": "ask", "tag": "never", "effects": {"open_world": false}}]);
+        check(&with(both, &notes), &foreign, Effect::Ask, "rule 1");
+        let partly = json!([{"tool": "gh:*", "effects": {"open_world": false}}]);
+        check(&with(json!([]), &partly), &foreign, Effect::Ask, "profile ask");
+    }
+}
+
+#[test]
+fn an_author_can_demand_a_person_and_never_do_without_one() {
+    for (approval, threat, asks) in [
+        (Some("always"), None, true),
+        (Some("something new"), None, true),
+        (Some("never"), Some("low"), false),
+        (None, Some("High"), true),
+        (None, Some("critical"), true),
+        (None, Some("medium"), false),
+    ] {
+        let mut read = tool("x:t@1.0.0", Effects::READ);
+        read.approval = approval.map(str::to_owned);
+        read.threat_level = threat.map(str::to_owned);
+        let mut write = ToolDefinition { effects: Effects::WRITE, ..read.clone() };
+        write.approval = Some("never".into());
+        let (rule, effect) = if asks { ("tool", Effect::Ask) } else { ("profile trusted", Effect::Allow) };
+        check(&Policy::of(Profile::Trusted), &query(&read, HintTrust::Trusted), effect, rule);
+        check(&Policy::of(Profile::Ask), &query(&write, HintTrust::Trusted), Effect::Ask, "profile ask");
+        check(&Policy::of(Profile::Owner), &query(&read, HintTrust::Trusted), Effect::Allow, "profile owner");
+        check(&policy(json!([{"effect": "allow"}])), &query(&read, HintTrust::Trusted), Effect::Allow, "rule 1");
+    }
+}
+
+#[test]
+fn a_policy_is_read_whole_and_written_as_it_was() {
+    let text = json!({
+        "profile": "workspace",
+        "rules": [
+            {"effect": "deny", "tool": "a:*", "effects": {"read_only": false}, "when": "args.x == 1", "reason": "no"},
+            {"effect": "ask"},
+        ],
+        "tools": [{"tool": "b:*", "tags": ["t"]}],
+    });
+    let policy: Policy = serde_json::from_value(text.clone()).expect("a policy");
+    assert_eq!(serde_json::to_value(&policy).expect("JSON"), text);
+    for (text, expect) in [
+        (json!({"rules": [{"effect": "ask", "whem": "true"}]}), "whem"),
+        (json!({"rules": [{"effect": "ask", "when": "args."}]}), "cannot be read"),
+        (json!({"rules": [{"effect": "ask", "effects": {"reads": true}}]}), "reads"),
+        (json!({"rules": [{"effect": "perhaps"}]}), "perhaps"),
+    ] {
+        let error = serde_json::from_value::<Policy>(text.clone()).expect_err("no policy").to_string();
+        assert!(error.contains(expect), "{text}: {error}");
+    }
+}

@@ -1,0 +1,231 @@
+//! Questions in the inbox: asked by one store, answered by another on the same file, as another process would.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::json;
+use toolwright_core::approval::{Answered, Answers, InboxStore as _, Question, QuestionState};
+use toolwright_core::call::ValidCall;
+use toolwright_core::context::Redactor;
+use toolwright_core::job::{JobScope, JobState, Jobs as _};
+use toolwright_core::policy::{Selector, UserRequest};
+use toolwright_core::store::ApprovalStore as _;
+use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
+use toolwright_runtime::executor::{GuardBinding, Verdict};
+use toolwright_runtime::{Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
+
+use crate::house::{House, call, house};
+
+/// No answer in a test takes longer.
+const SOON: Duration = Duration::from_secs(10);
+
+struct Stars;
+
+impl Redactor for Stars {
+    fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
+        text.match_indices("hunter2").map(|(at, word)| at..at + word.len()).collect()
+    }
+}
+
+/// A house whose policy asks, and asks there; and the store of somebody else.
+async fn asking(expiry: Duration) -> (House, Arc<SqliteStore>) {
+    let mut house = house(|_| ()).await;
+    let parts = InboxParts::new(Arc::clone(&house.store) as _, Arc::new(Stars), Arc::new(SystemClock));
+    house.run.policy = Arc::new(Policy::of(Profile::Ask));
+    house.run.approver = Arc::new(Inbox::new(InboxParts { expiry, ..parts }));
+    let other = SqliteStore::open(house.store.path().parent().expect("a folder")).expect("store");
+    (house, other)
+}
+
+async fn asked(store: &SqliteStore, count: usize) -> Vec<Question> {
+    let looking = async {
+        loop {
+            let questions = store.questions(Some(QuestionState::Pending), 10).await.expect("questions");
+            if questions.len() == count {
+                return questions;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, looking).await.expect("asked in time")
+}
+
+async fn answer(store: &SqliteStore, decision: ApprovalDecision) -> Question {
+    let question = asked(store, 1).await.remove(0);
+    assert_eq!(store.answer(&question.id, &decision, "ann").await.expect("answer"), Answered::Counts);
+    question
+}
+
+fn error(outcome: &Outcome) -> String {
+    outcome.error.as_ref().expect("failed").to_string()
+}
+
+#[tokio::test]
+async fn an_answer_of_another_process_reaches_the_call_that_waits() {
+    let deny = ApprovalDecision::Deny { reason: "not on a Friday".into() };
+    for (decision, ok, state) in
+        [(ApprovalDecision::Approve, true, QuestionState::Approved), (deny, false, QuestionState::Denied)]
+    {
+        let (house, other) = asking(SOON).await;
+        assert_eq!(house.run.approver.answers(), Answers::Elsewhere);
+        let asking = house.one("write", json!({"n": 1}));
+        let answering = answer(&other, decision.clone());
+        let both = async { tokio::join!(asking, answering) };
+        let (outcome, question) = tokio::time::timeout(SOON, both).await.expect("in time");
+        assert_eq!(outcome.ok, ok, "{decision:?}");
+        assert_eq!(house.counts.ran.load(Ordering::SeqCst), usize::from(ok));
+        if !ok {
+            assert!(error(&outcome).contains("not on a Friday"), "{}", error(&outcome));
+        }
+        let kept = other.question(&question.id).await.expect("read").expect("kept");
+        assert_eq!((kept.state, kept.decision, kept.decided_by.as_deref()), (state, Some(decision), Some("ann")));
+        assert_eq!(question.request.arguments, json!({"n": 1}));
+        assert_eq!(question.expires_ms - question.created_ms, u64::try_from(SOON.as_millis()).expect("small"));
+    }
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts_and_the_second_is_told() {
+    let (house, other) = asking(SOON).await;
+    let third = SqliteStore::open(house.store.path().parent().expect("a folder")).expect("store");
+    let deciding = async {
+        let id = asked(&other, 1).await.remove(0).id;
+        let deny = ApprovalDecision::Deny { reason: "no".into() };
+        tokio::join!(other.answer(&id, &ApprovalDecision::Approve, "ann"), third.answer(&id, &deny, "bob"))
+    };
+    let (outcome, (yes, no)) = tokio::join!(house.one("write", json!({})), deciding);
+    let (yes, no) = (yes.expect("answer"), no.expect("answer"));
+    let counted = [&yes, &no].iter().filter(|answered| ***answered == Answered::Counts).count();
+    assert_eq!(counted, 1, "{yes:?} {no:?}");
+    assert_eq!(outcome.ok, yes == Answered::Counts, "the call goes by the answer that counts");
+    let late = if yes == Answered::Counts { no } else { yes };
+    let Answered::TooLate(question) = late else { panic!("{late:?}") };
+    assert!(question.decided_by.is_some());
+    assert_eq!(other.answer("ask_0", &ApprovalDecision::Approve, "ann").await.expect("answer"), Answered::Unknown);
+}
+
+#[tokio::test]
+async fn what_nobody_answers_is_denied_as_expired_and_no_answer_counts_after() {
+    let (house, other) = asking(Duration::from_millis(50)).await;
+    let outcome = tokio::time::timeout(SOON, house.one("write", json!({}))).await.expect("in time");
+    assert!(outcome.text().contains("denied: expired"), "{}", outcome.text());
+    let question = other.questions(None, 10).await.expect("questions").remove(0);
+    assert_eq!(question.state, QuestionState::Expired);
+    let late = other.answer(&question.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
+    assert!(matches!(late, Answered::TooLate(_)), "{late:?}");
+    assert_eq!(house.counts.ran.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_question_blocks_no_sibling_and_is_withdrawn_with_its_call() {
+    let (house, other) = asking(SOON).await;
+    let calls = vec![call("a", "write", json!({})), call("b", "echo", json!({})), call("c", "write", json!({"n": 1}))];
+    let both = tokio::time::timeout(SOON, async {
+        let waiting = house.all(calls);
+        let looking = async {
+            let questions = asked(&other, 2).await;
+            while house.counts.ran.load(Ordering::SeqCst) == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            questions
+        };
+        tokio::select! {
+            _ = waiting => panic!("nobody has answered"),
+            questions = looking => questions,
+        }
+    });
+    let questions = both.await.expect("the sibling ran while both waited");
+    let gone = async {
+        while !other.questions(Some(QuestionState::Pending), 10).await.expect("questions").is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("withdrawn in time");
+    for question in questions {
+        let kept = other.question(&question.id).await.expect("read").expect("kept");
+        assert_eq!(kept.state, QuestionState::Withdrawn);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_for_one_call_and_always_is_a_row_that_can_be_taken_back() {
+    let (house, other) = asking(SOON).await;
+    let arguments = |n: i64| json!({"n": n, "key": "hunter2"});
+    let (first, question) = tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Approve));
+    assert!(first.ok);
+    assert_eq!(question.request.arguments, json!({"n": 1, "key": "[secret]"}), "secrets are not shown");
+    let (again, _) = tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Always));
+    assert!(again.ok, "the same call is asked about again");
+    let standing = other.standing(10).await.expect("standing");
+    assert_eq!((standing.len(), standing[0].tool.name(), standing[0].scope.as_str()), (1, "shell", "test"));
+    assert!(house.one("shell", arguments(1)).await.ok, "nobody is asked");
+    let (other_arguments, _) =
+        tokio::join!(house.one("shell", arguments(2)), answer(&other, ApprovalDecision::Deny { reason: "no".into() }),);
+    assert!(!other_arguments.ok, "a shell's other arguments inherit nothing");
+    assert!(other.revoke(&standing[0].id).await.expect("revoke"));
+    let (revoked, _) =
+        tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Deny { reason: "no".into() }),);
+    assert!(!revoked.ok, "it is asked about again");
+}
+
+#[tokio::test]
+async fn conditions_see_the_real_call_and_the_users_own_words() {
+    let mut house = house(|_| ()).await;
+    let rules =
+        json!([{"effect": "allow", "tool": "t:write", "when": "request.mentions(args.n) && !workspace.inside"}]);
+    house.run.policy = Arc::new(serde_json::from_value(json!({"rules": rules})).expect("a policy"));
+    for (request, n, ok) in [(None, 9, false), (Some("write 9"), 9, true), (Some("write 8"), 9, false)] {
+        house.run.request = request.map(|text| Arc::new(UserRequest::new([text])));
+        assert_eq!(house.one("write", json!({"n": n})).await.ok, ok, "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_is_bound_by_a_selector_as_a_rule_is() {
+    let selector = json!({"tool": "t:*", "effects": {"read_only": false}, "when": "args.n > 5"});
+    let house = house(|options| {
+        let no = |_: &ValidCall| Verdict::Deny("guarded".into());
+        let selector: Selector = serde_json::from_value(selector).expect("a selector");
+        options.guards.push(GuardBinding::new("big", Arc::new(no)).on(selector));
+    })
+    .await;
+    // Where it cannot be told whether a call is meant, it is.
+    for (name, arguments, ok) in [
+        ("write", json!({"n": 9}), false),
+        ("write", json!({"n": 1}), true),
+        ("write", json!({}), false),
+        ("echo", json!({"n": 9}), true),
+    ] {
+        assert_eq!(house.one(name, arguments.clone()).await.ok, ok, "{name} {arguments}");
+    }
+}
+
+#[tokio::test]
+async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
+    for (decision, state) in
+        [(ApprovalDecision::Approve, JobState::Done), (ApprovalDecision::Deny { reason: "no".into() }, JobState::Error)]
+    {
+        let jobs = Arc::new(OnceLock::new());
+        let made = Arc::clone(&jobs);
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("store");
+        let (kept, path) = (Arc::clone(&store), dir.path().to_owned());
+        let mut house = house(move |options| {
+            let manager = JobManager::new(kept, &path);
+            options.jobs = Some(Arc::clone(&manager));
+            let _ = made.set(manager);
+        })
+        .await;
+        house.run.policy = Arc::new(Policy::of(Profile::Ask));
+        let parts = InboxParts::new(Arc::clone(&store) as _, Arc::new(Stars), Arc::new(SystemClock));
+        house.run.approver = Arc::new(Inbox::new(parts));
+        let outcome = tokio::time::timeout(SOON, house.one("write", json!({"n": 1}))).await.expect("at once");
+        assert!(outcome.ok && outcome.text().contains("waits for a person's approval"), "{}", outcome.text());
+        answer(&store, decision).await;
+        let jobs = jobs.get().expect("jobs");
+        let id = jobs.list(JobScope::All, 1).await.expect("jobs").remove(0).id;
+        assert_eq!(jobs.wait(JobScope::All, &id, SOON).await.expect("the job").state, state);
+        assert_eq!(house.counts.ran.load(Ordering::SeqCst), usize::from(state == JobState::Done));
+    }
+}

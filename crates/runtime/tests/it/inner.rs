@@ -1,0 +1,153 @@
+//! Calls that calls make: as many and as deep as they may, and guards that are calls' callers too.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::call::ValidCall;
+use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::model::{ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
+use toolwright_core::policy::Selector;
+use toolwright_core::store::LedgerStore as _;
+use toolwright_core::{
+    CallId, Cancel, Effects, ErrorKind, Outcome, RawArguments, Services, StaticProvider, Tool, ToolCall, ToolContext,
+    ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, ModelGuard, Verdict};
+
+use crate::house::{House, call, house};
+
+/// `many` calls `leaf` so often at once; `deep` calls itself until it has gone so deep.
+struct Carries(&'static str);
+
+#[async_trait]
+impl Tool for Carries {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::format("t", self.0, "1.0.0").expect("id");
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        let mut definition = ToolDefinition::new(id, "", Some(schema));
+        definition.effects = Effects::READ;
+        definition
+    }
+
+    fn awaits_others(&self) -> bool {
+        self.0 != "leaf"
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let n = arguments["n"].as_u64().unwrap_or(0);
+        let inner = |id: u64, name: &str, n: u64| ToolCall {
+            id: CallId::new(id.to_string()),
+            name: format!("t__{name}"),
+            arguments: RawArguments::Value(json!({"n": n})),
+        };
+        let calls: Vec<ToolCall> = match self.0 {
+            "many" => (0..n).map(|id| inner(id, "leaf", id)).collect(),
+            "deep" if n > 0 => vec![inner(0, "deep", n - 1)],
+            _ => return Ok(ToolOutput::text("bottom")),
+        };
+        let outcomes = context.calls.run(calls).await?;
+        let said = |outcome: &Outcome| match &outcome.error {
+            Some(error) => error.kind().as_str().to_owned(),
+            None => outcome.text(),
+        };
+        Ok(ToolOutput::text(outcomes.iter().map(said).collect::<Vec<_>>().join(" ")))
+    }
+}
+
+async fn carriers(house: &House) -> toolwright_runtime::RunContext {
+    let tools = ["many", "deep", "leaf"].map(|name| Arc::new(Carries(name)) as Arc<dyn Tool>).to_vec();
+    let provider = Arc::new(StaticProvider::new("carriers", ProviderKind::Native, tools).expect("provider"));
+    let tools = provider.list().await.expect("list");
+    house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
+}
+
+#[tokio::test]
+async fn inner_calls_have_bounds_of_their_own_in_number_and_depth() {
+    let house = house(|options| (options.calls_per_turn, options.inner_calls) = (1, 20)).await;
+    let run = carriers(&house).await;
+    for (tool, n, expect) in [
+        ("many", 20, "bottom ".repeat(20)),
+        ("many", 22, format!("{}limit_exceeded limit_exceeded", "bottom ".repeat(20))),
+        ("deep", 5, "bottom".to_owned()),
+        ("deep", 6, "limit_exceeded".to_owned()),
+        ("deep", 9, "limit_exceeded".to_owned()),
+    ] {
+        let outcomes = house.executor.run_calls(vec![call("c", tool, json!({"n": n}))], &run).await;
+        assert_eq!(outcomes[0].text().trim(), expect.trim(), "{tool} {n}");
+    }
+}
+
+/// Answers with a text that is set, after a while if that is set too.
+struct Judge(Mutex<(String, Duration)>);
+
+#[async_trait]
+impl ModelClient for Judge {
+    async fn complete(
+        &self,
+        _model: &str,
+        request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        assert!(request.system.contains("no twos") && request.output.is_some());
+        let (text, pause) = self.0.lock().expect("lock").clone();
+        tokio::time::sleep(pause).await;
+        Ok(ModelResponse { text, ..ModelResponse::default() })
+    }
+}
+
+#[tokio::test]
+async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
+    let judge = Arc::new(Judge(Mutex::default()));
+    let client = Arc::clone(&judge);
+    let house = house(|options| {
+        options.services = Arc::new(Services { model: client, ..(*options.services).clone() });
+        let echo = Selector { tool: Some("t:echo".into()), ..Selector::default() };
+        let guard = Arc::new(ModelGuard::new("m/judge", "no twos"));
+        options.guards.push(GuardBinding::new("twos", guard).on(echo).within(Duration::from_millis(50)));
+    })
+    .await;
+    let none = Duration::ZERO;
+    for (answer, pause, expect) in [
+        (r#"{"verdict": "allow", "reason": "", "arguments": null}"#, none, "echo 2"),
+        (r#"{"verdict": "deny", "reason": "twos are out", "arguments": null}"#, none, "denied: twos are out"),
+        (r#"{"verdict": "rewrite", "reason": "", "arguments": "{\"n\": 3}"}"#, none, "echo 3"),
+        ("I think it is fine.", none, "guard twos could not judge it"),
+        (r#"{"verdict": "allow", "reason": "", "arguments": null}"#, Duration::from_secs(5), "within 50ms"),
+    ] {
+        *judge.0.lock().expect("lock") = (answer.to_owned(), pause);
+        let text = house.one("echo", json!({"n": 2})).await.text();
+        assert!(text.contains(expect), "{answer}: {text}");
+    }
+    assert!(house.one("slow", json!({"n": 1})).await.ok, "nobody judges it");
+    house.store.flush().await.expect("flush");
+    let totals = house.store.totals().await.expect("totals");
+    assert_eq!((totals.tool_calls, totals.model_calls), (6, 5), "each of its requests is in the account");
+}
+
+/// Runs the very call that it judges.
+struct Tries;
+
+#[async_trait]
+impl InputGuard for Tries {
+    async fn judge(&self, call: &ValidCall, bench: &Bench<'_>) -> Result<Verdict, String> {
+        let tried = ToolCall {
+            id: CallId::new("tried"),
+            name: call.entry.wire_name.clone(),
+            arguments: RawArguments::Value(call.arguments.clone()),
+        };
+        let outcomes = bench.executor.run_calls(vec![tried], &bench.run).await;
+        if outcomes[0].ok { Ok(Verdict::Allow) } else { Err(outcomes[0].text()) }
+    }
+}
+
+#[tokio::test]
+async fn what_a_guard_calls_is_not_guarded() {
+    let house = house(|options| options.guards.push(GuardBinding::new("tries", Arc::new(Tries)))).await;
+    assert!(house.one("echo", json!({"n": 1})).await.ok);
+    let failed = house.one("fails", json!({})).await;
+    assert_eq!(failed.error.map(|error| error.kind()), Some(ErrorKind::Denied));
+    assert_eq!(house.counts.ran.load(std::sync::atomic::Ordering::SeqCst), 3);
+}

@@ -1,0 +1,232 @@
+//! What becomes of results that are too large, or not what their tool promised.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::catalogue::{Listing, ProviderKind, Snapshot};
+use toolwright_core::definition::OnOutputMismatch;
+use toolwright_core::event::Event;
+use toolwright_core::{
+    ContentBlock, ErrorKind, Outcome, Policy, Profile, Provider as _, StaticProvider, Tool, ToolContext,
+    ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::RunContext;
+use toolwright_runtime::executor::{BUDGET_EXCEEDED, ContextBudget};
+
+use crate::house::{House, call, house, readers};
+
+/// A tool with one result.
+#[derive(Clone)]
+struct Gives {
+    output: ToolOutput,
+    schema: Option<Value>,
+    on_mismatch: OnOutputMismatch,
+}
+
+impl Gives {
+    fn output(output: ToolOutput) -> Self {
+        Self { output, schema: None, on_mismatch: OnOutputMismatch::Warn }
+    }
+
+    fn structured(value: Value, schema: Option<Value>) -> Self {
+        Self { schema, ..Self::output(ToolOutput { structured: Some(value), ..ToolOutput::default() }) }
+    }
+}
+
+#[async_trait]
+impl Tool for Gives {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::parse("t:gives@1.0.0").expect("id");
+        let mut definition = ToolDefinition::new(id, "Gives.", Some(json!({"type": "object"})));
+        definition.output_schema.clone_from(&self.schema);
+        definition.on_output_mismatch = self.on_mismatch;
+        definition
+    }
+
+    async fn run(&self, _arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(self.output.clone())
+    }
+}
+
+async fn terms(house: &House, tool: Gives) -> RunContext {
+    let provider = Arc::new(StaticProvider::new("gives", ProviderKind::Native, vec![Arc::new(tool)]).expect("tool"));
+    let tools = provider.list().await.expect("list");
+    let listing = Listing { provider, tools, error: None, withheld: vec![] };
+    house.on(Snapshot::build(&[listing, readers().await]))
+}
+
+async fn run(house: &House, run: &RunContext) -> Outcome {
+    house.executor.run_calls(vec![call("c", "gives", json!({}))], run).await.remove(0)
+}
+
+async fn one(house: &House, tool: Gives) -> Outcome {
+    run(house, &terms(house, tool).await).await
+}
+
+async fn stored(house: &House, outcome: &Outcome) -> String {
+    let handle = outcome.extras["tool_output"]["handle"].as_str().expect("handle");
+    assert!(outcome.text().contains(handle), "{}", outcome.text());
+    let outputs = &house.executor.services().outputs;
+    outputs.read(&house.run.session.id, handle, 0, 1 << 20).await.expect("stored").text
+}
+
+#[tokio::test]
+async fn text_of_all_kinds_is_stored_and_the_rest_passes() {
+    let house = house(|options| options.max_output = 1000).await;
+    let resource =
+        ContentBlock::Resource { resource: json!({"uri": "a:b", "text": "r".repeat(900)}), extra: Map::new() };
+    let image = ContentBlock::image("AAAA", "image/png");
+    let content = vec![ContentBlock::text("t".repeat(200)), image.clone(), resource];
+    let outcome = one(&house, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
+    assert_eq!(stored(&house, &outcome).await, format!("{}\n{}", "t".repeat(200), "r".repeat(900)));
+    assert_eq!((outcome.content.len(), &outcome.content[1]), (2, &image));
+
+    let note = json!({"handle": "session-a/b", "bytes": 9000, "lines": 3, "tokens": 2250});
+    let own = ToolOutput::text("a preview").with_extra("tool_output", note.clone());
+    let outcome = one(&house, Gives::output(own)).await;
+    let text = outcome.text();
+    assert!(text.contains("session-a/b") && text.contains("9000 bytes") && text.ends_with("a preview"), "{text}");
+    assert_eq!(outcome.extras["tool_output"], note, "what the tool has stored itself is not stored again");
+}
+
+#[tokio::test]
+async fn json_is_previewed_as_json() {
+    let house = house(|options| options.max_output = 2000).await;
+    let rows: Vec<Value> = (0..500).map(|n| json!({"row": n})).collect();
+    let outcome = one(&house, Gives::output(ToolOutput::text(json!(rows).to_string()))).await;
+    let text = outcome.text();
+    let preview = text.split("\n\n").nth(1).expect("preview");
+    let preview: Vec<Value> = serde_json::from_str(preview).expect("JSON");
+    assert_eq!((&preview[0]["row"], &preview[preview.len() - 1]["row"]), (&json!(0), &json!(499)));
+}
+
+#[tokio::test]
+async fn who_cannot_read_handles_gets_none() {
+    let house = house(|options| options.max_output = 1000).await;
+    let tool = Gives::output(ToolOutput::text("x".repeat(5000)));
+    let mut denied = terms(&house, tool.clone()).await;
+    let rules = json!([{"effect": "deny", "namespace": "output", "reason": "no"}]);
+    denied.policy =
+        Arc::new(Policy { rules: serde_json::from_value(rules).expect("rules"), ..Policy::of(Profile::Trusted) });
+    let mut unnamed = terms(&house, tool.clone()).await;
+    unnamed.names = Some(Arc::new(|entry| (entry.id().namespace() == "t").then(|| "gives".into())));
+    let mut absent = terms(&house, tool).await;
+    absent.snapshot = Arc::new(absent.snapshot.only(|entry| entry.id().namespace() == "t", "filtered"));
+    for terms in [denied, unnamed, absent] {
+        let outcome = run(&house, &terms).await;
+        let text = outcome.text();
+        assert!(
+            outcome.ok && text.len() <= 1000 && text.contains("toolwright cut this result of 5000 bytes"),
+            "{text}"
+        );
+        assert!(!text.contains("output__") && !text.contains("session-") && outcome.extras.is_empty(), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn structured_results_stay_whole_where_they_were_promised() {
+    let house = house(|options| (options.max_output, options.max_structured) = (1000, 5000)).await;
+    let value = |bytes: usize| json!({"a": "x".repeat(bytes)});
+    let promised = Some(json!({"type": "object"}));
+
+    let outcome = one(&house, Gives::structured(value(3000), promised.clone())).await;
+    assert!(outcome.ok && outcome.structured == Some(value(3000)));
+    assert_eq!(stored(&house, &outcome).await, value(3000).to_string(), "a model has a handle to go by");
+
+    let outcome = one(&house, Gives::structured(value(6000), promised)).await;
+    assert_eq!(outcome.error.as_ref().map(ToolError::kind), Some(ErrorKind::ExecutionError));
+    assert!(outcome.structured.is_none() && outcome.text().starts_with("(tool failed:"), "{}", outcome.text());
+    assert_eq!(stored(&house, &outcome).await, value(6000).to_string());
+
+    let outcome = one(&house, Gives::structured(value(3000), None)).await;
+    assert!(outcome.ok && outcome.structured.is_none());
+    assert_eq!(stored(&house, &outcome).await, value(3000).to_string());
+
+    let mut twice = Gives::structured(value(3000), None);
+    twice.output.content = ToolOutput::text(value(3000).to_string()).content;
+    let outcome = one(&house, twice).await;
+    assert!(outcome.structured.is_none() && outcome.content.len() == 1, "what is said twice is stored once");
+
+    let outcome = one(&house, Gives::structured(value(10), None)).await;
+    assert_eq!((outcome.structured, outcome.extras.len()), (Some(value(10)), 0));
+}
+
+#[tokio::test]
+async fn a_broken_promise_is_told_or_an_error() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    for (structured, path) in [
+        (Some(json!({"n": 1})), None),
+        (Some(json!({"n": "one"})), Some("/n")),
+        (Some(json!({})), Some("(root)")),
+        (None, Some("(root)")),
+    ] {
+        for on_mismatch in [OnOutputMismatch::Warn, OnOutputMismatch::Error] {
+            let house = house(|_| ()).await;
+            let mut events = house.events.subscribe();
+            let output = ToolOutput { structured: structured.clone(), ..ToolOutput::text("text") };
+            let tool = Gives { output, schema: Some(schema.clone()), on_mismatch };
+            let outcome = one(&house, tool).await;
+            let told = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
+                Event::Warning { code, message } => Some((code, message)),
+                _ => None,
+            });
+            assert_eq!(told.is_some(), path.is_some(), "{structured:?}");
+            let Some(path) = path else {
+                assert!(outcome.ok && outcome.extras.is_empty());
+                continue;
+            };
+            let (code, message) = told.expect("told");
+            assert!(code == "output_schema_mismatch" && message.contains(path), "{message}");
+            if on_mismatch == OnOutputMismatch::Warn {
+                assert!(outcome.ok && outcome.structured == structured);
+                assert_eq!(outcome.extras["output_schema_mismatch"]["path"], path);
+            } else {
+                assert_eq!(outcome.error.as_ref().map(ToolError::kind), Some(ErrorKind::ExecutionError));
+                assert!(outcome.text().contains(path), "{}", outcome.text());
+            }
+        }
+    }
+    let house = house(|_| ()).await;
+    let failed = Gives { schema: Some(schema), ..Gives::output(ToolOutput::failure("no")) };
+    assert_eq!(one(&house, failed).await.text(), "no", "a failure need not fit");
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_conversation_is_stored_and_at_last_refused() {
+    let house = house(|_| ()).await;
+    let tool = Gives::output(ToolOutput::text("x".repeat(4000)));
+    let mut terms = terms(&house, tool).await;
+    for (limit, removable, expect) in [(2000, 0, "whole"), (900, 0, "handle"), (60, 400, "handle"), (60, 0, "refused")]
+    {
+        let budget = Arc::new(ContextBudget::new(limit + 500));
+        budget.holds(500, removable);
+        terms.budget = Some(budget);
+        let outcome = run(&house, &terms).await;
+        let text = outcome.text();
+        match expect {
+            "whole" => assert_eq!(text.len(), 4000),
+            "handle" => {
+                assert!(outcome.ok && text.len() < 600 && text.contains("output__read"), "{text}");
+                assert_eq!(stored(&house, &outcome).await.len(), 4000);
+            }
+            _ => {
+                assert!(!outcome.ok && text.starts_with("(tool failed: context window budget exceeded)\n"), "{text}");
+                assert_eq!(stored(&house, &outcome).await.len(), 4000);
+            }
+        }
+        assert_eq!(outcome.extras.contains_key(BUDGET_EXCEEDED), expect == "refused");
+    }
+}
+
+#[tokio::test]
+async fn results_of_a_turn_share_one_budget() {
+    let house = house(|_| ()).await;
+    let mut terms = terms(&house, Gives::output(ToolOutput::text("x".repeat(4000)))).await;
+    terms.budget = Some(Arc::new(ContextBudget::new(2400)));
+    let calls = (0..4).map(|n| call(&format!("c{n}"), "gives", json!({}))).collect();
+    let outcomes = house.executor.run_calls(calls, &terms).await;
+    let whole = outcomes.iter().filter(|outcome| outcome.text().len() == 4000).count();
+    let handles = outcomes.iter().filter(|outcome| outcome.ok && outcome.text().len() < 600).count();
+    assert_eq!((whole, handles), (2, 2));
+}

@@ -1,0 +1,117 @@
+//! Telemetry of a house: who observes its events for receivers outside, as long as somebody wants to know.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use toolwright_core::Cancel;
+use toolwright_core::cancel::CancelCause;
+use toolwright_runtime::EventHub;
+use toolwright_server::MetricsSource;
+use toolwright_telemetry::{Metrics, Observer, TextFormat};
+
+use crate::config;
+
+/// How long the last spans and metrics may take to be sent when the house shuts down.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Observes from the start where something is sent, else from when metrics are first asked for: events that nobody
+/// observes cost nothing.
+#[derive(Debug)]
+pub(super) struct Telemetry {
+    events: Arc<EventHub>,
+    resource: Vec<(String, String)>,
+    metrics: OnceLock<Arc<Metrics>>,
+    stop: Cancel,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Telemetry {
+    pub(super) fn start(settings: &config::Telemetry, events: &Arc<EventHub>) -> Self {
+        let mut settings = settings.clone();
+        // Two programs of one name count apart.
+        let instance = ("service.instance.id".to_owned(), uuid::Uuid::new_v4().to_string());
+        if settings.otlp.resource.iter().all(|(key, _)| *key != instance.0) {
+            settings.otlp.resource.push(instance);
+        }
+        let telemetry = Self {
+            events: Arc::clone(events),
+            resource: settings.otlp.resource.clone(),
+            metrics: OnceLock::new(),
+            stop: Cancel::new(),
+            tasks: Mutex::default(),
+        };
+        if settings.is_sent() {
+            telemetry.send(settings);
+        }
+        telemetry
+    }
+
+    /// What is counted, from now on if nothing was before.
+    pub(super) fn metrics(&self) -> &Arc<Metrics> {
+        self.metrics.get_or_init(|| {
+            let metrics = Arc::new(Metrics::default());
+            self.observe(Observer::new(Arc::clone(&metrics)));
+            metrics
+        })
+    }
+
+    /// The text of the metrics, for `/metrics`.
+    pub(super) fn source(&self) -> Arc<dyn MetricsSource> {
+        Arc::new(Scraped { metrics: Arc::clone(self.metrics()), target: self.resource.clone() })
+    }
+
+    /// Sends what is there still, within [`FLUSH`].
+    pub(super) async fn shut_down(&self) {
+        self.stop.cancel(CancelCause::Shutdown);
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let ended = tokio::time::timeout(FLUSH, futures_util::future::join_all(&mut tasks)).await;
+        if ended.is_err() {
+            tasks.iter().for_each(JoinHandle::abort);
+        }
+    }
+
+    fn observe(&self, observer: Observer) {
+        self.spawn(observer.run(self.events.subscribe(), self.stop.clone()));
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(tokio::spawn(task));
+    }
+
+    #[cfg(feature = "telemetry")]
+    fn send(&self, settings: config::Telemetry) {
+        use toolwright_telemetry::Spans;
+        use toolwright_telemetry::otlp::{Exporter, SPAN_QUEUE};
+
+        let metrics = Arc::new(Metrics::default());
+        match Exporter::new(settings.otlp, Arc::clone(&metrics)) {
+            Ok(exporter) => {
+                let (taker, spans) = tokio::sync::mpsc::channel(SPAN_QUEUE);
+                let observer = Observer::new(Arc::clone(&metrics)).with_spans(Spans::new(settings.spans), taker);
+                self.metrics.get_or_init(|| metrics);
+                self.observe(observer);
+                self.spawn(exporter.run(spans));
+            }
+            // What cannot be told does not keep the house from being opened.
+            Err(error) => tracing::error!("no telemetry is sent: {error}"),
+        }
+    }
+
+    /// The configuration has told that it has no effect.
+    #[cfg(not(feature = "telemetry"))]
+    fn send(&self, _settings: config::Telemetry) {}
+}
+
+#[derive(Debug)]
+struct Scraped {
+    metrics: Arc<Metrics>,
+    target: Vec<(String, String)>,
+}
+
+impl MetricsSource for Scraped {
+    fn read(&self, accept: &str) -> (&'static str, String) {
+        let format = TextFormat::accepted(accept);
+        (format.content_type(), self.metrics.text(format, &self.target))
+    }
+}

@@ -1,0 +1,59 @@
+//! A headless run asks the inbox, and another process answers.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolwright_testkit::model_server::WireApi;
+
+use crate::agent::{ended, report, repository, start, todo_script, with_model};
+use crate::arguments::answers;
+use crate::cli::{ok, stderr};
+use crate::support::Place;
+
+async fn question(place: &Place) -> Value {
+    for _ in 0..200 {
+        let listed: Value = serde_json::from_str(&ok(place, &["approvals", "ls", "--json"])).expect("JSON");
+        if let Some(question) = listed.as_array().expect("a list").first() {
+            return question.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("nobody was asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_without_a_terminal_waits_for_an_answer_from_elsewhere() {
+    for (verb, more, state, written) in
+        [("approve", &["--always"][..], "approved", true), ("deny", &["--reason", "not now"][..], "denied", false)]
+    {
+        let place = repository();
+        let (_model, variables) = with_model(WireApi::OpenAi, todo_script()).await;
+        let run = start(&place, &variables, &["run", "--ask", "inbox", "--json", "count the TODOs"]);
+        let question = question(&place).await;
+        let keys: Vec<&str> = question.as_object().expect("an object").keys().map(String::as_str).collect();
+        let contract = ["id", "tool", "arguments", "reason", "session", "created", "expires", "state"];
+        assert!(contract.iter().all(|key| keys.contains(key)), "{question}");
+        assert_eq!((&question["tool"], &question["state"]), (&json!("fs:write@1.0.0"), &json!("pending")));
+        assert_eq!(question["arguments"]["path"], "report.md");
+        let id = question["id"].as_str().expect("an id");
+        let (lines, code) = answers(&place, &[&["approvals", verb, id, "--json"][..], more].concat(), "");
+        assert_eq!((lines, code), (vec![json!({"id": id, "state": state})], 0));
+        let (lines, code) = answers(&place, &["approvals", "deny", id, "--json"], "");
+        assert_eq!(code, 1, "{lines:?}");
+        assert!(lines[0].to_string().contains("by owner already"), "{lines:?}");
+        let output = ended(run).await;
+        assert!(stderr(&output).contains(&format!("toolwright approvals approve {id}")), "{}", stderr(&output));
+        assert_eq!(place.path("project/report.md").exists(), written);
+        assert_eq!(report(&output).to_string().contains("not now"), !written, "{}", report(&output));
+        let all: Value = serde_json::from_str(&ok(&place, &["approvals", "ls", "--all", "--json"])).expect("JSON");
+        assert_eq!((&all[0]["id"], &all[0]["state"]), (&json!(id), &json!(state)));
+        assert_eq!(ok(&place, &["approvals", "ls", "--json"]).trim(), "[]");
+        let standing: Value =
+            serde_json::from_str(&ok(&place, &["approvals", "ls", "--standing", "--json"])).expect("JSON");
+        assert_eq!(standing.as_array().map(Vec::len), Some(usize::from(written)), "{standing}");
+        if let Some(id) = standing[0]["id"].as_str() {
+            ok(&place, &["approvals", "revoke", id]);
+            assert_eq!(answers(&place, &["approvals", "revoke", id, "--json"], "").1, 2);
+        }
+    }
+}

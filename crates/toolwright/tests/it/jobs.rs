@@ -1,0 +1,193 @@
+//! Background jobs: from the shell, from a second process, and through the `job` tools.
+
+use std::io::BufReader;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolwright::House;
+use toolwright::async_trait;
+use toolwright::config::LoadOptions;
+use toolwright::core::catalogue::ProviderKind;
+use toolwright::core::definition::Mode;
+use toolwright::core::{
+    CallId, Cancel, Effects, Outcome, Profile, RawArguments, StaticProvider, Tool, ToolCall, ToolContext,
+    ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright::house::CallTimes;
+
+use crate::cli::{ok, program, run, stderr};
+use crate::support::{Place, until};
+
+/// Starts a job with the shell; the program stays with it. Returns it and the job's id.
+fn start(place: &Place, command: &str) -> (Child, String) {
+    let arguments = json!({"command": command}).to_string();
+    let mut child = program(place)
+        .args(["call", "--background", "--json", "shell__bash", &arguments])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut told = serde_json::Deserializer::from_reader(BufReader::new(child.stdout.take().expect("piped")));
+    let outcome = <Value as serde::Deserialize>::deserialize(&mut told).expect("printed at once");
+    let id = outcome["structured"]["job"].as_str().unwrap_or_else(|| panic!("no job in {outcome}"));
+    (child, id.to_owned())
+}
+
+fn listed(place: &Place, id: &str) -> Value {
+    let list: Value = serde_json::from_str(&ok(place, &["jobs", "ls", "--json"])).expect("json");
+    let job = list.as_array().expect("an array").iter().find(|job| job["id"] == id);
+    job.unwrap_or_else(|| panic!("{id} is not in {list}")).clone()
+}
+
+#[test]
+fn a_job_of_one_process_is_listed_read_and_stopped_by_another() {
+    let place = Place::new();
+    let (mut child, id) = start(&place, "echo begun; sleep 60");
+    let job = listed(&place, &id);
+    assert!(id.starts_with("bash_") && job["created"].as_str().is_some_and(|at| at.ends_with('Z')), "{job}");
+    assert_eq!((&job["tool"], &job["owner"]["alive"]), (&json!("shell:bash@1.0.0"), &json!(true)), "{job}");
+    until("it runs", || listed(&place, &id)["state"] == "running");
+    let stopped: Value = serde_json::from_str(&ok(&place, &["jobs", "stop", &id, "--json"])).expect("json");
+    assert_eq!(stopped[0]["state"], "cancelled", "{stopped}");
+    assert!(child.wait().expect("ended").success(), "the program stays no longer than its job");
+    let shown: Value = serde_json::from_str(&ok(&place, &["jobs", "show", &id, "--json"])).expect("json");
+    assert_eq!((&shown["state"], &shown["owner"]), (&json!("cancelled"), &Value::Null), "{shown}");
+    let missing = run(&place, &["jobs", "show", "bash_00000000"]);
+    assert!(!missing.status.success() && stderr(&missing).contains("toolwright jobs ls"), "{}", stderr(&missing));
+}
+
+#[test]
+fn a_job_that_ends_keeps_its_result() {
+    let place = Place::new();
+    let (mut child, id) = start(&place, "echo one; echo two");
+    assert!(child.wait().expect("ended").success());
+    assert_eq!(listed(&place, &id)["state"], "done");
+    let read: Value = serde_json::from_str(&ok(&place, &["jobs", "read", &id, "--json"])).expect("json");
+    assert!(read["text"].as_str().is_some_and(|text| text.contains("one\ntwo")), "{read}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_job_that_is_lost_with_its_process_says_so_and_is_not_run_again() {
+    let place = Place::new();
+    let (mut child, id) = start(&place, "echo ran >> ran; sleep 60");
+    until("it runs", || place.path("project/ran").exists());
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    until("it is settled", || listed(&place, &id)["state"] == "unknown");
+    let shown = run(&place, &["jobs", "show", &id]);
+    assert!(stderr(&shown).contains("may or may not have taken effect"), "{}", stderr(&shown));
+    assert_eq!(place.read("project/ran"), "ran\n");
+}
+
+struct Told(&'static str);
+
+#[async_trait]
+impl Tool for Told {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::format("t", self.0, "1.0.0").expect("id");
+        let mut definition = ToolDefinition::new(id, "Short.", Some(json!({"type": "object"})));
+        definition.effects = Effects::READ;
+        match self.0 {
+            "later" => definition.mode = Mode::Background,
+            "talk" => definition.mode = Mode::Stateful,
+            _ => {
+                definition.documentation = Some("All there is to know.".into());
+                definition.manual_required = true;
+            }
+        }
+        definition
+    }
+
+    async fn run(&self, _arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        if self.0 == "talk" {
+            let input = context.turns.pause(ToolOutput::text("who are you?")).await?;
+            return Ok(ToolOutput::text(format!("hello {input}")));
+        }
+        Ok(ToolOutput::text(format!("{} is done", self.0)))
+    }
+}
+
+async fn house(place: &Place, tools: &[&'static str]) -> Arc<House> {
+    let house = House::open(LoadOptions::default(), place.load(), Box::new(|_| None)).await.expect("opens");
+    let tools = tools.iter().map(|name| Arc::new(Told(name)) as Arc<dyn Tool>).collect();
+    let provider = StaticProvider::new("t", ProviderKind::Native, tools).expect("provider");
+    house.catalogue().add_provider(Arc::new(provider)).await.expect("added");
+    house.catalogue().refresh("t").await;
+    house
+}
+
+async fn call(house: &House, name: &str, arguments: Value) -> Outcome {
+    let arguments = RawArguments::Value(arguments);
+    let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments };
+    house.call(call, Profile::Owner).await
+}
+
+fn offered(house: &House, name: &str) -> bool {
+    house.catalogue().snapshot().list().iter().any(|entry| entry.wire_name == name)
+}
+
+#[tokio::test]
+async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
+    let place = Place::new();
+    let plain = house(&place, &[]).await;
+    assert!(!offered(&plain, "job__wait") && !offered(&plain, "job__info"));
+    let missing = call(&plain, "job__wait", json!({"id": "x"})).await;
+    assert!(missing.error.is_some_and(|error| error.message().contains("background jobs")));
+    let house = house(&place, &["later", "talk"]).await;
+    assert!(offered(&house, "job__wait") && !offered(&house, "job__info"));
+    let started = call(&house, "t__later", json!({})).await;
+    let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
+    let done = call(&house, "job__wait", json!({"id": id})).await;
+    assert!(
+        done.text().contains(&format!("{id} (t:later@1.0.0) is done")) && done.text().contains("later is done"),
+        "{}",
+        done.text()
+    );
+    let read = call(&house, "job__read", json!({"id": id})).await;
+    assert_eq!(read.text(), "later is done\n[lines 0 to 1 of 1; the job is done]");
+    let asks = call(&house, "t__talk", json!({})).await;
+    assert!(asks.text().starts_with("who are you?"), "{}", asks.text());
+    let talk = asks.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
+    let list = call(&house, "job__list", json!({})).await;
+    assert!(list.text().contains(&talk) && list.text().contains("waiting_input"), "{}", list.text());
+    let answer = call(&house, "job__send", json!({"id": talk, "input": "me"})).await;
+    assert!(answer.text().contains("hello \"me\""), "{}", answer.text());
+    let stopped = call(&house, "job__stop", json!({"id": talk})).await;
+    assert!(stopped.ok && stopped.text().contains("is done"), "{}", stopped.text());
+    let unknown = call(&house, "job__status", json!({"id": "nope_00000000"})).await;
+    assert!(!unknown.ok && unknown.text().contains("job__list"), "{}", unknown.text());
+    house.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_manual_that_must_be_read_is_read_first() {
+    let place = Place::new();
+    let house = house(&place, &["studied"]).await;
+    let blocked = call(&house, "t__studied", json!({})).await;
+    assert!(blocked.text().contains("job__info") && !blocked.ok, "{}", blocked.text());
+    let manual = call(&house, "job__info", json!({"name": "t__studied"})).await;
+    assert!(manual.text().contains("All there is to know."), "{}", manual.text());
+    assert_eq!(call(&house, "t__studied", json!({})).await.text(), "studied is done");
+    house.shut_down().await;
+}
+
+#[tokio::test]
+async fn the_first_job_of_a_house_that_stays_brings_the_tools_that_follow_it() {
+    let place = Place::new();
+    let house = house(&place, &[]).await;
+    house.recover_jobs();
+    assert!(!offered(&house, "job__wait"));
+    let arguments = RawArguments::Value(json!({"command": "true"}));
+    let call = ToolCall { id: CallId::new("c"), name: "shell__bash".into(), arguments };
+    let times = CallTimes { background_after: Some(Duration::ZERO), ..CallTimes::default() };
+    assert!(house.call_within(call, Profile::Owner, Cancel::new(), times).await.ok);
+    let shown = async {
+        while !offered(&house, "job__wait") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), shown).await.expect("offered");
+    house.shut_down().await;
+}
