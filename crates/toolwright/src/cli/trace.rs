@@ -163,7 +163,7 @@ fn draw(trace: &Trace) -> String {
 }
 
 fn width(op: &TraceOp, depth: usize) -> usize {
-    let own = depth * 2 + op.name.chars().count().min(NAME) + 2;
+    let own = depth * 2 + one_line(&op.name, NAME).chars().count() + 2;
     op.children.iter().map(|child| width(child, depth + 1)).chain([own]).max().unwrap_or(0)
 }
 
@@ -180,11 +180,11 @@ fn lines(op: &TraceOp, depth: usize, trace: &Trace, name_width: usize, out: &mut
     let offset = op.started_ms.saturating_sub(trace.started_ms);
     let _ = writeln!(
         out,
-        "{:indent$}{} {name}{:pad$}  {:>9}  {} {:>9}  {}",
+        "{:indent$}{} {name}{:pad$}  {}  {} {:>9}  {}",
         "",
         styled(style, sign),
         "",
-        styled(DIM, format!("+{}", time(milliseconds(offset)))),
+        styled(DIM, format_args!("{:>9}", format!("+{}", time(milliseconds(offset))))),
         styled(DIM, bar(offset, op.latency_ms, trace.latency_ms)),
         time(op.latency_ms),
         facts(op),
@@ -337,9 +337,9 @@ mod tests {
             drawn,
             "run r  1970-01-01 00:00:00\n\
              turn 1\n\
-             \u{20} ✓ p/m                            +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached) → 12 tokens, $0.01\n\
-             \u{20} ✓ agent:batch@1.0.0              +500 ms  ··········━━━━━━━━━━    500 ms  20 B → 2.0 kB\n\
-             \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0     +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
+             \u{20} ✓ p/m                           +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached) → 12 tokens, $0.01\n\
+             \u{20} ✓ agent:batch@1.0.0             +500 ms  ··········━━━━━━━━━━    500 ms  20 B → 2.0 kB\n\
+             \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0    +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
              total 2 calls, 1 requests, 900 → 12 tokens, $0.01, 1 failed, 1.0 s\n"
         );
     }
