@@ -7,7 +7,7 @@ import subprocess
 import urllib.request
 
 from harness import NODE, NODE_MODULES, TOOLWRIGHT, Gateway, configure, environment, eventually, outcome, python_client
-from harness import cases, workspace
+from harness import cases, tools_with, workspace
 
 LEGACY = "2025-11-25"
 ECHO = "everything__echo"
@@ -52,6 +52,7 @@ async def test_the_official_client_is_asked(action, runs):
     with workspace() as folder, asking(folder) as gateway:
         async with Client(gateway.url, mode="legacy", elicitation_callback=answer) as client:
             assert client.protocol_version == LEGACY, client.protocol_version
+            await tools_with(client, ECHO)
             ok, text = await outcome(client, ECHO, {"message": "may I?"})
         assert len(questions) == 1 and "may I?" in questions[0].message, questions
         assert ok == runs and ("may I?" in text) == runs, text
@@ -60,6 +61,7 @@ async def test_the_official_client_is_asked(action, runs):
 async def test_a_client_that_cannot_be_asked_gets_a_job_that_waits_for_the_inbox():
     with workspace() as folder, asking(folder) as gateway:
         async with python_client(gateway.url) as client:
+            await tools_with(client, ECHO)
             ok, text = await outcome(client, ECHO, {"message": "later"})
             assert ok and "job" in text, text
         question, = toolwright(folder, "approvals", "ls")
@@ -80,12 +82,13 @@ async def test_metrics_are_read_by_prometheus_own_parser():
 
     with workspace() as folder, Gateway(folder, everything()) as gateway:
         async with python_client(gateway.url) as client:
+            await tools_with(client, ECHO)
             for number in range(3):
                 ok, text = await outcome(client, ECHO, {"message": f"number {number}"})
                 assert ok, text
         page = await asyncio.to_thread(get, gateway.url.replace("/mcp", "/metrics"))
         samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-        counted = sum(s.value for s in samples if "calls" in s.name and s.labels.get("tool", "").startswith("everything:"))
+        counted = sum(s.value for s in samples if "calls" in s.name and s.labels.get("tool", "").startswith("everything__"))
         assert counted == 3, [sample for sample in samples if "calls" in sample.name]
 
 
@@ -121,6 +124,7 @@ async def test_spans_are_read_by_opentelemetry_own_messages():
             sections = {"telemetry": {"endpoint": f"http://127.0.0.1:{collector.server_port}"}}
             with Gateway(folder, everything(), **sections) as gateway:
                 async with python_client(gateway.url) as client:
+                    await tools_with(client, ECHO)
                     meta = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
                     result = await client.call_tool(ECHO, {"message": "traced"}, meta=meta)
                     assert not result.is_error, result
