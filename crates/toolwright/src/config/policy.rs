@@ -62,7 +62,7 @@ mod tests {
                 "p.yaml:3: error: rules.0.when: the condition cannot be read: 1:6",
             ),
             ("rules:\n- effect: ask\n  when: arg.x == 1", "names `arg`, which does not exist; did you mean `args`?"),
-            ("rules:\n- effect: ask\n  wenn: 'true'", "rules.0.wenn: unknown key `wenn`; did you mean `when`?"),
+            ("rules:\n- effect: ask\n  whne: 'true'", "rules.0.whne: unknown key `whne`; did you mean `when`?"),
             ("- a", "holds a list, where a mapping belongs"),
             ("rules: [", "p.yaml"),
         ] {
