@@ -21,6 +21,7 @@ mod input;
 mod jobs;
 mod lists;
 mod logging;
+mod names;
 mod paste;
 mod pick;
 mod policy;
