@@ -30,8 +30,7 @@ impl Redactor for Stars {
 
 /// A house whose policy asks, and asks there; and the store of somebody else.
 async fn asking(expiry: Duration) -> (House, Arc<SqliteStore>) {
-    let mut house =
-        house(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
+    let mut house = house(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
     let parts = InboxParts::new(Arc::clone(&house.store) as _, Arc::new(SystemClock));
     house.run.policy = Arc::new(Policy::of(Profile::Ask));
     house.run.approver = Arc::new(Inbox::new(InboxParts { expiry, ..parts }));
