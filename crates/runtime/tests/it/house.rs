@@ -82,7 +82,7 @@ impl Tool for TestTool {
                 context.partials.send(Partial::Progress { progress: 1.0, total: Some(2.0), message: None });
                 Ok(ToolOutput::text("done"))
             }
-            "fails" => Ok(ToolOutput::failure("it did not work")),
+            "fails" => Ok(ToolOutput::failure(arguments["says"].as_str().unwrap_or("it did not work"))),
             _ => Ok(ToolOutput::text(format!("{} {n}", self.name))),
         }
     }
@@ -174,5 +174,14 @@ impl Approver for Says {
         assert!(matches!(request.tool.name(), "write" | "shell"));
         self.1.fetch_add(1, Ordering::SeqCst);
         self.0.clone()
+    }
+}
+
+/// Knows one secret.
+pub(crate) struct Stars;
+
+impl Redactor for Stars {
+    fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
+        text.match_indices("hunter2").map(|(at, word)| at..at + word.len()).collect()
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright_core::approval::{Answered, Answers, InboxStore as _, Question, QuestionState};
 use toolwright_core::call::ValidCall;
-use toolwright_core::context::Redactor;
 use toolwright_core::job::{JobScope, JobState, Jobs as _};
 use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::store::ApprovalStore as _;
@@ -15,18 +14,10 @@ use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
 use toolwright_runtime::{Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
 
-use crate::house::{House, call, house};
+use crate::house::{House, Stars, call, house};
 
 /// No answer in a test takes longer.
 const SOON: Duration = Duration::from_secs(10);
-
-struct Stars;
-
-impl Redactor for Stars {
-    fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
-        text.match_indices("hunter2").map(|(at, word)| at..at + word.len()).collect()
-    }
-}
 
 /// A house whose policy asks, and asks there; and the store of somebody else.
 async fn asking(expiry: Duration) -> (House, Arc<SqliteStore>) {

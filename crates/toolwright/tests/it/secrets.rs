@@ -116,7 +116,11 @@ impl Echo {
 fn is_clean(sink: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let quoted = json!(PASSWORD).to_string();
-    for secret in [HEADER, QUERY, QUERY_ENCODED, PASSWORD, quoted.trim_matches('"'), SHAPED, KEY] {
+    // JSON in a text in JSON.
+    let twice = json!(quoted.trim_matches('"')).to_string();
+    for secret in
+        [HEADER, QUERY, QUERY_ENCODED, PASSWORD, quoted.trim_matches('"'), twice.trim_matches('"'), SHAPED, KEY]
+    {
         if let Some(at) = text.find(secret) {
             let around: String = text[..at].chars().rev().take(200).collect::<Vec<_>>().into_iter().rev().collect();
             panic!("{sink} has {secret:?} after: {around}");
@@ -309,8 +313,6 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
     let again = call_over_http(&address, &arguments(PASSWORD));
     assert!(again.contains("HTTP/1.1 200") && again.contains(SHAPED), "nobody is asked: {again}");
 
-    let job = clean(&place, &echo, &["jobs", "show", &job, "--json"]);
-    assert_eq!(job["state"], "done", "{job}");
     let head = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     let metrics = exchange(&address, &head);
     assert!(metrics.contains("toolwright_tool_calls_total"), "{metrics}");
@@ -321,18 +323,22 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
 #[test]
 fn jobs_are_listed_and_shown_without_secrets() {
     let (place, echo) = (Place::with(CONFIG), Echo::start());
-    for (tool, state) in [("rest__login", "done"), ("rest__broken", "failed")] {
-        let output = call(
-            &place,
-            &echo,
-            &["-vvv", "call", "--background", "--json", tool, &json!({"password": PASSWORD}).to_string()],
-        );
+    let arguments = json!({"password": PASSWORD}).to_string();
+    for (tool, state) in [("rest__login", "done"), ("rest__broken", "error")] {
+        let output = call(&place, &echo, &["-vvv", "call", "--background", "--json", tool, &arguments]);
         is_clean(&format!("standard error of {tool}"), &output.stderr);
         let jobs = clean(&place, &echo, &["jobs", "ls", "--json"]);
+        is_clean("the drawn list of jobs", &call(&place, &echo, &["jobs", "ls"]).stdout);
         let job = jobs.as_array().expect("a list").iter().find(|job| job["state"] == state);
         let id = job.and_then(|job| job["id"].as_str()).unwrap_or_else(|| panic!("no job is {state}: {jobs}"));
-        clean(&place, &echo, &["jobs", "show", id, "--json"]);
-        is_clean("a job as text", &call(&place, &echo, &["jobs", "show", id]).stdout);
+        let output = call(&place, &echo, &["jobs", "show", id, "--json"]);
+        let mut shown: Value = serde_json::from_slice(&output.stdout).expect("json");
+        assert_eq!(shown["arguments"], json!({"password": "[secret]"}));
+        assert_eq!(shown["outcome"]["error"]["message"].is_string(), state == "error", "{shown}");
+        // What the tool itself said.
+        shown["outcome"]["content"].take();
+        shown["outcome"]["text"].take();
+        is_clean("a job", shown.to_string().as_bytes());
     }
     assert!(echo.was_sent(&json!(PASSWORD).to_string()), "the tool got the real value");
 }
