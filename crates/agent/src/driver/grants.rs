@@ -25,11 +25,12 @@ impl Granted {
 impl Approver for Granted {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         match self.grants.get(&request.call_id) {
-            // Leave holds for what the person saw, and for nothing else.
+            // Leave holds for the call that the person was asked about, and for no other.
             Some(Grant { request: asked, decision })
                 if asked.tool == request.tool
                     && asked.definition == request.definition
-                    && asked.arguments == request.arguments =>
+                    && asked.binds_to.is_some()
+                    && asked.binds_to == request.binds_to =>
             {
                 decision.clone()
             }

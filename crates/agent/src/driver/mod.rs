@@ -21,6 +21,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::event::Event;
 use toolwright_core::model::ModelClient;
+use toolwright_core::names::Resolution;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
@@ -413,6 +414,13 @@ impl Driver {
         let (mut report, snapshot) = (state.report(), self.catalogue.snapshot());
         for call in &mut report.calls {
             if let Some(entry) = snapshot.get(&call.tool) {
+                call.arguments = shown_arguments(entry, &call.arguments, redactor);
+            }
+        }
+        for call in &mut report.held {
+            if let Resolution::Found(index, _) = snapshot.resolve(&call.tool)
+                && let Some(entry) = snapshot.list().get(index)
+            {
                 call.arguments = shown_arguments(entry, &call.arguments, redactor);
             }
         }

@@ -12,7 +12,7 @@ use crate::store::StoreError;
 pub struct Question {
     /// Its id, for people to type: `ask_` and eight hex digits.
     pub id: String,
-    /// What is asked, secrets in the arguments redacted.
+    /// What is asked, as it is shown.
     pub request: ApprovalRequest,
     /// When it was asked, in milliseconds since the epoch.
     pub created_ms: u64,

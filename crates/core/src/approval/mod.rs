@@ -1,5 +1,5 @@
 //! Asking a person. The question is complete: tool, resolved arguments, effects; the answer binds to
-//! the definition's hash.
+//! the hashes of the definition and of the real arguments, which a question never shows.
 
 mod inbox;
 
@@ -40,8 +40,12 @@ pub struct ApprovalRequest {
     pub tool: ToolId,
     /// The definition the answer binds to.
     pub definition: ContentHash,
-    /// The fully resolved arguments, secrets redacted by the asker's sink.
+    /// The fully resolved arguments as they may be shown: without secrets.
     pub arguments: Value,
+    /// The hash of the real arguments, which the answer binds to. `None` in a copy that is only shown: short secrets
+    /// can be guessed from a hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binds_to: Option<ContentHash>,
     /// What the tool may do.
     pub effects: Effects,
     /// What this call would touch.
@@ -63,11 +67,17 @@ impl ApprovalRequest {
         }
     }
 
+    /// The request as it may be kept and shown where nothing is decided by it.
+    #[must_use]
+    pub fn only_shown(self) -> Self {
+        Self { binds_to: None, ..self }
+    }
+
     /// The key under which `always` is remembered: one reach never answers for another.
     #[must_use]
     pub fn standing_key(&self) -> ContentHash {
         let covers = self.always_covers();
-        let arguments = (covers == AlwaysCovers::ThisCall).then_some(&self.arguments);
+        let arguments = self.binds_to.filter(|_| covers == AlwaysCovers::ThisCall);
         ContentHash::of_value(&json!({"definition": self.definition, "covers": covers, "arguments": arguments}))
     }
 }
@@ -125,16 +135,16 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// What an `always` to this request comes to. `id` is new; the arguments of the request are redacted.
+    /// What an `always` to this request comes to. `id` is new.
     #[must_use]
-    pub fn of(request: &ApprovalRequest, key: ContentHash, id: String, now_ms: u64) -> Self {
+    pub fn of(request: &ApprovalRequest, id: String, now_ms: u64) -> Self {
         let covers = request.always_covers();
         Self {
             id,
             scope: request.session.as_str().to_owned(),
             principal: request.principal.clone(),
             tool: request.tool.clone(),
-            key,
+            key: request.standing_key(),
             covers,
             arguments: (covers == AlwaysCovers::ThisCall).then(|| request.arguments.clone()),
             created_ms: now_ms,
@@ -198,7 +208,8 @@ mod tests {
                 principal: "owner".into(),
                 tool: ToolId::parse("x:t@1.0.0").expect("id"),
                 definition: ContentHash::of_bytes(b"d"),
-                arguments: json!({"path": argument}),
+                arguments: json!({"path": crate::redact::MARK}),
+                binds_to: Some(ContentHash::of_value(&json!({"path": argument}))),
                 effects,
                 scope,
                 reason: String::new(),

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use toolwright_core::approval::{
     Answers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED, EXPIRY, InboxStore, Question, QuestionState,
 };
-use toolwright_core::context::{Clock, Redactor};
+use toolwright_core::context::Clock;
 use toolwright_core::store::StoreError;
 
 /// How often the store is asked whether there is an answer.
@@ -21,8 +21,6 @@ const SLACK: Duration = Duration::from_secs(5);
 pub struct InboxParts {
     /// Where questions are kept.
     pub store: Arc<dyn InboxStore>,
-    /// Takes secrets out of what is shown there.
-    pub redactor: Arc<dyn Redactor>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// How long a question stands.
@@ -36,8 +34,8 @@ pub struct InboxParts {
 impl InboxParts {
     /// An inbox over a store, whose questions stand as long as the contract says, and that tells nobody.
     #[must_use]
-    pub fn new(store: Arc<dyn InboxStore>, redactor: Arc<dyn Redactor>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, redactor, clock, expiry: EXPIRY, answers: Answers::Elsewhere, told: Arc::new(|_| {}) }
+    pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, expiry: EXPIRY, answers: Answers::Elsewhere, told: Arc::new(|_| {}) }
     }
 }
 
@@ -91,11 +89,9 @@ impl Inbox {
     fn question(&self, request: &ApprovalRequest) -> Question {
         let created_ms = self.0.clock.wall_ms();
         let expiry = u64::try_from(self.0.expiry.as_millis()).unwrap_or(u64::MAX);
-        let arguments = self.0.redactor.redact_value(&request.arguments);
-        let reason = self.0.redactor.redact(&request.reason).into_owned();
         Question {
             id: new_id("ask"),
-            request: ApprovalRequest { arguments, reason, ..request.clone() },
+            request: request.clone().only_shown(),
             created_ms,
             expires_ms: created_ms.saturating_add(expiry),
             state: QuestionState::Pending,

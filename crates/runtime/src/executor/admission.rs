@@ -8,6 +8,7 @@ use toolwright_core::approval::{
 };
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{CallScope, Entry};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -87,16 +88,18 @@ impl Executor {
             }
             Effect::Ask => {}
         }
+        let redactor = &*self.options.services.redactor;
         let request = ApprovalRequest {
             call_id: call.id.clone(),
             session: run.session.id.clone(),
             principal: run.session.principal.id.clone(),
             tool: call.entry.id().clone(),
             definition: call.entry.tool.hash(),
-            arguments: call.arguments.clone(),
+            arguments: shown_arguments(&call.entry, &call.arguments, redactor),
+            binds_to: Some(ContentHash::of_value(&call.arguments)),
             effects: call.entry.definition().effects,
             scope,
-            reason: decision.reason,
+            reason: redactor.redact(&decision.reason).into_owned(),
         };
         // A store that cannot answer has approved nothing: the person is asked again.
         let approvals = &self.options.approvals;
@@ -197,7 +200,7 @@ impl Executor {
         match answer {
             ApprovalDecision::Approve => Ok(()),
             ApprovalDecision::Always => {
-                self.remember(request).await;
+                self.remember(&request).await;
                 Ok(())
             }
             ApprovalDecision::Deny { reason } => Err(denied(&call.entry, &reason).into()),
@@ -207,11 +210,9 @@ impl Executor {
     }
 
     /// Keeps an `always`; the call that it was said to runs in any case.
-    async fn remember(&self, mut request: ApprovalRequest) {
-        let key = request.standing_key();
-        let services = &self.options.services;
-        request.arguments = services.redactor.redact_value(&request.arguments);
-        let standing = StandingApproval::of(&request, key, new_id("always"), services.clock.wall_ms());
+    async fn remember(&self, request: &ApprovalRequest) {
+        let now_ms = self.options.services.clock.wall_ms();
+        let standing = StandingApproval::of(request, new_id("always"), now_ms);
         if let Err(error) = self.options.approvals.approve_always(&standing).await {
             tracing::warn!(tool = %request.tool, "`always` was not kept: {error}");
         }

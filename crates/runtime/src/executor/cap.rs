@@ -7,6 +7,7 @@ use serde_json::Value;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
+use toolwright_core::context::Redactor;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{
@@ -48,7 +49,8 @@ impl Executor {
             error = self.cap_structured(&mut output, text, entry, run).await;
         }
         let ToolOutput { content, structured, is_error, meta, extras } = output;
-        let reported = || ToolError::new(ErrorKind::ExecutionError, failure_text(&content, entry));
+        let redactor = &*self.options.services.redactor;
+        let reported = || ToolError::new(ErrorKind::ExecutionError, failure_text(&content, entry, redactor));
         let error = error.or_else(|| is_error.then(reported));
         Outcome {
             call_id: id,
@@ -180,7 +182,12 @@ fn denies(entry: &Entry, run: &RunContext) -> bool {
     run.policy.decide(&query).effect == Effect::Deny
 }
 
-fn failure_text(content: &[ContentBlock], entry: &Entry) -> String {
+/// What the operator is told of a failure. Redacted before it is cut: of a secret that is cut through, nothing could
+/// tell the rest.
+fn failure_text(content: &[ContentBlock], entry: &Entry, redactor: &dyn Redactor) -> String {
     let text = toolwright_core::content::joined_text(content);
-    if text.is_empty() { format!("{} failed without saying why", entry.id()) } else { head_and_tail(&text, 600) }
+    if text.is_empty() {
+        return format!("{} failed without saying why", entry.id());
+    }
+    head_and_tail(&redactor.redact(&text), 600)
 }

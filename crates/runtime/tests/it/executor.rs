@@ -13,7 +13,7 @@ use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile};
 use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, Verdict};
 use toolwright_runtime::{QueueSpec, Queues};
 
-use crate::house::{Says, call, house};
+use crate::house::{Says, Stars, call, house};
 
 fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
     outcomes
@@ -329,5 +329,17 @@ async fn guards_deny_ask_and_rewrite_before_policy() {
     ] {
         let text = house.one("echo", json!({"n": n})).await.text();
         assert!(text.contains(expect), "{n}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_taken_out_of_a_failure_before_its_text_is_cut() {
+    let house = house(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
+    for before in 380..420 {
+        let says = format!("{}hunter2{}", "x".repeat(before), "y".repeat(600));
+        let failed = house.one("fails", json!({"says": says})).await;
+        assert_eq!(failed.text(), says, "the model gets what the tool says");
+        let error = failed.error.expect("an error");
+        assert!(error.message().len() < 700 && !error.message().contains("hu"), "{}", error.message());
     }
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::catalogue::{CallScope, Listing, ProviderKind, Snapshot};
+use toolwright_core::context::Redactor;
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
 use toolwright_core::output::is_output_tool;
@@ -82,7 +83,7 @@ impl Tool for TestTool {
                 context.partials.send(Partial::Progress { progress: 1.0, total: Some(2.0), message: None });
                 Ok(ToolOutput::text("done"))
             }
-            "fails" => Ok(ToolOutput::failure("it did not work")),
+            "fails" => Ok(ToolOutput::failure(arguments["says"].as_str().unwrap_or("it did not work"))),
             _ => Ok(ToolOutput::text(format!("{} {n}", self.name))),
         }
     }
@@ -174,5 +175,14 @@ impl Approver for Says {
         assert!(matches!(request.tool.name(), "write" | "shell"));
         self.1.fetch_add(1, Ordering::SeqCst);
         self.0.clone()
+    }
+}
+
+/// Knows one secret.
+pub(crate) struct Stars;
+
+impl Redactor for Stars {
+    fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
+        text.match_indices("hunter2").map(|(at, word)| at..at + word.len()).collect()
     }
 }

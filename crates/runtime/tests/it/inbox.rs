@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright_core::approval::{Answered, Answers, InboxStore as _, Question, QuestionState};
 use toolwright_core::call::ValidCall;
-use toolwright_core::context::Redactor;
 use toolwright_core::job::{JobScope, JobState, Jobs as _};
 use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::store::ApprovalStore as _;
@@ -15,23 +14,15 @@ use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
 use toolwright_runtime::{Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
 
-use crate::house::{House, call, house};
+use crate::house::{House, Stars, call, house};
 
 /// No answer in a test takes longer.
 const SOON: Duration = Duration::from_secs(10);
 
-struct Stars;
-
-impl Redactor for Stars {
-    fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
-        text.match_indices("hunter2").map(|(at, word)| at..at + word.len()).collect()
-    }
-}
-
 /// A house whose policy asks, and asks there; and the store of somebody else.
 async fn asking(expiry: Duration) -> (House, Arc<SqliteStore>) {
-    let mut house = house(|_| ()).await;
-    let parts = InboxParts::new(Arc::clone(&house.store) as _, Arc::new(Stars), Arc::new(SystemClock));
+    let mut house = house(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
+    let parts = InboxParts::new(Arc::clone(&house.store) as _, Arc::new(SystemClock));
     house.run.policy = Arc::new(Policy::of(Profile::Ask));
     house.run.approver = Arc::new(Inbox::new(InboxParts { expiry, ..parts }));
     let other = SqliteStore::open(house.store.path().parent().expect("a folder")).expect("store");
@@ -155,6 +146,7 @@ async fn an_answer_is_for_one_call_and_always_is_a_row_that_can_be_taken_back() 
     let (first, question) = tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Approve));
     assert!(first.ok);
     assert_eq!(question.request.arguments, json!({"n": 1, "key": "[secret]"}), "secrets are not shown");
+    assert_eq!(question.request.binds_to, None, "nor what they could be guessed from");
     let (again, _) = tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Always));
     assert!(again.ok, "the same call is asked about again");
     let standing = other.standing(10).await.expect("standing");
@@ -218,7 +210,7 @@ async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
         })
         .await;
         house.run.policy = Arc::new(Policy::of(Profile::Ask));
-        let parts = InboxParts::new(Arc::clone(&store) as _, Arc::new(Stars), Arc::new(SystemClock));
+        let parts = InboxParts::new(Arc::clone(&store) as _, Arc::new(SystemClock));
         house.run.approver = Arc::new(Inbox::new(parts));
         let outcome = tokio::time::timeout(SOON, house.one("write", json!({"n": 1}))).await.expect("at once");
         assert!(outcome.ok && outcome.text().contains("waits for a person's approval"), "{}", outcome.text());

@@ -259,8 +259,7 @@ impl House {
     /// [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
     #[must_use]
     pub fn ask_inbox(&self, answers: Answers, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
-        let services = self.executor.services();
-        let parts = InboxParts::new(self.inbox(), Arc::clone(&services.redactor), Arc::clone(&services.clock));
+        let parts = InboxParts::new(self.inbox(), Arc::clone(&self.executor.services().clock));
         Inbox::new(InboxParts { answers, told: Arc::new(told), ..parts })
     }
 

@@ -4,7 +4,7 @@
 //! go on after a crash (the tables `runs`, `run_calls`, `responses`, and plans of jobs; readable by the user alone).
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,8 @@ use toolwright_testkit::model_server::{Turn, WireApi};
 
 use crate::agent::{ended, run_id, start, with_model};
 use crate::cli::{program, stderr};
-use crate::support::Place;
+use crate::serve::Gateway;
+use crate::support::{Place, until};
 
 /// From a variable, in a header.
 const HEADER: &str = "hdr-7f3a9c51e2";
@@ -115,7 +116,11 @@ impl Echo {
 fn is_clean(sink: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let quoted = json!(PASSWORD).to_string();
-    for secret in [HEADER, QUERY, QUERY_ENCODED, PASSWORD, quoted.trim_matches('"'), SHAPED, KEY] {
+    // JSON in a text in JSON.
+    let twice = json!(quoted.trim_matches('"')).to_string();
+    for secret in
+        [HEADER, QUERY, QUERY_ENCODED, PASSWORD, quoted.trim_matches('"'), twice.trim_matches('"'), SHAPED, KEY]
+    {
         if let Some(at) = text.find(secret) {
             let around: String = text[..at].chars().rev().take(200).collect::<Vec<_>>().into_iter().rev().collect();
             panic!("{sink} has {secret:?} after: {around}");
@@ -230,4 +235,110 @@ async fn a_run_leaves_no_secret_in_any_sink() {
         trace["turns"][0]["ops"].as_array().expect("ops").iter().filter_map(|op| op["name"].as_str()).collect();
     assert_eq!(names.len(), 3, "a request and two calls: {names:?}");
     is_clean("the drawn trace", &shown(&["-vvv", "trace", "last"]).stdout);
+}
+
+/// What a client gets of one HTTP request.
+fn exchange(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("connect");
+    stream.write_all(request.as_bytes()).expect("request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answer");
+    answer
+}
+
+fn call_over_http(address: &str, arguments: &Value) -> String {
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "rest__login", "arguments": arguments, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}});
+    let body = call.to_string();
+    exchange(
+        address,
+        &format!(
+            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+             Mcp-Method: tools/call\r\nMcp-Name: rest__login\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ),
+    )
+}
+
+/// What the program prints, which has no secret.
+#[track_caller]
+fn clean(place: &Place, echo: &Echo, arguments: &[&str]) -> Value {
+    let output = call(place, echo, arguments);
+    is_clean(&format!("standard output of {arguments:?}"), &output.stdout);
+    is_clean(&format!("standard error of {arguments:?}"), &output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {}", stderr(&output)))
+}
+
+#[test]
+fn a_gateway_asks_about_calls_without_their_secrets() {
+    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let variables = echo.variables();
+    let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let serve = ["--state-dir", "state", "-vvv", "--http", "127.0.0.1:0", "--policy", "ask", "--ask", "inbox"];
+    let gateway = Gateway::start_with(&place, &serve, &variables);
+    let address = gateway.address();
+    let arguments = |password: &str| json!({"user": "u", "password": password, "pin": PIN});
+    let asked = |count: usize| {
+        let listed = clean(&place, &echo, &["approvals", "ls", "--json"]);
+        assert_eq!(listed.as_array().map(Vec::len), Some(count), "{listed}");
+        listed[0].clone()
+    };
+    let done = |count: usize| {
+        until("the jobs are done", || {
+            let jobs = clean(&place, &echo, &["jobs", "ls", "--json"]);
+            jobs.as_array().is_some_and(|jobs| jobs.iter().filter(|job| job["state"] == "done").count() == count)
+        });
+    };
+
+    let told = call_over_http(&address, &arguments(PASSWORD));
+    assert!(told.contains("waits for a person's approval"), "{told}");
+    is_clean("the answer to the client", told.as_bytes());
+    until("it asks", || clean(&place, &echo, &["approvals", "ls", "--json"]) != json!([]));
+    let question = asked(1);
+    let shown = json!({"user": "u", "password": "[secret]", "pin": "[secret]"});
+    assert_eq!(question["arguments"], shown);
+    let job = clean(&place, &echo, &["jobs", "ls", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    clean(&place, &echo, &["jobs", "show", &job, "--json"]);
+    clean(&place, &echo, &["approvals", "approve", question["id"].as_str().expect("an id"), "--always", "--json"]);
+    done(1);
+    assert!(echo.was_sent(&json!(PASSWORD).to_string()), "the tool got the real value");
+
+    clean(&place, &echo, &["approvals", "ls", "--all", "--json"]);
+    assert_eq!(clean(&place, &echo, &["approvals", "ls", "--standing", "--json"])[0]["arguments"], shown);
+    let other = call_over_http(&address, &arguments("another"));
+    assert!(other.contains("waits for a person's approval"), "`always` is for the real arguments: {other}");
+    let again = call_over_http(&address, &arguments(PASSWORD));
+    assert!(again.contains("HTTP/1.1 200") && again.contains(SHAPED), "nobody is asked: {again}");
+
+    let head = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let metrics = exchange(&address, &head);
+    assert!(metrics.contains("toolwright_tool_calls_total"), "{metrics}");
+    is_clean("/metrics", metrics.as_bytes());
+    is_clean("what the gateway says", gateway.said().as_bytes());
+}
+
+#[test]
+fn jobs_are_listed_and_shown_without_secrets() {
+    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let arguments = json!({"password": PASSWORD}).to_string();
+    for (tool, state) in [("rest__login", "done"), ("rest__broken", "error")] {
+        let output = call(&place, &echo, &["-vvv", "call", "--background", "--json", tool, &arguments]);
+        is_clean(&format!("standard error of {tool}"), &output.stderr);
+        let jobs = clean(&place, &echo, &["jobs", "ls", "--json"]);
+        is_clean("the drawn list of jobs", &call(&place, &echo, &["jobs", "ls"]).stdout);
+        let job = jobs.as_array().expect("a list").iter().find(|job| job["state"] == state);
+        let id = job.and_then(|job| job["id"].as_str()).unwrap_or_else(|| panic!("no job is {state}: {jobs}"));
+        let output = call(&place, &echo, &["jobs", "show", id, "--json"]);
+        let mut shown: Value = serde_json::from_slice(&output.stdout).expect("json");
+        assert_eq!(shown["arguments"], json!({"password": "[secret]"}));
+        assert_eq!(shown["outcome"]["error"]["message"].is_string(), state == "error", "{shown}");
+        // What the tool itself said.
+        shown["outcome"]["content"].take();
+        shown["outcome"]["text"].take();
+        is_clean("a job", shown.to_string().as_bytes());
+    }
+    assert!(echo.was_sent(&json!(PASSWORD).to_string()), "the tool got the real value");
 }

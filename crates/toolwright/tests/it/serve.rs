@@ -32,7 +32,7 @@ impl Gateway {
         Self::start_with(place, arguments, &[])
     }
 
-    fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = program(place);
         command.envs(variables.iter().copied());
         command.arg("serve").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -59,7 +59,8 @@ impl Gateway {
         address.expect("the ready line").to_owned()
     }
 
-    fn said(&self) -> String {
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> String {
         self.said.lock().expect("log").clone()
     }
 

@@ -84,6 +84,7 @@ fn pending(id: &CallId) -> Outcome {
         tool: ToolId::parse("fs:read@1.0.0").expect("id"),
         definition: ContentHash::of_bytes(b"v1"),
         arguments: json!({}),
+        binds_to: Some(ContentHash::of_value(&json!({}))),
         effects: Effects::WRITE,
         scope: toolwright_core::catalogue::CallScope::Anywhere,
         reason: "it writes".into(),
