@@ -1,7 +1,7 @@
 //! Values that a format writes as plain text, typed by the tool's schema.
 
 use serde_json::Value;
-use toolwright_core::json::{repair, type_name};
+use toolwright_core::json::{Repaired, repair, type_name};
 use toolwright_core::model::ShownTool;
 
 /// Schemas inside schemas that are followed, references included.
@@ -143,7 +143,8 @@ pub(super) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
         let mended = |kind: &str, open: char| types.has(kind) && bare.starts_with(open);
         let mended = (mended("object", '{') || mended("array", '[')).then(|| repair(bare).ok()).flatten();
         match mended {
-            Some(mended) if types.allow(&mended.value) && !mended.value.is_string() => mended.value,
+            // One that was cut stays as it is: what mends it then knows.
+            Some(Repaired { value, cut: None, .. }) if types.allow(&value) && !value.is_string() => value,
             _ if types.has("string") => text.into(),
             // A text in quotes where no text belongs is reported as what it says.
             _ => json(bare).unwrap_or_else(|| text.into()),
