@@ -13,6 +13,7 @@ use super::block::{Step, Trust, View};
 use super::grammar::{At, Json, Keys, Shape};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
+use super::typing::in_an_item;
 use super::write::Past;
 
 /// Keys that models of all families use, in the order in which they are looked for.
@@ -180,14 +181,14 @@ impl Block {
     }
 }
 
-/// The calls in `json`, mended if need be. Arguments that were cut are given out as cut as they were: what mends
-/// them then knows where.
+/// The calls in `json`, mended if need be. Arguments that were cut in an item are given out as cut as they were.
 fn calls(json: &str, keys: &Keys) -> Option<Vec<WrittenCall>> {
     strict(json, keys, At::Marker).or_else(|| {
         let Repaired { value, cut, .. } = repair(json).ok()?;
         let mut calls = strict(&value.to_string(), keys, At::Marker)?;
         if let (Some(cut), Some(last)) = (cut, calls.last_mut())
             && let Some((arguments, inside)) = cut_arguments(&value, &cut, &last.arguments)
+            && in_an_item(inside)
         {
             last.arguments = reopened(arguments, inside)?;
         }

@@ -9,6 +9,7 @@ use super::grammar::{Id, Named};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
 use super::table;
+use super::typing::in_an_item;
 use super::write::Past;
 
 /// How far it has been read.
@@ -153,13 +154,13 @@ fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view:
     header.call(end + close.len(), arguments.to_owned())
 }
 
-/// An object as it is written, mended if need be. One that was cut stays as it is: what mends it then knows where.
+/// An object as it is written, mended if need be. One that was cut in an item stays as it is.
 pub(super) fn arguments(json: &str) -> Option<String> {
     if serde_json::from_str::<IgnoredAny>(json).is_ok() {
         return Some(json.to_owned());
     }
     let Repaired { value, cut, .. } = repair(json).ok()?;
-    value.is_object().then(|| if cut.is_some() { json.to_owned() } else { value.to_string() })
+    value.is_object().then(|| if cut.as_deref().is_some_and(in_an_item) { json.to_owned() } else { value.to_string() })
 }
 
 /// The name, and the id that stands with it.
