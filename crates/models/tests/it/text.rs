@@ -295,9 +295,10 @@ fn a_batch_that_is_cut_in_an_item_is_given_out_as_cut() {
     let shown = json!([{"name": "agent__batch", "description": "", "parameters": {
         "type": "object", "properties": {"items": {"type": "array", "items": {"type": "object"}}},
     }}]);
+    let mut called = [0; 5];
     for end in whole.find("}, {").unwrap() + 4..whole.len() - 2 {
         let (json, list) = (&whole[..end], &whole[r#"{"items": "#.len()..end]);
-        for (format, text) in [
+        let cases = [
             ("hermes", format!("<tool_call>{{\"name\": \"agent__batch\", \"arguments\": {json}</tool_call>")),
             (
                 "hermes",
@@ -317,15 +318,18 @@ fn a_batch_that_is_cut_in_an_item_is_given_out_as_cut() {
                     "<tool_call>\n<function=agent__batch>\n<parameter=items>\n{list}\n</parameter>\n</function>\n</tool_call>"
                 ),
             ),
-        ] {
+        ];
+        for (called, (format, text)) in called.iter_mut().zip(cases) {
             let options = Options { tools: tools(&shown), ..Options::default() };
             let decoded = decode(&text, Choice::Format(by_name(format).unwrap()), options);
             // Where an open text has swallowed the end, there is no call at all.
             for call in decoded.calls {
+                *called += 1;
                 let read = repair(&call.arguments).unwrap();
                 let in_the_item = read.cut.is_some_and(|cut| cut.starts_with("/items/1"));
                 assert!(in_the_item || read.value["items"] == json!(list), "{text}: {}", call.arguments);
             }
         }
     }
+    assert!(called.iter().all(|called| *called > 10), "{called:?}");
 }

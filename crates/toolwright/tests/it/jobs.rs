@@ -16,7 +16,7 @@ use toolwright::core::{
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright::house::CallTimes;
-use toolwright::telemetry::prometheus::TextFormat;
+use toolwright::telemetry::TextFormat;
 
 use crate::cli::{ok, program, run, stderr};
 use crate::support::{Place, until};
