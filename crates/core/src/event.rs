@@ -204,7 +204,7 @@ pub enum Event {
         /// `approve`, `always`, `deny`, `skip` or `later`.
         decision: String,
     },
-    /// A result had no room in the conversation.
+    /// A result had no room in the conversation: its handle, or an error, took its place.
     BudgetExceeded {
         /// Session.
         session: SessionId,
@@ -212,14 +212,14 @@ pub enum Event {
         call: CallId,
         /// Tool, unless it was unknown.
         tool: Option<ToolId>,
-        /// Tokens of the result.
+        /// Estimated tokens of the result.
         needed: u64,
         /// Tokens that were left.
         left: u64,
         /// Where the result was stored, if it was.
         handle: Option<String>,
     },
-    /// A job was made.
+    /// A job was made, or was taken over from a process that is gone.
     JobStarted {
         /// The job as an operation.
         op: Op,
@@ -242,7 +242,7 @@ pub enum Event {
         call: CallId,
         /// Tool.
         tool: ToolId,
-        /// Who wished it: `user`, `console` or `auto_background_after`.
+        /// Who wished it: `user` or `auto_background_after`.
         by: String,
     },
     /// A job is in another state.

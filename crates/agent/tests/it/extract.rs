@@ -134,7 +134,7 @@ impl Rig {
 
     fn warned(&self) -> bool {
         let log = self.log.0.lock().unwrap();
-        log.iter().any(|event| matches!(event, Event::Warning { code, .. } if code == "extract_fallback"))
+        log.iter().any(|event| matches!(event, Event::Fallback { what, .. } if what == "output__extract"))
     }
 }
 

@@ -22,8 +22,9 @@ pub struct Repaired {
     pub value: Value,
     /// The text was not JSON: the value is the likeliest reading.
     pub repaired: bool,
-    /// The innermost object or array that was open where the text ended, as a JSON Pointer into `value`, an
-    /// object: what is in it may not be all that was meant. `None` for a text that was not cut.
+    /// The innermost object or array that was open where the text ended, as a JSON Pointer into `value`:
+    /// what is in it may not be all that was meant. `None` for a text that was not cut, and for several objects in
+    /// a row.
     pub cut: Option<String>,
 }
 

@@ -65,9 +65,7 @@ pub(super) fn read_whole(text: &str) -> Option<Value> {
 pub(super) fn read(text: &str) -> Result<(Value, Option<String>), Unreadable> {
     let mut reader = Reader::new(text);
     let value = reader.root()?;
-    // Of several objects in a row only the last can be cut, and a pointer into it says nothing of the array.
-    let cut = reader.cut.filter(|_| value.is_object());
-    Ok((value, cut))
+    Ok((value, reader.cut))
 }
 
 impl<'a> Reader<'a> {
@@ -89,7 +87,12 @@ impl<'a> Reader<'a> {
             }
             all.push(self.container()?);
         }
-        Ok(if all.len() == 1 { all.swap_remove(0) } else { all.into() })
+        if all.len() == 1 {
+            return Ok(all.swap_remove(0));
+        }
+        // Only the last can be cut, and a pointer into it says nothing of the array.
+        self.cut = None;
+        Ok(all.into())
     }
 
     /// Goes over prose, fences and calls to the first value, and reads it.

@@ -185,6 +185,8 @@ fn a_cut_text_says_which_containers_were_open() {
         (r#"{"a/b": [[1, "#, Some("/a~1b/0")),
         ("```json\n{\"a\": [1]}", None),
         (r#"{"a": 1} {"b": 2"#, None),
+        (r#"[{"a": 1}, {"b": 2"#, Some("/1")),
+        (r#"[{"a": 1}]"#, None),
     ] {
         assert_eq!(repair(text).expect(text).cut.as_deref(), cut, "{text}");
     }

@@ -6,13 +6,14 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolwright_core::json::repair;
+use toolwright_core::json::{Repaired, repair};
 use toolwright_core::model::WrittenCall;
 
 use super::block::{Step, Trust, View};
 use super::grammar::{At, Json, Keys, Shape};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
+use super::typing::in_an_item;
 use super::write::Past;
 
 /// Keys that models of all families use, in the order in which they are looked for.
@@ -180,12 +181,38 @@ impl Block {
     }
 }
 
-/// The calls in `json`, mended if need be.
+/// The calls in `json`, mended if need be. Arguments that were cut in an item are given out as cut as they were.
 fn calls(json: &str, keys: &Keys) -> Option<Vec<WrittenCall>> {
     strict(json, keys, At::Marker).or_else(|| {
-        let mended = repair(json).ok()?.value.to_string();
-        strict(&mended, keys, At::Marker)
+        let Repaired { value, cut, .. } = repair(json).ok()?;
+        let mut calls = strict(&value.to_string(), keys, At::Marker)?;
+        if let (Some(cut), Some(last)) = (cut, calls.last_mut())
+            && let Some((arguments, inside)) = cut_arguments(&value, &cut, &last.arguments)
+            && in_an_item(inside)
+        {
+            last.arguments = reopened(arguments, inside)?;
+        }
+        Some(calls)
     })
+}
+
+/// The `arguments` that the container at `cut` is in or is, with its place in them; `None` where it is around them.
+fn cut_arguments<'a>(value: &'a Value, cut: &'a str, arguments: &str) -> Option<(&'a Value, &'a str)> {
+    let steps = cut.match_indices('/').skip(1).map(|(at, _)| at).chain([cut.len()]);
+    // A place in a list of calls, `function` and the arguments' own name are the most that leads to them.
+    steps.take(3).map(|at| cut.split_at(at)).find_map(|(path, inside)| {
+        let found = value.pointer(path).filter(|found| found.is_object())?;
+        (found.to_string() == arguments).then_some((found, inside))
+    })
+}
+
+/// The text of an object without the brackets that close it and all that `cut` leads to, which is last in it.
+/// `None` where that would be read as something else.
+fn reopened(object: &Value, cut: &str) -> Option<String> {
+    let text = object.to_string();
+    let open = text.get(..text.len().checked_sub(cut.matches('/').count() + 1)?)?;
+    let again = repair(open).ok()?;
+    (again.value == *object && again.cut.as_deref() == Some(cut)).then(|| open.to_owned())
 }
 
 fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<WrittenCall>> {

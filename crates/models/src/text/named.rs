@@ -1,7 +1,7 @@
 //! Calls as a name, and then the JSON of the arguments.
 
 use serde::de::IgnoredAny;
-use toolwright_core::json::repair;
+use toolwright_core::json::{Repaired, repair};
 use toolwright_core::model::WrittenCall;
 
 use super::block::{MAX_NAME, Step, Trust, View, is_name};
@@ -9,6 +9,7 @@ use super::grammar::{Id, Named};
 use super::markers::{Begins, begins, blank};
 use super::scan::{Reach, Scan};
 use super::table;
+use super::typing::in_an_item;
 use super::write::Past;
 
 /// How far it has been read.
@@ -153,13 +154,13 @@ fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view:
     header.call(end + close.len(), arguments.to_owned())
 }
 
-/// An object as it is written, mended if need be.
+/// An object as it is written, mended if need be. One that was cut in an item stays as it is.
 pub(super) fn arguments(json: &str) -> Option<String> {
     if serde_json::from_str::<IgnoredAny>(json).is_ok() {
         return Some(json.to_owned());
     }
-    let mended = repair(json).ok()?.value;
-    mended.is_object().then(|| mended.to_string())
+    let Repaired { value, cut, .. } = repair(json).ok()?;
+    value.is_object().then(|| if cut.as_deref().is_some_and(in_an_item) { json.to_owned() } else { value.to_string() })
 }
 
 /// The name, and the id that stands with it.

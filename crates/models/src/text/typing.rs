@@ -1,7 +1,7 @@
 //! Values that a format writes as plain text, typed by the tool's schema.
 
 use serde_json::Value;
-use toolwright_core::json::{repair, type_name};
+use toolwright_core::json::{Repaired, repair, type_name};
 use toolwright_core::model::ShownTool;
 
 /// Schemas inside schemas that are followed, references included.
@@ -143,12 +143,22 @@ pub(super) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
         let mended = |kind: &str, open: char| types.has(kind) && bare.starts_with(open);
         let mended = (mended("object", '{') || mended("array", '[')).then(|| repair(bare).ok()).flatten();
         match mended {
-            Some(mended) if types.allow(&mended.value) && !mended.value.is_string() => mended.value,
+            Some(Repaired { value, cut, .. })
+                if types.allow(&value) && !value.is_string() && !cut.as_deref().is_some_and(in_an_item) =>
+            {
+                value
+            }
             _ if types.has("string") => text.into(),
             // A text in quotes where no text belongs is reported as what it says.
             _ => json(bare).unwrap_or_else(|| text.into()),
         }
     })
+}
+
+/// Whether the place `cut` in a value is in an item of a list. Half an item may mean something else than all of it:
+/// such a value is given out as it was written, so that the check of the call finds out where it was cut.
+pub(super) fn in_an_item(cut: &str) -> bool {
+    cut.split('/').any(|step| step.parse::<usize>().is_ok())
 }
 
 /// JSON, or one of Python's constants.

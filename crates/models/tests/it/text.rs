@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use toolwright_core::json::repair;
 use toolwright_core::model::ShownTool;
 use toolwright_models::text::{
     Choice, Decoded, Format, Options, Reasoning, TextDecoder, by_name, decode, for_model, formats,
@@ -285,4 +286,50 @@ fn models_are_known_by_their_names() {
         assert!(for_model(model).is_none(), "{model}");
     }
     assert!(formats().iter().all(|format| by_name(format.name()).is_some_and(|found| found.name() == format.name())));
+}
+
+/// What a batch in a text is called with when its text breaks off in an item: the check is to find that out.
+#[test]
+fn a_batch_that_is_cut_in_an_item_is_given_out_as_cut() {
+    let whole = r#"{"items": [{"tool": "a", "parameters": {"n": 1}}, {"tool": "b", "parameters": {"n": 2}}]}"#;
+    let shown = json!([{"name": "agent__batch", "description": "", "parameters": {
+        "type": "object", "properties": {"items": {"type": "array", "items": {"type": "object"}}},
+    }}]);
+    let mut called = [0; 5];
+    for end in whole.find("}, {").unwrap() + 4..whole.len() - 2 {
+        let (json, list) = (&whole[..end], &whole[r#"{"items": "#.len()..end]);
+        let cases = [
+            ("hermes", format!("<tool_call>{{\"name\": \"agent__batch\", \"arguments\": {json}</tool_call>")),
+            (
+                "hermes",
+                format!("<tool_call>{{\"function\": {{\"name\": \"agent__batch\", \"arguments\": {json}</tool_call>"),
+            ),
+            ("hermes", format!("<tool_call>[{{\"name\": \"agent__batch\", \"arguments\": {json}</tool_call>")),
+            (
+                "kimi-k2",
+                format!(
+                    "<|tool_calls_section_begin|><|tool_call_begin|>functions.agent__batch:0<|tool_call_argument_begin|>\
+                 {json}<|tool_call_end|><|tool_calls_section_end|>"
+                ),
+            ),
+            (
+                "qwen3-coder",
+                format!(
+                    "<tool_call>\n<function=agent__batch>\n<parameter=items>\n{list}\n</parameter>\n</function>\n</tool_call>"
+                ),
+            ),
+        ];
+        for (called, (format, text)) in called.iter_mut().zip(cases) {
+            let options = Options { tools: tools(&shown), ..Options::default() };
+            let decoded = decode(&text, Choice::Format(by_name(format).unwrap()), options);
+            // Where an open text has swallowed the end, there is no call at all.
+            for call in decoded.calls {
+                *called += 1;
+                let read = repair(&call.arguments).unwrap();
+                let in_the_item = read.cut.is_some_and(|cut| cut.starts_with("/items/1"));
+                assert!(in_the_item || read.value["items"] == json!(list), "{text}: {}", call.arguments);
+            }
+        }
+    }
+    assert!(called.iter().all(|called| *called > 10), "{called:?}");
 }

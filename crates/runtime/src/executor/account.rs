@@ -13,7 +13,7 @@ use toolwright_core::content::joined_text;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, WrittenCall};
-use toolwright_core::operation::{Op, OpKind};
+use toolwright_core::operation::{Lineage, Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::select::Showing;
@@ -249,6 +249,22 @@ impl Executor {
             latency_us: micros(clock.now().saturating_duration_since(started)),
             ..LedgerEntry::new(op, clock.wall_ms(), session.id.clone(), principal, OpKind::Guard, name.into())
         });
+    }
+
+    /// Begins a request to a model that no agent's turn makes, and tells observers. Its end is told by
+    /// [`Executor::account_model`], which is to be called however it ends.
+    pub(crate) fn begin_model(&self, lineage: &Lineage, session: &Session, model: &str, request: &ModelRequest) -> Op {
+        let op = self.begin(lineage);
+        self.options.services.events.tell(|| Event::ModelStarted {
+            op: op.clone(),
+            session: session.id.clone(),
+            model: model.to_owned(),
+            turn: lineage.turn,
+            shown: request.tools.iter().map(|tool| tool.name.clone()).collect(),
+            deferred: 0,
+            exposure: None,
+        });
+        op
     }
 
     /// Tells observers of a request to a model that has ended, and enters it in the account, failures too, with

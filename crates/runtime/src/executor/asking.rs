@@ -1,42 +1,46 @@
-//! Requests to a model that a running call makes.
+//! Requests to a model that a call makes, or that are made about one.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use toolwright_core::event::Event;
 use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 
 use super::{Executor, ModelAttempt, RunContext};
 
 impl Executor {
-    /// Asks `model` as an operation inside a call's own, until the call is cancelled. Told and accounted for
-    /// however it ends.
+    /// Asks `model` as an operation in the lineage of `run`, until that is cancelled or for at most `limit`. Told and
+    /// accounted for however it ends.
     pub(super) async fn ask_inside(
         &self,
         model: &str,
         request: &ModelRequest,
+        limit: Option<Duration>,
         run: &RunContext,
     ) -> Result<ModelResponse, ModelError> {
         let services = &self.options.services;
-        let op = self.begin(&run.lineage);
-        services.events.tell(|| Event::ModelStarted {
-            op: op.clone(),
-            session: run.session.id.clone(),
-            model: model.to_owned(),
-            turn: run.lineage.turn,
-            shown: request.tools.iter().map(|tool| tool.name.clone()).collect(),
-            deferred: 0,
-            exposure: None,
-        });
+        let op = self.begin_model(&run.lineage, &run.session, model, request);
         let mut asked = Asked { executor: self, run, model, request, op: Some(op), started: services.clock.now() };
         let answer = tokio::select! {
             biased;
             cause = run.cancel.cancelled() => Err(canceled(cause.describe())),
             answer = services.model.complete(model, request, &IgnoreModelEvents, &run.cancel) => answer,
+            limit = passed(limit) => Err(late(limit)),
         };
         asked.end(&answer);
         answer
     }
+}
+
+/// Waits until `limit` is over; for ever where there is none.
+async fn passed(limit: Option<Duration>) -> Duration {
+    let Some(limit) = limit else { return std::future::pending().await };
+    tokio::time::sleep(limit).await;
+    limit
+}
+
+fn late(limit: Duration) -> ModelError {
+    let limit = toolwright_core::duration::format(limit);
+    ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}"))
 }
 
 fn canceled(why: &str) -> ModelError {

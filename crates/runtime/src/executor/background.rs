@@ -15,7 +15,7 @@ use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::job::{self, JobRecord, JobState, Turns};
-use toolwright_core::operation::Op;
+use toolwright_core::operation::{Lineage, Op};
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
@@ -27,7 +27,7 @@ use super::limits::Limits;
 use super::pipeline::{End, Stop};
 use super::turn::Held;
 use super::{Executor, RunContext};
-use crate::jobs::{Begun, JobManager, Live};
+use crate::jobs::{Begun, JobManager, Live, Told};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
 
@@ -92,7 +92,8 @@ impl Executor {
         };
         let new = self.new_job(&call, admission, JobState::Pending, run);
         let entry = Arc::clone(&call.entry);
-        let job = match jobs.begin(new, Cancel::new()).await.map_err(ToolError::from)? {
+        let told = self.told(&new.record, &op.inside());
+        let job = match jobs.begin(new, Cancel::new(), told).await.map_err(ToolError::from)? {
             Begun::New(job) => job,
             Begun::Known(id) => return Ok(started(&id, entry.definition(), JobState::Running)),
         };
@@ -193,7 +194,7 @@ impl Executor {
         let (cancel, became) = (Cancel::new(), Became::default());
         let own = became.terms(&call, &run, cancel.clone());
         let after = run.background_after.or_else(|| self.background_after(&call));
-        let kept = call.clone();
+        let (kept, op) = (call.clone(), account.op.clone());
         let mut work: Work = Arc::clone(self).carry_out(call, admitted, own, account).boxed();
         let promotable = jobs.promotable(&run.session.id, &kept.id);
         let in_time = async {
@@ -202,20 +203,21 @@ impl Executor {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let by = tokio::select! {
             biased;
             outcome = &mut work => return outcome,
             cause = run.cancel.cancelled() => {
                 cancel.cancel(cause);
                 return work.await;
             }
-            () = promotable.wanted() => {}
-            () = in_time => {}
-        }
+            () = promotable.wanted() => "user",
+            () = in_time => "auto_background_after",
+        };
         let mut new = self.new_job(&kept, admission(admitted), JobState::Running, &run);
         // A resumed run finds this call's end in its journal.
         new.run = None;
-        let job = match jobs.begin(new, cancel.clone()).await {
+        let told = self.told(&new.record, &op.inside());
+        let job = match jobs.begin(new, cancel.clone(), told).await {
             Ok(Begun::New(job)) => job,
             Ok(Begun::Known(_)) | Err(_) => {
                 tracing::warn!(tool = %kept.entry.id(), "a call could not be made a job; it is awaited");
@@ -223,6 +225,7 @@ impl Executor {
             }
         };
         became.job(&job);
+        job.told.promoted(op, &kept.id, by);
         follow(jobs, &job, work);
         self.promised(&kept, &job, &run).await
     }
@@ -267,6 +270,11 @@ impl Executor {
             jobs.store().jobs_told(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
         }
         Ok(step_output(&record)?)
+    }
+
+    /// How observers hear of a job, an operation of its own in `lineage`.
+    pub(super) fn told(&self, job: &JobRecord, lineage: &Lineage) -> Told {
+        Told::new(self.begin(lineage), job, &self.options.services)
     }
 
     fn new_job(&self, call: &ValidCall, admission: Admission, state: JobState, run: &RunContext) -> NewJob {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -75,6 +76,12 @@ impl ContextBudget {
         })
     }
 
+    /// Tokens that are left where no older result gives way.
+    fn left(&self) -> usize {
+        let room = self.room();
+        room.limit.saturating_sub(room.current.saturating_add(room.pending))
+    }
+
     /// Takes `tokens` whether they fit or not: something has to be said.
     fn take(&self, tokens: usize) {
         let mut room = self.room();
@@ -109,19 +116,29 @@ impl Executor {
     /// Reserves room for an outcome in the conversation of its run. One for which there is none is stored, and its
     /// handle takes its place; if that does not fit either, even when older results give way, an error does. Where no
     /// handle can be, older results give way to the whole.
-    pub(super) async fn fit(&self, mut outcome: Outcome, run: &RunContext) -> Outcome {
+    pub(super) async fn fit(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
         let Some(budget) = run.budget.as_ref().filter(|_| outcome.pending.is_none()) else { return outcome };
-        if let Some(reserved) = budget.reserve(tokens(&outcome), Compact::No) {
+        let needed = tokens(&outcome);
+        if let Some(reserved) = budget.reserve(needed, Compact::No) {
             reserved.keep();
             return outcome;
         }
+        let left = budget.left();
         let stored = self.store_whole(&mut outcome, run).await;
         if stored.is_none()
-            && let Some(reserved) = budget.reserve(tokens(&outcome), Compact::Yes)
+            && let Some(reserved) = budget.reserve(needed, Compact::Yes)
         {
             reserved.keep();
             return outcome;
         }
+        self.options.services.events.tell(|| Event::BudgetExceeded {
+            session: run.session.id.clone(),
+            call: outcome.call_id.clone(),
+            tool: Some(entry.id().clone()),
+            needed: needed as u64,
+            left: left as u64,
+            handle: stored.as_ref().map(|stored| stored.handle.to_string()),
+        });
         if let Some(stored) = &stored {
             let message = vec![ContentBlock::text(stored_message(stored, "", 0, &readers(run)))];
             if let Some(reserved) = budget.reserve(message.iter().map(ContentBlock::tokens).sum(), Compact::Yes) {

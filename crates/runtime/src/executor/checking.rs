@@ -8,7 +8,7 @@ use toolwright_core::call::{Caller, Landing, RawArguments, Rejection, ToolCall, 
 use toolwright_core::carried::carried;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
-use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse, Usage};
+use toolwright_core::model::{ModelRequest, Usage};
 use toolwright_core::plan::Planned;
 use toolwright_core::policy::Effect;
 use toolwright_core::redact::{learn_secrets, learn_written};
@@ -16,7 +16,6 @@ use toolwright_core::repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::session::CallId;
 use toolwright_core::variables::Outlook;
 
-use super::account::ModelAttempt;
 use super::admission::policy;
 use super::contained::contained_now;
 use super::{Executor, RunContext};
@@ -133,7 +132,8 @@ impl Executor {
         run: &RunContext,
     ) -> (Result<ValidCall, Box<Rejection>>, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
-        let answer = self.ask(options, &request, run).await.map_err(|error| error.message);
+        let asked = self.ask_inside(&options.model, &request, Some(options.timeout), run).await;
+        let answer = asked.map_err(|error| error.message);
         let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
         let checked = match answer.and_then(|answer| repair::read(&answer)) {
             Ok(candidate) => {
@@ -163,25 +163,6 @@ impl Executor {
             }
         };
         (ended, usage)
-    }
-
-    async fn ask(
-        &self,
-        options: &RepairOptions,
-        request: &ModelRequest,
-        run: &RunContext,
-    ) -> Result<ModelResponse, ModelError> {
-        let services = &self.options.services;
-        let (started, cancel) = (services.clock.now(), run.cancel.child());
-        let op = self.begin(&run.lineage);
-        let asking = services.model.complete(&options.model, request, &IgnoreModelEvents, &cancel);
-        let answer = tokio::time::timeout(options.timeout, asking).await.unwrap_or_else(|_| {
-            let limit = toolwright_core::duration::format(options.timeout);
-            Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}")))
-        });
-        let (session, model) = (&*run.session, options.model.as_str());
-        self.account_model(ModelAttempt { op, session, model, request, tools: None, started }, &answer);
-        answer
     }
 
     fn tell(&self, rejection: &Rejection, record: &RepairRecord, run: &RunContext) {

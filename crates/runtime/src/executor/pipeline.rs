@@ -168,7 +168,7 @@ impl Executor {
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        if run.budget.is_none() { outcome } else { self.fit(outcome, run).boxed().await }
+        if run.budget.is_none() { outcome } else { self.fit(outcome, &end.entry, run).boxed().await }
     }
 }
 

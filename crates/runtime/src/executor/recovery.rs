@@ -7,7 +7,8 @@ use toolwright_core::arguments::Provenance;
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::JobState;
+use toolwright_core::job::{JobRecord, JobState};
+use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::StoreError;
@@ -79,7 +80,8 @@ impl Executor {
         if wanted.is_empty() {
             return Ok(lost);
         }
-        for (job, live) in jobs.take(wanted).await? {
+        let told = |job: &JobRecord| self.told(job, &Lineage::named(job.session.as_str()));
+        for (job, live) in jobs.take(wanted, told).await? {
             if let Some(entry) = snapshot.get(job.record.tool.as_str()) {
                 self.resume(jobs, job, &live, entry, &snapshot, terms);
             }

@@ -16,6 +16,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::store::{RunStore, StoreError};
 
 use super::log::JobLog;
+use super::told::Told;
 use crate::store::SqliteStore;
 use crate::store::jobs::JobStep;
 
@@ -31,6 +32,8 @@ pub(crate) struct Live {
     pub(crate) log: Arc<dyn PartialSink>,
     /// Whether it may be dispatched again.
     pub(crate) resumable: bool,
+    /// Tells observers of it.
+    pub(crate) told: Told,
     dispatched: AtomicBool,
     state: watch::Sender<JobState>,
     input: Mutex<Option<oneshot::Sender<Value>>>,
@@ -44,6 +47,7 @@ impl Live {
         cancel: Cancel,
         resumable: bool,
         log: JobLog,
+        told: Told,
         store: &Arc<SqliteStore>,
     ) -> Self {
         Self {
@@ -51,6 +55,7 @@ impl Live {
             cancel,
             log: Arc::new(log),
             resumable,
+            told,
             dispatched: AtomicBool::new(state != JobState::Pending),
             state: watch::Sender::new(state),
             input: Mutex::default(),
@@ -102,15 +107,18 @@ impl Live {
         Ok(())
     }
 
-    /// Commits a state, then tells who waits for it here.
+    /// Commits a state, then tells observers and who waits for it here.
     pub(super) async fn step(&self, step: JobStep, state: JobState) -> Result<(), StoreError> {
+        let event = self.told.of_step(&step, state);
         self.store.step_job(&self.id, step).await?;
+        self.told.emit(event);
         self.state.send_replace(state);
         Ok(())
     }
 
-    /// Tells who waits for it here that it is with this process no more.
+    /// Tells observers and who waits for it here that it is with this process no more.
     pub(super) fn left(&self, state: JobState) {
+        self.told.lost(state);
         self.state.send_replace(state);
     }
 

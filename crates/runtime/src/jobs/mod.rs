@@ -8,6 +8,7 @@ mod calls;
 mod keeper;
 mod live;
 mod log;
+mod told;
 mod view;
 
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ use crate::store::jobs::{JobStep, NewJob, TakenJob};
 
 pub(crate) use live::Live;
 use log::{JobLog, LogFiles};
+pub(crate) use told::Told;
 
 /// Jobs that one process has at once.
 pub(crate) const MAX_LIVE: usize = 10_000;
@@ -118,8 +120,8 @@ impl JobManager {
         while self.count() > 0 && ended.changed().await.is_ok() {}
     }
 
-    /// Commits a new job of this process, which `cancel` ends.
-    pub(crate) async fn begin(self: &Arc<Self>, job: NewJob, cancel: Cancel) -> Result<Begun, StoreError> {
+    /// Commits a new job of this process, which `cancel` ends and observers are `told` of.
+    pub(crate) async fn begin(self: &Arc<Self>, job: NewJob, cancel: Cancel, told: Told) -> Result<Begun, StoreError> {
         if self.is_closed() {
             return Err(StoreError::Refused("no job begins any more: the program is shutting down".into()));
         }
@@ -130,13 +132,14 @@ impl JobManager {
         }
         let (id, state, resumable) = (job.record.id.clone(), job.record.state, job.resumable);
         // Before the row is there, so that it is never seen without its process having it.
-        let live = self.enter(id.clone(), state, cancel, resumable);
+        let live = self.enter(id.clone(), state, cancel, resumable, told);
         if self.is_closed() {
             live.cancel.cancel(CancelCause::Shutdown);
         }
         match self.store.create_job(job).await {
             Ok(created) if created == id => {
                 self.keep();
+                live.told.started(state);
                 Ok(Begun::New(live))
             }
             Ok(known) => {
@@ -151,11 +154,17 @@ impl JobManager {
     }
 
     /// Takes those of these jobs that are still anybody's.
-    pub(crate) async fn take(self: &Arc<Self>, ids: Vec<String>) -> Result<Vec<(TakenJob, Arc<Live>)>, StoreError> {
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        ids: Vec<String>,
+        told: impl Fn(&JobRecord) -> Told,
+    ) -> Result<Vec<(TakenJob, Arc<Live>)>, StoreError> {
         let taken = self.store.take_jobs(ids).await?;
         self.keep();
         let entered = |job: TakenJob| {
-            let live = self.enter(job.record.id.clone(), JobState::Pending, Cancel::new(), job.resumable);
+            let (id, told) = (job.record.id.clone(), told(&job.record));
+            let live = self.enter(id, JobState::Pending, Cancel::new(), job.resumable, told);
+            live.told.started(JobState::Pending);
             (job, live)
         };
         Ok(taken.into_iter().map(entered).collect())
@@ -195,9 +204,9 @@ impl JobManager {
         self.store.end_abandoned(id, state, outcome).await.map(drop)
     }
 
-    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool) -> Arc<Live> {
+    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool, told: Told) -> Arc<Live> {
         let log = JobLog::new(LogFiles::of(&self.logs, &id));
-        let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, &self.store));
+        let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, told, &self.store));
         self.live().insert(id, Arc::clone(&live));
         self.begun.send_if_modified(|begun| !std::mem::replace(begun, true));
         live

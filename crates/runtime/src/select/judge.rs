@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use toolwright_core::model::{IgnoreModelEvents, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
+use toolwright_core::operation::Op;
 use toolwright_core::select::{Score, Scorer, ScorerError, Scores, judge};
 use toolwright_core::{Cancel, Entry, Lineage, Session};
 
@@ -38,8 +39,10 @@ impl ModelJudge {
         let Some((executor, session)) = &self.account else {
             return self.client.complete(&self.model, request, &IgnoreModelEvents, &Cancel::new()).await;
         };
+        let lineage = Lineage::named(session.id.as_str());
+        let op = Some(executor.begin_model(&lineage, session, &self.model, request));
         let started = executor.services().clock.now();
-        let mut attempt = Attempt { executor, session, model: &self.model, request, started, is_over: false };
+        let mut attempt = Attempt { executor, session, model: &self.model, request, started, op };
         // Whoever drops the future ends the request; there is nobody else to cancel it.
         let answer = self.client.complete(&self.model, request, &IgnoreModelEvents, &Cancel::new()).await;
         attempt.end(&answer);
@@ -54,13 +57,13 @@ struct Attempt<'a> {
     model: &'a str,
     request: &'a ModelRequest,
     started: Instant,
-    is_over: bool,
+    /// Taken at its end.
+    op: Option<Op>,
 }
 
 impl Attempt<'_> {
     fn end(&mut self, answer: &Result<ModelResponse, ModelError>) {
-        self.is_over = true;
-        let op = self.executor.begin(&Lineage::named(self.session.id.as_str()));
+        let Some(op) = self.op.take() else { return };
         let Self { session, model, request, started, .. } = *self;
         self.executor.account_model(ModelAttempt { op, session, model, request, tools: None, started }, answer);
     }
@@ -68,9 +71,7 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.end(&Err(ModelError::new(ModelErrorKind::Canceled, "nobody waited for the answer")));
-        }
+        self.end(&Err(ModelError::new(ModelErrorKind::Canceled, "nobody waited for the answer")));
     }
 }
 

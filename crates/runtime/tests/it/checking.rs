@@ -115,11 +115,20 @@ async fn a_model_mends_arguments_once_and_it_is_on_record() {
         asked.len() == 2 && asked[0].contains("expected integer") && asked[1].contains("three, please"),
         "{asked:?}"
     );
-    let mut told = 0;
+    let (mut told, mut asked) = (0, Vec::new());
     while let Ok(event) = events.try_recv() {
-        told += usize::from(matches!(event, Event::CallRepair { .. }));
+        match event {
+            Event::CallRepair { .. } => told += 1,
+            Event::ModelStarted { op, model, .. } => asked.push((op, model)),
+            Event::ModelFinished { op, model, .. } => {
+                let begun = asked.iter().position(|asked| *asked == (op.clone(), model.clone()));
+                asked.remove(begun.expect("what ended has begun"));
+                told += 10;
+            }
+            _ => {}
+        }
     }
-    assert_eq!(told, 2);
+    assert_eq!((told, asked.len()), (22, 0));
     house.store.flush().await.expect("flush");
     assert_eq!(house.store.totals().await.expect("totals").model_calls, 2);
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::definition::Mode;
-use toolwright_core::event::Partial;
+use toolwright_core::event::{Event, Partial};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
 use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
@@ -211,6 +211,60 @@ async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not
     let long = house.call("b", "direct", json!({"n": 2, "ms": 300})).await;
     assert_eq!(text(&house.wait(&id(&long)).await), "result 2");
     assert_eq!(house.runs(), HashMap::from([(1, 1), (2, 1)]));
+}
+
+/// What observers hear of jobs, one word or two each.
+fn heard(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Vec<String> {
+    let mut heard = Vec::new();
+    let mut ops = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        let (op, said) = match event {
+            Event::JobStarted { op, .. } => (op, "started".to_owned()),
+            Event::JobChanged { op, state, .. } => (op, state.to_string()),
+            Event::JobFinished { op, state, error, .. } => {
+                (op, format!("ended {state} {}", error.map_or("well", |error| error.as_str())))
+            }
+            Event::JobPromoted { op, by, .. } => {
+                assert!(!ops.contains(&op), "it is the call's");
+                heard.push(format!("promoted by {by}"));
+                continue;
+            }
+            _ => continue,
+        };
+        ops.push(op);
+        heard.push(said);
+    }
+    assert!(ops.windows(2).all(|two| two[0] == two[1]), "a job is one operation");
+    heard
+}
+
+#[tokio::test]
+async fn observers_hear_of_each_state_of_a_job() {
+    let dir = tempfile::tempdir().expect("dir");
+    let hub = Arc::new(EventHub::default());
+    let events = Arc::clone(&hub);
+    let house = house_with(dir.path(), |options| {
+        options.services = Arc::new(Services { events, ..Services::clone(&options.services) });
+        options.auto_background_after = Some(Duration::from_millis(20));
+    })
+    .await;
+    let mut events = hub.subscribe();
+    house.wait(&id(&house.call("a", "once", json!({"n": 1, "ms": 0})).await)).await;
+    assert_eq!(heard(&mut events), ["started", "running", "ended done well"]);
+
+    house.wait(&id(&house.call("b", "direct", json!({"n": 2, "ms": 200})).await)).await;
+    let promoted = ["started", "running", "promoted by auto_background_after", "ended done well"];
+    assert_eq!(heard(&mut events), promoted);
+
+    let talk = id(&house.call("c", "talk", json!({})).await);
+    house.jobs.send(house.scope(), &talk, json!("one")).await.expect("it waits");
+    house.wait(&talk).await;
+    house.jobs.stop(house.scope(), &talk).await.expect("stopped");
+    while !house.wait(&talk).await.state.is_over() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let steps = ["started", "running", "waiting_input", "running", "waiting_input", "ended cancelled canceled"];
+    assert_eq!(heard(&mut events), steps);
 }
 
 #[tokio::test]

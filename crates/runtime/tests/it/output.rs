@@ -202,8 +202,14 @@ async fn what_does_not_fit_the_conversation_is_stored_and_at_last_refused() {
         let budget = Arc::new(ContextBudget::new(limit + 500));
         budget.holds(500, removable);
         terms.budget = Some(budget);
+        let mut events = house.events.subscribe();
         let outcome = run(&house, &terms).await;
         let text = outcome.text();
+        let told = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
+            Event::BudgetExceeded { needed, left, handle, .. } => Some((needed > left, handle.is_some())),
+            _ => None,
+        });
+        assert_eq!(told, (expect != "whole").then_some((true, true)), "{limit} {removable}");
         match expect {
             "whole" => assert_eq!(text.len(), 4000),
             "handle" => {

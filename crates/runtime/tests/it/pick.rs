@@ -9,6 +9,7 @@ use serde_json::json;
 use toolwright_core::OpKind;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
+use toolwright_core::event::Event;
 use toolwright_core::model::{
     ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Usage,
 };
@@ -261,12 +262,22 @@ async fn each_request_of_a_judge_is_in_the_account() {
         (Arc::new(Answers("", AtomicUsize::new(0))), "unavailable", 0),
         (Arc::new(Mute), "canceled", 0),
     ];
+    let mut events = house.events.subscribe();
     for (client, _, _) in &clients {
         let judge = ModelJudge::new(Arc::clone(client), "p/m");
         let judge = judge.accounted(Arc::clone(&house.executor), Arc::clone(&house.run.session));
         let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
         Selector::new().with_judge(Arc::new(judge)).pick("a letter", &snapshot, &options).await;
     }
+    let (mut began, mut ended) = (Vec::new(), Vec::new());
+    while let Ok(event) = events.try_recv() {
+        match event {
+            Event::ModelStarted { op, .. } => began.push(op),
+            Event::ModelFinished { op, .. } => ended.push(op),
+            _ => {}
+        }
+    }
+    assert_eq!((began.len(), &began), (3, &ended), "observers hear of both ends of each");
     let expect = clients.map(|(_, status, tokens)| ("p/m".to_owned(), status.to_owned(), tokens));
     assert_eq!(*account.0.lock().expect("not poisoned"), expect);
 }

@@ -16,6 +16,7 @@ use toolwright::core::{
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright::house::CallTimes;
+use toolwright::telemetry::TextFormat;
 
 use crate::cli::{ok, program, run, stderr};
 use crate::support::{Place, until};
@@ -158,6 +159,29 @@ async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
     assert!(stopped.ok && stopped.text().contains("is done"), "{}", stopped.text());
     let unknown = call(&house, "job__status", json!({"id": "nope_00000000"})).await;
     assert!(!unknown.ok && unknown.text().contains("job__list"), "{}", unknown.text());
+    house.shut_down().await;
+}
+
+#[tokio::test]
+async fn metrics_show_how_jobs_stand_and_how_they_ended() {
+    let place = Place::new();
+    let house = house(&place, &["later", "talk"]).await;
+    house.metrics();
+    let started = call(&house, "t__later", json!({})).await;
+    let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
+    call(&house, "job__wait", json!({"id": id})).await;
+    call(&house, "t__talk", json!({})).await;
+    let shown = || house.metrics().text(TextFormat::Prometheus, &[]);
+    let expect = ["toolwright_jobs_finished_total{state=\"done\"} 1", "toolwright_jobs{state=\"waiting_input\"} 1"];
+    // The counter is an observer on a task of its own.
+    for _ in 0..200 {
+        if expect.iter().all(|line| shown().contains(line)) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    assert!(expect.iter().all(|line| shown().contains(line)), "{}", shown());
+    assert!(!shown().contains("toolwright_jobs{state=\"running\"} 1"), "{}", shown());
     house.shut_down().await;
 }
 

@@ -89,8 +89,12 @@ impl Tool for Extract {
         let shortened = blocking(move || shortened(open, max)).await?;
         let Some(why) = why else { return Ok(ToolOutput::text(shortened)) };
         let events = &context.services.events;
-        let message = format!("nothing was extracted from {handle}, it was shortened instead: {why}");
-        events.emit(Event::Warning { code: "extract_fallback".into(), message });
+        events.tell(|| Event::Fallback {
+            what: "output__extract".into(),
+            from: "extraction".into(),
+            to: "truncation".into(),
+            reason: format!("nothing was extracted from {handle}: {}", context.services.redactor.redact(&why)),
+        });
         let warning = format!(
             "[toolwright warning: nothing was extracted, since {}. Instead, the beginning and the end of the stored \
              output, of {bytes} bytes; read on with its handle, {handle}.]\n\n",
