@@ -42,7 +42,7 @@ pub struct ApprovalRequest {
     pub definition: ContentHash,
     /// The fully resolved arguments, secrets redacted by the asker's sink.
     pub arguments: Value,
-    /// What the tool may do.
+    /// What the tool may do: anything, where nobody but the tool itself says less.
     pub effects: Effects,
     /// What this call would touch.
     pub scope: CallScope,

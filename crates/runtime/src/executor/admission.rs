@@ -72,7 +72,8 @@ impl Executor {
         account: &mut Account,
     ) -> Result<Judged, Stop> {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-        let mut decision = policy(call, scope, run);
+        let query = query(call, scope, run);
+        let mut decision = run.policy.decide(&query);
         let mut standing = Standing::Counts;
         if let (Effect::Allow, Some(reason)) = (decision.effect, guard_asks) {
             decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
@@ -94,7 +95,8 @@ impl Executor {
             tool: call.entry.id().clone(),
             definition: call.entry.tool.hash(),
             arguments: call.arguments.clone(),
-            effects: call.entry.definition().effects,
+            // What a foreign tool says of itself must not widen what an `always` covers.
+            effects: run.policy.vouched_effects(&query),
             scope,
             reason: decision.reason,
         };
@@ -172,7 +174,7 @@ impl Executor {
             op: op.clone(),
             call: call.id.clone(),
             tool: request.tool.clone(),
-            reason: request.reason.clone(),
+            reason: self.options.services.redactor.redact(&request.reason).into_owned(),
         });
         let answer = tokio::select! {
             answer = tokio::time::timeout(run.approver.patience(), run.approver.ask(&request)) => {
