@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// What takes the square of its length takes minutes here.
+    /// What takes the square of its length takes half a minute here, and more.
     #[test]
     fn no_text_takes_long() {
         let check = |unit: &str, length: usize| {
@@ -417,7 +417,7 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(10), "{unit:?} took {:?}", began.elapsed());
         };
         for word in PREFIXES.iter().map(|prefix| prefix.0).chain(NAMES.iter().copied()) {
-            check(word, 60_000);
+            check(word, 100_000);
         }
         for unit in [
             "sk-",
