@@ -46,7 +46,7 @@ pub struct ApprovalRequest {
     /// can be guessed from a hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binds_to: Option<ContentHash>,
-    /// What the tool may do.
+    /// What the tool may do: anything, where nobody but the tool itself says less.
     pub effects: Effects,
     /// What this call would touch.
     pub scope: CallScope,

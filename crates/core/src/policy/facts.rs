@@ -67,6 +67,11 @@ impl<'q> Facts<'q> {
         facts
     }
 
+    /// The effects that may loosen.
+    pub(super) fn vouched(&self) -> Effects {
+        if self.trusted { self.effects } else { Effects::UNKNOWN }
+    }
+
     /// Whether the tool has a tag.
     pub(super) fn has_tag(&self, tag: &str) -> bool {
         self.query.definition.tags.iter().chain(self.tags.iter().copied()).any(|has| has == tag)
@@ -77,8 +82,7 @@ impl<'q> Facts<'q> {
     /// anything.
     pub(super) fn views(&self, rule: Tightening) -> impl Iterator<Item = Effects> + use<> {
         let (own, unknown) = match (self.trusted, rule) {
-            (true, _) => (Some(self.effects), None),
-            (false, Tightening::Loosens) => (None, Some(Effects::UNKNOWN)),
+            (true, _) | (false, Tightening::Loosens) => (Some(self.vouched()), None),
             (false, Tightening::Tightens) => (Some(self.effects), Some(Effects::UNKNOWN)),
         };
         own.into_iter().chain(unknown)

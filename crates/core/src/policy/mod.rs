@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::facts::Facts;
-use crate::definition::{NoSchemaMode, ToolDefinition};
+use crate::definition::{Effects, NoSchemaMode, ToolDefinition};
 use crate::session::Principal;
 
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
@@ -186,6 +186,13 @@ impl Policy {
             return Decision { effect: Effect::Ask, rule: "tool".to_owned(), reason };
         }
         Decision { effect, rule: format!("profile {}", self.profile.as_str()), reason: reason.to_owned() }
+    }
+
+    /// The effects of the tool that somebody vouches for: the operator's note, else its definition if its provider is
+    /// trusted. Any other tool may do anything, whatever it says of itself.
+    #[must_use]
+    pub fn vouched_effects(&self, query: &PolicyQuery<'_>) -> Effects {
+        Facts::of(query, &self.tools).vouched()
     }
 
     fn by_profile(&self, facts: &Facts<'_>) -> (Effect, &'static str) {

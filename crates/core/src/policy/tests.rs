@@ -321,3 +321,15 @@ fn a_policy_is_read_whole_and_written_as_it_was() {
         assert!(error.contains(expect), "{text}: {error}");
     }
 }
+
+#[test]
+fn what_nobody_vouches_for_may_do_anything() {
+    let read = tool("x:read@1.0.0", Effects::READ);
+    let plain = Policy::default();
+    let noted: Policy =
+        serde_json::from_value(json!({"tools": [{"tool": "x:*", "effects": {"destructive": false}}]})).expect("policy");
+    let (own, foreign) = (query(&read, HintTrust::Trusted), query(&read, HintTrust::Foreign));
+    assert_eq!(plain.vouched_effects(&own), Effects::READ);
+    assert_eq!(plain.vouched_effects(&foreign), Effects::UNKNOWN);
+    assert_eq!(noted.vouched_effects(&foreign), Effects { destructive: false, ..Effects::UNKNOWN });
+}

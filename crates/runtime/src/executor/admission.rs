@@ -73,7 +73,8 @@ impl Executor {
         account: &mut Account,
     ) -> Result<Judged, Stop> {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-        let mut decision = policy(call, scope, run);
+        let query = query(call, scope, run);
+        let mut decision = run.policy.decide(&query);
         let mut standing = Standing::Counts;
         if let (Effect::Allow, Some(reason)) = (decision.effect, guard_asks) {
             decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
@@ -97,7 +98,8 @@ impl Executor {
             definition: call.entry.tool.hash(),
             arguments: shown_arguments(&call.entry, &call.arguments, redactor),
             binds_to: Some(ContentHash::of_value(&call.arguments)),
-            effects: call.entry.definition().effects,
+            // What a foreign tool says of itself must not widen what an `always` covers.
+            effects: run.policy.vouched_effects(&query),
             scope,
             reason: redactor.redact(&decision.reason).into_owned(),
         };
@@ -175,7 +177,7 @@ impl Executor {
             op: op.clone(),
             call: call.id.clone(),
             tool: request.tool.clone(),
-            reason: request.reason.clone(),
+            reason: self.options.services.redactor.redact(&request.reason).into_owned(),
         });
         let answer = tokio::select! {
             answer = tokio::time::timeout(run.approver.patience(), run.approver.ask(&request)) => {

@@ -32,6 +32,9 @@ impl Executor {
         run: &RunContext,
         account: &mut Account,
     ) -> Result<ToolOutput, ToolError> {
+        if let Some(cause) = run.cancel.cause() {
+            return Err(ToolError::canceled(cause));
+        }
         if let Some((journal, id)) = &run.journal {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;

@@ -36,7 +36,12 @@ struct State {
     /// The next caller's number; numbers are in the order of coming.
     next: u64,
     holders: HashMap<u64, ToolId>,
+    /// By priority.
     waiting: [BTreeMap<u64, Waiter>; 2],
+    /// The highest number that was let in, by priority.
+    newest: [u64; 2],
+    /// How often a lower one was let in after it.
+    overtaken: u64,
     rate: Option<Rate>,
     /// Somebody will look again when the rate allows the next start.
     alarm: bool,
@@ -99,6 +104,11 @@ impl Line {
         state.holders.is_empty() && state.waiting.iter().all(BTreeMap::is_empty)
     }
 
+    /// Calls that were let in after one of their priority that had come later: none, if the line is one.
+    pub(crate) fn overtaken(&self) -> u64 {
+        self.state().overtaken
+    }
+
     /// Ends all waits with this cause and lets nobody in any more.
     pub(crate) fn close(&self, cause: CancelCause) {
         let waiting = {
@@ -123,6 +133,9 @@ impl Line {
         cancel: &Cancel,
         on_wait: impl FnOnce(&str),
     ) -> Result<(Slot, Duration), ToolError> {
+        if let Some(cause) = cancel.cause() {
+            return Err(ToolError::canceled(cause));
+        }
         let (number, mut turn) = match self.enter(tool, priority)? {
             Entered::At(slot) => return Ok((slot, Duration::ZERO)),
             Entered::Waits(number, turn) => (number, turn),
@@ -134,12 +147,13 @@ impl Line {
         // A call of low priority may be alone with a rate that lets nobody start yet.
         self.hand_out();
         tokio::select! {
+            // A slot that comes together with the cancel is given back.
             biased;
+            cause = cancel.cancelled() => Err(ToolError::canceled(cause)),
             slot = &mut turn => match slot {
                 Ok(slot) => Ok((slot, since.elapsed())),
                 Err(_) => Err(ToolError::canceled(self.state().closed.unwrap_or(CancelCause::Shutdown))),
             },
-            cause = cancel.cancelled() => Err(ToolError::canceled(cause)),
             () = tokio::time::sleep(self.spec.wait_timeout) => Err(self.refusal(&self.state(), &format!(
                 "{} was not free within {}", self.what, duration::format(self.spec.wait_timeout)
             ))),
@@ -155,10 +169,10 @@ impl Line {
         state.next += 1;
         let now = Instant::now();
         if state.waiting.iter().all(BTreeMap::is_empty) && self.room(&mut state, now).is_ok() {
-            state.let_in(number, tool.clone(), now);
+            state.let_in(number, priority as usize, tool.clone(), now);
             return Ok(Entered::At(Slot { line: Arc::clone(self), number }));
         }
-        if state.waiting[priority as usize].len() >= self.spec.max_waiting {
+        if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= self.spec.max_waiting {
             let what = format!("{} is full: {} calls wait already", self.what, self.spec.max_waiting);
             return Err(self.refusal(&state, &what));
         }
@@ -195,7 +209,7 @@ impl Line {
                 break;
             }
             let Some((number, waiter)) = state.waiting[priority].pop_first() else { break };
-            state.let_in(number, waiter.tool, now);
+            state.let_in(number, priority, waiter.tool, now);
             unclaimed.extend(waiter.turn.send(Slot { line: Arc::clone(self), number }).err());
         }
         drop(state);
@@ -230,7 +244,10 @@ impl Line {
 }
 
 impl State {
-    fn let_in(&mut self, number: u64, tool: ToolId, now: Instant) {
+    fn let_in(&mut self, number: u64, priority: usize, tool: ToolId, now: Instant) {
+        let newest = &mut self.newest[priority];
+        self.overtaken += u64::from(number < *newest);
+        *newest = number.max(*newest);
         self.holders.insert(number, tool);
         if let Some(rate) = &mut self.rate {
             rate.note_start(now);

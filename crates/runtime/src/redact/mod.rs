@@ -2,10 +2,11 @@
 
 mod encoded;
 mod patterns;
+mod runs;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use toolwright_core::Redactor;
@@ -14,6 +15,8 @@ use toolwright_core::Redactor;
 const MIN_LENGTH: usize = 6;
 /// Values that were learnt at run time; past that the oldest is forgotten.
 const MAX_LEARNT: usize = 1024;
+/// Values that are learnt at once; the others of one call must not make all that was learnt before forgotten.
+const MAX_AT_ONCE: usize = 32;
 /// Longer values are known by their beginning only.
 const MAX_LENGTH: usize = 16 * 1024;
 
@@ -22,21 +25,27 @@ const MAX_LENGTH: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub struct SecretRedactor {
     state: RwLock<State>,
+    /// Held while values are made ready, and never with the state: readers go on with what was known before.
+    renewing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Values of key sources, for good.
-    values: Vec<String>,
-    /// Values of calls and logins, the newest last.
-    learnt: VecDeque<String>,
+    values: Vec<Arc<str>>,
+    /// Values of secret parameters of calls, the newest last.
+    learnt: VecDeque<Arc<str>>,
+    /// Counts the changes of the values.
+    changes: u64,
+    /// The changes that `known` has seen.
+    seen: u64,
     known: Option<Arc<Known>>,
 }
 
 impl State {
-    fn renew(&mut self) {
-        let values = self.values.iter().chain(&self.learnt);
-        self.known = Known::of(values.map(String::as_str)).map(Arc::new);
+    fn has(&self, value: &str) -> bool {
+        self.values.binary_search_by(|known| (**known).cmp(value)).is_ok()
+            || self.learnt.iter().any(|learnt| **learnt == *value)
     }
 }
 
@@ -79,14 +88,44 @@ impl Known {
 impl SecretRedactor {
     /// Registers values of key sources for good. Values under six characters are not replaced.
     pub fn add(&self, secrets: impl IntoIterator<Item = String>) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let before = state.values.len();
-        state.values.extend(secrets.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded));
-        state.values.sort_unstable();
-        state.values.dedup();
-        if state.values.len() != before {
-            state.renew();
+        let change = {
+            let mut state = self.write();
+            let before = state.values.len();
+            state.values.extend(secrets.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded));
+            state.values.sort_unstable();
+            state.values.dedup();
+            if state.values.len() == before {
+                return;
+            }
+            state.changes += 1;
+            state.changes
+        };
+        self.renew(change);
+    }
+
+    /// Makes the values ready as they were after a change, or later.
+    fn renew(&self, change: u64) {
+        let is_seen = || self.state.read().unwrap_or_else(PoisonError::into_inner).seen >= change;
+        if is_seen() {
+            return;
         }
+        let _alone = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever was here before has done it for all that came in the meantime.
+        if is_seen() {
+            return;
+        }
+        let (values, changes) = {
+            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+            (state.values.iter().chain(&state.learnt).cloned().collect::<Vec<_>>(), state.changes)
+        };
+        let known = Known::of(values.iter().map(|value| &**value)).map(Arc::new);
+        let mut state = self.write();
+        state.known = known;
+        state.seen = changes;
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A redactor for a tool's own result on its way to whoever made the call: it takes out the values that are
@@ -111,13 +150,13 @@ impl Redactor for KnownValues {
     }
 }
 
-fn bounded(mut value: String) -> String {
+fn bounded(mut value: String) -> Arc<str> {
     let mut at = value.len().min(MAX_LENGTH);
     while !value.is_char_boundary(at) {
         at -= 1;
     }
     value.truncate(at);
-    value
+    value.into()
 }
 
 impl Redactor for SecretRedactor {
@@ -134,21 +173,34 @@ impl Redactor for SecretRedactor {
     }
 
     fn learn(&self, values: Vec<String>) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let mut is_new = false;
-        for value in values.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded) {
-            if state.values.binary_search(&value).is_ok() || state.learnt.contains(&value) {
-                continue;
-            }
-            if state.learnt.len() == MAX_LEARNT {
-                state.learnt.pop_front();
-            }
-            state.learnt.push_back(value);
-            is_new = true;
+        let mut values: Vec<Arc<str>> =
+            values.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded).collect();
+        let before = {
+            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+            values.retain(|value| !state.has(value));
+            state.changes
+        };
+        values.truncate(MAX_AT_ONCE);
+        if values.is_empty() {
+            // Another call may have said them just now: they are known when this returns.
+            return self.renew(before);
         }
-        if is_new {
-            state.renew();
-        }
+        let change = {
+            let mut state = self.write();
+            for value in values {
+                // Said twice in this call, or by another one since.
+                if state.has(&value) {
+                    continue;
+                }
+                if state.learnt.len() == MAX_LEARNT {
+                    state.learnt.pop_front();
+                }
+                state.learnt.push_back(value);
+            }
+            state.changes += 1;
+            state.changes
+        };
+        self.renew(change);
     }
 }
 
@@ -194,8 +246,17 @@ mod tests {
     #[test]
     fn of_many_learnt_values_the_oldest_are_forgotten() {
         let redactor = SecretRedactor::default();
-        redactor.learn((0..=MAX_LEARNT).map(|n| format!("value-{n:05}.")).collect());
+        let values: Vec<String> = (0..=MAX_LEARNT).map(|n| format!("value-{n:05}.")).collect();
+        values.chunks(MAX_AT_ONCE).for_each(|some| redactor.learn(some.to_vec()));
         assert_eq!(redactor.redact("value-00000. value-00001. value-01024."), "value-00000. [secret] [secret]");
+    }
+
+    #[test]
+    fn one_call_does_not_make_those_of_others_forgotten() {
+        let redactor = SecretRedactor::default();
+        redactor.learn(vec!["of another".into()]);
+        redactor.learn((0..2 * MAX_LEARNT).map(|n| format!("value-{n:05}.")).collect());
+        assert_eq!(redactor.redact("of another value-00031. value-00032."), "[secret] [secret] value-00032.");
     }
 
     #[test]

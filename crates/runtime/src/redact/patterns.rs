@@ -6,47 +6,8 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 
-use super::patterns::Body::{Base64, Dotted, Hex, Letters, Path, Plain, Upper, Word};
-
-/// What may stand behind a prefix.
-#[derive(Clone, Copy)]
-enum Body {
-    /// Letters and digits.
-    Plain,
-    /// Letters.
-    Letters,
-    /// Upper-case letters and digits.
-    Upper,
-    Hex,
-    /// Letters, digits, `_` and `-`.
-    Word,
-    /// [`Word`] and `.`.
-    Dotted,
-    /// Letters, digits, `+`, `/`, `=`, `_`, `-` and `.`.
-    Base64,
-    /// [`Word`] and `/`.
-    Path,
-}
-
-impl Body {
-    fn has(self, byte: u8) -> bool {
-        let plain = byte.is_ascii_alphanumeric();
-        match self {
-            Plain => plain,
-            Letters => byte.is_ascii_alphabetic(),
-            Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
-            Hex => byte.is_ascii_hexdigit(),
-            Word => plain || matches!(byte, b'_' | b'-'),
-            Dotted => plain || matches!(byte, b'_' | b'-' | b'.'),
-            Base64 => plain || matches!(byte, b'+' | b'/' | b'=' | b'_' | b'-' | b'.'),
-            Path => plain || matches!(byte, b'_' | b'-' | b'/'),
-        }
-    }
-
-    fn length(self, bytes: &[u8]) -> usize {
-        bytes.iter().take_while(|&&byte| self.has(byte)).count()
-    }
-}
+use super::runs::Body::{self, Base64, Dotted, Hex, Letters, Path, Plain, Upper, Word};
+use super::runs::{Run, Runs};
 
 /// How sure a prefix is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -200,19 +161,20 @@ static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok()
 });
 
-/// Adds where secrets stand in the text; spans may overlap.
+/// Adds where secrets stand in the text; spans may overlap. Takes time in proportion to the text, whatever it is.
 pub(super) fn spans(text: &str, into: &mut Vec<Range<usize>>) {
     let Some(finder) = &*FINDER else { return };
+    let mut scan = Scan { text, runs: Runs::default(), parts: Default::default(), value: Run::default(), block: None };
     for found in finder.find_overlapping_iter(text) {
         let (which, start, end) = (found.pattern().as_usize(), found.start(), found.end());
         let marks = PREFIXES.len() + NAMES.len();
         into.extend(match which {
-            _ if which < PREFIXES.len() => prefixed(text, &PREFIXES[which], start),
-            _ if which < marks => named(text, end),
+            _ if which < PREFIXES.len() => scan.prefixed(&PREFIXES[which], start),
+            _ if which < marks => scan.named(end),
             _ => match which - marks {
-                0 => web_token(text, start),
-                1 => block(text, start),
-                2 => bearer(text, end),
+                0 => scan.web_token(start, end),
+                1 => scan.block(start, end),
+                2 => scan.bearer(end),
                 3 => basic(text, end),
                 _ => userinfo(text, end),
             },
@@ -227,16 +189,120 @@ pub(super) fn open_block(text: &str) -> Option<usize> {
     end.is_none().then_some(at)
 }
 
-fn prefixed(text: &str, prefix: &Prefix, start: usize) -> Option<Range<usize>> {
-    let &Prefix(word, body, min, sure) = prefix;
-    let rest = text[start..].strip_prefix(word)?;
-    let length = body.length(rest.as_bytes());
-    if length < min {
-        return None;
+/// A text, and what is known of it already. Matches come in the order of their ends, and many may lie in one long run
+/// or before one end of a block: each is measured once.
+struct Scan<'t> {
+    text: &'t str,
+    runs: Runs,
+    /// Header, claims and signature of a web token.
+    parts: [Run; 3],
+    /// What is assigned to a name.
+    value: Run,
+    /// From where on the end of a block was looked for, where its line begins, and where that ends.
+    block: Option<(usize, usize, usize)>,
+}
+
+impl Scan<'_> {
+    fn prefixed(&mut self, prefix: &Prefix, start: usize) -> Option<Range<usize>> {
+        let &Prefix(word, body, min, sure) = prefix;
+        if !self.text[start..].starts_with(word) || (sure == Sure::Random && !starts_word(self.text, start)) {
+            return None;
+        }
+        let (bytes, from) = (self.text.as_bytes(), start + word.len());
+        let end = self.runs.end(body, bytes, from);
+        if end - from < min {
+            return None;
+        }
+        let goes_on = matches!(body, Upper | Hex) && bytes.get(end).is_some_and(u8::is_ascii_alphanumeric);
+        let legal = sure == Sure::Yes || (!goes_on && is_random(&bytes[from..end]));
+        legal.then_some(start..end)
     }
-    let whole = matches!(body, Upper | Hex).then(|| rest.as_bytes().get(length).is_some_and(u8::is_ascii_alphanumeric));
-    let legal = sure == Sure::Yes || (starts_word(text, start) && whole != Some(true) && is_random(&rest[..length]));
-    legal.then_some(start..start + word.len() + length)
+
+    /// The value behind a name that ends at `end`: `name = "value"`, `"name": "value"`, `--name value`, `name=value&`.
+    fn named(&mut self, end: usize) -> Option<Range<usize>> {
+        let bytes = self.text.as_bytes();
+        // The rest of a longer name, as in `secret_key_base`.
+        let mut at = end + bytes[end..].iter().take(24).take_while(|&&byte| Word.has(byte)).count();
+        let mut skip = |allowed: &[u8], most: usize| {
+            let count = bytes[at..].iter().take(most).take_while(|byte| allowed.contains(byte)).count();
+            at += count;
+            count
+        };
+        skip(b"\\\"'`", 4);
+        let spaces = skip(b" \t", 4);
+        let assigned = skip(b":=>", 3) > 0;
+        if !(assigned || (spaces > 0 && is_flag(self.text, end))) {
+            return None;
+        }
+        skip(b" \t", 4);
+        skip(b"\\\"'`", 4);
+        let goes_on =
+            |byte: u8| byte.is_ascii() && !byte.is_ascii_whitespace() && !b"\"'`,;&<>(){}[]|\\".contains(&byte);
+        let value = at..self.value.end(bytes, at, goes_on);
+        let legal = value.len() >= 8 && is_random(&bytes[value.clone()]) && bytes[at] != b'$';
+        legal.then_some(value)
+    }
+
+    /// `header.claims.signature`, each in Base64, the first two of JSON.
+    fn web_token(&mut self, start: usize, end: usize) -> Option<Range<usize>> {
+        let bytes = self.text.as_bytes();
+        let word = |byte| Word.has(byte);
+        let [header, claims, signature] = &mut self.parts;
+        let header = start..header.end(bytes, end, word);
+        let from = after_dot(bytes, header.end)?;
+        let claims = from..claims.end(bytes, from, word);
+        let from = after_dot(bytes, claims.end)?;
+        let legal = |part: Range<usize>| part.len() > 10 && bytes[part].starts_with(b"eyJ");
+        (legal(header) && legal(claims)).then(|| start..signature.end(bytes, from, word))
+    }
+
+    /// A private key, to its end or that of the text.
+    fn block(&mut self, start: usize, end: usize) -> Option<Range<usize>> {
+        let text = self.text;
+        let head = text[start..].strip_prefix("-----BEGIN ")?.as_bytes();
+        let head = &head[..head.len().min(MAX_TITLE + RULE.len())];
+        let title = &head[..position(head, RULE)?];
+        position(title, b"PRIVATE KEY")?;
+        Some(start..self.block_end(end))
+    }
+
+    /// The end of the first block that ends after `from`, or that of the text.
+    fn block_end(&mut self, from: usize) -> usize {
+        if let Some((looked, line, end)) = self.block
+            && (looked..=line).contains(&from)
+        {
+            return end;
+        }
+        let text = self.text;
+        let line = text[from..].find(END_LINE).map_or(text.len(), |at| from + at);
+        let title = (line + END_LINE.len()).min(text.len());
+        let end = text[title..].find("-----").map_or(text.len(), |at| title + at + RULE.len());
+        self.block = Some((from, line, end));
+        end
+    }
+
+    fn bearer(&mut self, end: usize) -> Option<Range<usize>> {
+        let at = after_spaces(self.text, end);
+        let token = at..self.runs.end(Base64, self.text.as_bytes(), at);
+        (token.len() >= 12 && self.text[token.clone()].bytes().any(|byte| byte.is_ascii_digit())).then_some(token)
+    }
+}
+
+const RULE: &[u8] = b"-----";
+const END_LINE: &str = "-----END ";
+/// Bytes of the title of a block.
+const MAX_TITLE: usize = 40;
+
+fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+fn after_dot(bytes: &[u8], at: usize) -> Option<usize> {
+    (bytes.get(at) == Some(&b'.')).then_some(at + 1)
+}
+
+fn after_spaces(text: &str, at: usize) -> usize {
+    at + text[at..].bytes().take_while(|&byte| byte == b' ').count()
 }
 
 /// Whether nothing stands before that belongs to the same word; an escape (`\n`, `%3D`) does not.
@@ -250,10 +316,13 @@ fn starts_word(text: &str, start: usize) -> bool {
     }
 }
 
+/// Bytes by which randomness is judged.
+const MAX_JUDGED: usize = 128;
+
 /// Whether it looks drawn at random rather than written: digits among letters, and many different characters.
-fn is_random(text: &str) -> bool {
+fn is_random(bytes: &[u8]) -> bool {
     let (mut digits, mut letters, mut counts) = (0u32, 0u32, [0u32; 128]);
-    for byte in text.bytes().filter(u8::is_ascii) {
+    for &byte in bytes.iter().take(MAX_JUDGED).filter(|byte| byte.is_ascii()) {
         digits += u32::from(byte.is_ascii_digit());
         letters += u32::from(byte.is_ascii_alphabetic());
         counts[usize::from(byte)] += 1;
@@ -265,70 +334,16 @@ fn is_random(text: &str) -> bool {
     digits > 0 && letters > 0 && entropy >= 2.8
 }
 
-/// The value behind a name that ends at `end`: `name = "value"`, `"name": "value"`, `--name value`, `name=value&`.
-fn named(text: &str, end: usize) -> Option<Range<usize>> {
-    let bytes = text.as_bytes();
-    // The rest of a longer name, as in `secret_key_base`.
-    let mut at = end + Body::Word.length(&bytes[end..]).min(24);
-    let mut skip = |allowed: &[u8], most: usize| {
-        let count = bytes[at..].iter().take(most).take_while(|byte| allowed.contains(byte)).count();
-        at += count;
-        count
-    };
-    skip(b"\\\"'`", 4);
-    let spaces = skip(b" \t", 4);
-    let assigned = skip(b":=>", 3) > 0;
-    if !(assigned || (spaces > 0 && is_flag(text, end))) {
-        return None;
-    }
-    skip(b" \t", 4);
-    skip(b"\\\"'`", 4);
-    let stops = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`,;&<>(){}[]|\\".contains(byte) || !byte.is_ascii();
-    let length = bytes[at..].iter().position(stops).unwrap_or(bytes.len() - at);
-    let value = &text[at..at + length];
-    (length >= 8 && is_random(value) && !value.starts_with('$')).then_some(at..at + length)
-}
-
 /// Whether the name that ends before `end` is written as an option of a command.
 fn is_flag(text: &str, end: usize) -> bool {
     let word = text[..end].rfind(|c: char| c.is_whitespace()).map_or(0, |at| at + 1);
     text[word..].starts_with("--")
 }
 
-/// `header.claims.signature`, each in Base64, the first two of JSON.
-fn web_token(text: &str, start: usize) -> Option<Range<usize>> {
-    let token = &text[start..start + Body::Dotted.length(&text.as_bytes()[start..])];
-    let mut parts = token.split('.');
-    let (header, claims, signature) = (parts.next()?, parts.next()?, parts.next()?);
-    let legal = header.starts_with("eyJ") && claims.starts_with("eyJ") && header.len() > 10 && claims.len() > 10;
-    legal.then(|| start..start + header.len() + claims.len() + signature.len() + 2)
-}
-
-/// A private key, to its end or that of the text.
-fn block(text: &str, start: usize) -> Option<Range<usize>> {
-    let rest = text[start..].strip_prefix("-----BEGIN ")?;
-    let title = rest.split_once("-----")?.0;
-    if title.len() > 40 || !title.contains("PRIVATE KEY") {
-        return None;
-    }
-    let end = rest.find("-----END ").and_then(|at| {
-        let from = start + "-----BEGIN ".len() + at + "-----END ".len();
-        Some(from + text[from..].find("-----")? + 5)
-    });
-    Some(start..end.unwrap_or(text.len()))
-}
-
-fn bearer(text: &str, end: usize) -> Option<Range<usize>> {
-    let at = end + text[end..].bytes().take_while(|&byte| byte == b' ').count();
-    let length = Body::Base64.length(&text.as_bytes()[at..]);
-    let token = &text[at..at + length];
-    (length >= 12 && token.bytes().any(|byte| byte.is_ascii_digit())).then_some(at..at + length)
-}
-
 /// `user:password` in Base64.
 fn basic(text: &str, end: usize) -> Option<Range<usize>> {
-    let at = end + text[end..].bytes().take_while(|&byte| byte == b' ').count();
-    let length = Body::Base64.length(&text.as_bytes()[at..]);
+    let at = after_spaces(text, end);
+    let length = text[at..].bytes().take_while(|&byte| Base64.has(byte)).count();
     let engine = base64::engine::general_purpose::STANDARD_NO_PAD;
     let decoded = engine.decode(text[at..at + length].trim_end_matches('=')).ok()?;
     let pair = String::from_utf8(decoded).ok()?;
@@ -347,6 +362,8 @@ fn userinfo(text: &str, end: usize) -> Option<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn check(text: &str, secret: &str) {
@@ -389,6 +406,49 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// What takes the square of its length takes half a minute here, and more.
+    #[test]
+    fn no_text_takes_long() {
+        let check = |unit: &str, length: usize| {
+            let (text, began) = (unit.repeat(length / unit.len()), Instant::now());
+            spans(&text, &mut Vec::new());
+            assert!(began.elapsed() < Duration::from_secs(10), "{unit:?} took {:?}", began.elapsed());
+        };
+        for word in PREFIXES.iter().map(|prefix| prefix.0).chain(NAMES.iter().copied()) {
+            check(word, 100_000);
+        }
+        for unit in [
+            "sk-",
+            "SK",
+            "eyJ",
+            "eyJ.",
+            "secret",
+            "secret=",
+            "--secret ",
+            "secret=a1b2c3d4e5",
+            "-----BEGIN ",
+            "-----BEGIN PRIVATE KEY-----",
+            "Bearer ",
+            "Basic ",
+            "https://a:",
+            "://a:b@",
+        ] {
+            check(unit, 1_000_000);
+        }
+        let half = "-----BEGIN PRIVATE KEY-----".repeat(20_000);
+        check(&format!("{half}-----END {}", "x".repeat(500_000)), 1_100_000);
+        let half = "eyJhbGciOiJIUzI1NiJ9".repeat(20_000);
+        check(&format!("{half}.{half}.{half}"), 1_300_000);
+    }
+
+    #[test]
+    fn one_end_ends_the_blocks_before_it_and_no_other() {
+        let one = "-----BEGIN PRIVATE KEY-----\na\n-----END PRIVATE KEY-----";
+        let mut found = Vec::new();
+        spans(&format!("{one} b {one} c -----BEGIN PRIVATE KEY-----"), &mut found);
+        assert_eq!(super::super::merged(found), [0..55, 58..113, 116..143]);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rusqlite::types::Type;
-use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
+use rusqlite::{
+    CachedStatement, Connection, OptionalExtension as _, Row, ToSql, Transaction, TransactionBehavior, params,
+};
 use serde::de::DeserializeOwned;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::model::Usage;
@@ -35,8 +37,7 @@ impl LedgerStore for SqliteStore {
     }
 
     async fn flush(&self) -> Result<(), StoreError> {
-        // Whatever runs on the thread first writes the entries that were appended before it.
-        self.thread.run("flush the ledger", |_| Ok(())).await
+        self.thread.flush().await
     }
 
     async fn totals(&self) -> Result<LedgerTotals, StoreError> {
@@ -235,7 +236,8 @@ impl LedgerWriter {
     }
 
     fn write_all(&mut self, db: &mut Connection, entries: &[LedgerEntry]) -> rusqlite::Result<()> {
-        let transaction = db.transaction()?;
+        // It reads before it writes: SQLite would not wait for another process that writes in between.
+        let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut added: HashMap<i64, Added> = HashMap::new();
         {
             let mut insert = transaction.prepare_cached(INSERT)?;

@@ -217,6 +217,63 @@ mod tests {
         assert_eq!(stores[0].manifest("3-24").await.expect("read"), Some(json!(24)));
     }
 
+    /// One store per process comes to the same for SQLite: each has a connection of its own.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn processes_that_write_the_ledger_at_once_lose_nothing() {
+        const EACH: u64 = 3000;
+        let dir = tempfile::tempdir().expect("dir");
+        let stores: Vec<_> = (0..3).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+        let writers = stores.iter().enumerate().map(|(n, store)| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                for m in 0..EACH {
+                    // New traces all the time: each batch reads before it writes.
+                    store.append(LedgerEntry { session: SessionId::new(format!("{n}-{m}")), ..entry("ok") });
+                    if m % 20 == 0 {
+                        store.flush().await.expect("flush");
+                    }
+                }
+                store.flush().await.expect("flush");
+            })
+        });
+        for writer in futures_util::future::join_all(writers).await {
+            writer.expect("written");
+        }
+        assert_eq!(stores.iter().map(|store| store.lost()).sum::<u64>(), 0);
+        assert_eq!(stores[0].totals().await.expect("totals").tool_calls, 3 * EACH);
+    }
+
+    #[tokio::test]
+    async fn entries_wait_for_a_process_that_holds_the_file() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let impatient = |db: &mut rusqlite::Connection| db.busy_timeout(std::time::Duration::ZERO);
+        store.thread.run("be impatient", impatient).await.expect("set");
+        let other = rusqlite::Connection::open(store.path()).expect("open");
+        other.execute_batch("BEGIN IMMEDIATE").expect("held");
+        store.append(entry("ok"));
+        let error = store.flush().await.expect_err("held").to_string();
+        assert!(error.contains("another process holds the file"), "{error}");
+        store.append(entry("ok"));
+        assert_eq!(store.totals().await.expect("reading needs no lock").tool_calls, 0);
+        other.execute_batch("COMMIT").expect("let go");
+        while store.flush().await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!((store.totals().await.expect("totals").tool_calls, store.lost()), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_takes_nothing_along() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let error = store.thread.run::<()>("panic", |_| panic!("in the store")).await.expect_err("panicked");
+        assert!(error.to_string().contains("panicked"), "{error}");
+        store.append(entry("ok"));
+        store.flush().await.expect("goes on");
+        assert_eq!(store.totals().await.expect("totals").tool_calls, 1);
+    }
+
     #[tokio::test]
     async fn a_new_file_can_be_opened_by_many_at_once() {
         for _ in 0..20 {

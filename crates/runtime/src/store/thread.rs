@@ -1,6 +1,7 @@
 //! The one thread that owns the connection: SQLite blocks, the runtime must not.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,8 +34,12 @@ struct Line {
     entries: Vec<LedgerEntry>,
     /// When the first of them came.
     since: Option<Instant>,
+    /// Another process held the file when they were to be written: requests go before the next try.
+    kept: bool,
     work: VecDeque<Work>,
     closed: bool,
+    /// The thread is no more: nothing is taken any longer.
+    ended: bool,
 }
 
 #[derive(Default)]
@@ -44,13 +49,34 @@ struct Shared {
     filled: Condvar,
     /// Tells others that there is room again.
     emptied: Notify,
-    /// Entries that could not be written.
+    /// Entries that could not be written, or came when the thread had ended.
     lost: AtomicU64,
 }
 
 impl Shared {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lose(&self, count: usize, why: impl std::fmt::Display) {
+        self.line().kept = false;
+        self.lost.fetch_add(count as u64, Ordering::Relaxed);
+        tracing::warn!("{count} ledger entries were lost: {why}");
+    }
+
+    /// Puts entries back at the front of the line, for another try. Past the high-water mark, where callers wait
+    /// already, and at the end they are lost: neither memory nor a wait may grow without bound.
+    fn keep(&self, mut entries: Vec<LedgerEntry>, why: &rusqlite::Error) {
+        let mut line = self.line();
+        if line.closed || entries.len() + line.entries.len() >= HIGH_WATER {
+            drop(line);
+            return self.lose(entries.len(), why);
+        }
+        tracing::debug!("{} ledger entries wait: {why}", entries.len());
+        entries.append(&mut line.entries);
+        line.entries = entries;
+        line.since = Some(Instant::now());
+        line.kept = true;
     }
 }
 
@@ -93,6 +119,9 @@ impl StoreThread {
             let room = self.shared.emptied.notified();
             {
                 let mut line = self.shared.line();
+                if line.ended {
+                    return Err(self.ended(doing));
+                }
                 if line.work.len() < LINE {
                     line.work.extend(request.take());
                     break;
@@ -101,17 +130,38 @@ impl StoreThread {
             room.await;
         }
         self.shared.filled.notify_one();
-        let what = || format!("{doing} ({})", self.path.display());
         match answer.await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(source)) => Err(StoreError::Failed { doing: what(), source }),
-            Err(_) => Err(StoreError::failed(what(), std::io::Error::other("the store's thread has ended"))),
+            Ok(Err(source)) => Err(StoreError::Failed { doing: self.what(doing), source }),
+            Err(_) => Err(self.ended(doing)),
         }
+    }
+
+    /// Writes the entries that were appended before.
+    pub(super) async fn flush(&self) -> Result<(), StoreError> {
+        const DOING: &str = "flush the ledger";
+        // Entries go before the requests that came after them, unless they could not be written.
+        self.run(DOING, |_| Ok(())).await?;
+        let is_kept = self.shared.line().kept;
+        let busy = || std::io::Error::other("another process holds the file; they will be written when it lets go");
+        if is_kept { Err(StoreError::failed(self.what(DOING), busy())) } else { Ok(()) }
+    }
+
+    fn what(&self, doing: &str) -> String {
+        format!("{doing} ({})", self.path.display())
+    }
+
+    fn ended(&self, doing: &str) -> StoreError {
+        StoreError::failed(self.what(doing), std::io::Error::other("the store's thread panicked or has ended"))
     }
 
     pub(super) fn append(&self, entry: LedgerEntry) -> Appended {
         let in_line = {
             let mut line = self.shared.line();
+            if line.ended {
+                self.shared.lost.fetch_add(1, Ordering::Relaxed);
+                return Appended::Room;
+            }
             line.since.get_or_insert_with(Instant::now);
             line.entries.push(entry);
             line.entries.len()
@@ -213,33 +263,98 @@ enum Next {
     End,
 }
 
+/// Tells whoever waits when the thread ends, however it does.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let (entries, work) = {
+            let mut line = self.0.line();
+            line.ended = true;
+            (std::mem::take(&mut line.entries), std::mem::take(&mut line.work))
+        };
+        // Whoever waits for an answer finds its sender gone.
+        drop(work);
+        if !entries.is_empty() {
+            self.0.lose(entries.len(), "the store's thread has ended");
+        }
+        self.0.emptied.notify_waiters();
+    }
+}
+
 fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
+    let _ending = Ending(shared);
     let mut writer = LedgerWriter::default();
     loop {
         let was_open = opened.connection.is_some();
-        match next(shared, retention.due()) {
-            Next::Write(entries) => {
-                let count = entries.len() as u64;
-                let written = opened.connection().and_then(|db| writer.write(db, &entries).map_err(Arc::new));
-                if let Err(error) = written {
-                    shared.lost.fetch_add(count, Ordering::Relaxed);
-                    tracing::warn!("{count} ledger entries were lost: {error}");
+        let next = next(shared, retention.due());
+        if matches!(next, Next::End) {
+            return;
+        }
+        let step = catch_unwind(AssertUnwindSafe(|| {
+            match next {
+                Next::Write(entries) => {
+                    let count = entries.len() as u64;
+                    write(shared, &mut opened, &mut writer, entries);
+                    retention.wrote(count);
                 }
-                retention.wrote(count);
+                Next::Run(work) => work(&mut opened),
+                Next::Idle => look_after(&mut opened, &mut retention, &mut writer),
+                Next::End => {}
             }
-            Next::Run(work) => work(&mut opened),
-            Next::Idle => look_after(&mut opened, &mut retention, &mut writer),
-            Next::End => return,
-        }
-        if !was_open && opened.connection.is_some() {
-            retention.opened();
-        }
-        // Calls come before upkeep, but it has its turn: the file must stay bounded under any load.
-        if retention.is_pressing() {
-            look_after(&mut opened, &mut retention, &mut writer);
+            if !was_open && opened.connection.is_some() {
+                retention.opened();
+            }
+            // Calls come before upkeep, but it has its turn: the file must stay bounded under any load.
+            if retention.is_pressing() {
+                look_after(&mut opened, &mut retention, &mut writer);
+            }
+        }));
+        if step.is_err() {
+            // Nobody knows in which state it was left.
+            tracing::error!("the store's thread panicked over a piece of work; it goes on with a new connection");
+            opened.connection = None;
+            writer.forget();
         }
         shared.emptied.notify_waiters();
     }
+}
+
+/// Writes a batch. While another process holds the file for too long the entries are kept for the next try.
+fn write(shared: &Shared, opened: &mut Opened<'_>, writer: &mut LedgerWriter, entries: Vec<LedgerEntry>) {
+    // What is unwound over is lost, and counted.
+    let batch = Batch { shared, entries };
+    let written = opened.connection().and_then(|db| writer.write(db, &batch.entries).map_err(Arc::new));
+    let entries = batch.taken();
+    match written {
+        Ok(()) => shared.line().kept = false,
+        Err(error) if is_busy(&error) => shared.keep(entries, &error),
+        Err(error) => shared.lose(entries.len(), error),
+    }
+}
+
+/// Entries that are being written.
+struct Batch<'a> {
+    shared: &'a Shared,
+    entries: Vec<LedgerEntry>,
+}
+
+impl Batch<'_> {
+    fn taken(mut self) -> Vec<LedgerEntry> {
+        std::mem::take(&mut self.entries)
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if !self.entries.is_empty() {
+            self.shared.lose(self.entries.len(), "writing them panicked");
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// A step of upkeep. A store that nobody has used yet is not opened for it.
@@ -258,8 +373,8 @@ fn next(shared: &Shared, due: Duration) -> Next {
     let start = Instant::now();
     loop {
         let age = line.since.map(|since| since.elapsed());
-        let ripe = line.entries.len() >= MAX_BATCH || age.is_some_and(|age| age >= MAX_AGE);
-        if !line.entries.is_empty() && (ripe || line.closed || !line.work.is_empty()) {
+        let ripe = (line.entries.len() >= MAX_BATCH && !line.kept) || age.is_some_and(|age| age >= MAX_AGE);
+        if !line.entries.is_empty() && (ripe || line.closed || !(line.work.is_empty() || line.kept)) {
             line.since = None;
             return Next::Write(std::mem::take(&mut line.entries));
         }

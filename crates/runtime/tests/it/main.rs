@@ -6,6 +6,7 @@ mod catalogue;
 mod checking;
 mod endings;
 mod executor;
+mod foreign;
 mod house;
 mod inbox;
 mod inner;

@@ -111,6 +111,35 @@ async fn refusals_name_the_queue_and_its_holders() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn both_priorities_together_fill_the_line() {
+    let line = line(QueueSpec { max_waiting: 2, ..spec(1) });
+    let mut crowd = Crowd::at(&line);
+    for (name, priority) in [Priority::Interactive, Priority::Background, Priority::Interactive].into_iter().enumerate()
+    {
+        crowd.come(name, priority, Duration::from_secs(1)).await;
+    }
+    let refused = line.take(&tool(), Priority::Background, &Cancel::new(), |_| ()).await.expect_err("full");
+    assert!(refused.message().contains("2 calls wait already"), "{refused}");
+    assert_eq!(crowd.order().await, [0, 2, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_call_gets_no_slot_though_one_is_free() {
+    let line = line(spec(1));
+    let (tool, cancel) = (tool(), Cancel::new());
+    let held = line.take(&tool, Priority::Interactive, &cancel, |_| ()).await.expect("free");
+    let mut waits = Box::pin(line.take(&tool, Priority::Interactive, &cancel, |_| ()));
+    assert!(futures_util::poll!(waits.as_mut()).is_pending());
+    // Its turn and the cancel come before it looks.
+    drop(held);
+    cancel.cancel(CancelCause::User);
+    assert_eq!(waits.await.expect_err("cancelled").cancel_cause(), Some(CancelCause::User));
+    let late = line.take(&tool, Priority::Interactive, &cancel, |_| ()).await;
+    assert_eq!(late.expect_err("cancelled").cancel_cause(), Some(CancelCause::User));
+    assert!(line.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
 async fn waits_end_by_cancel_by_closing_and_by_being_dropped() {
     for (cause, ends) in [
         (CancelCause::User, (|crowd, cause| crowd.cancel.cancel(cause)) as fn(&Crowd, CancelCause)),
@@ -162,5 +191,6 @@ async fn ten_thousand_in_line_never_run_more_than_three_at_once_and_leave_nothin
     }
     calls.join_all().await;
     assert!(MOST.load(Ordering::SeqCst) <= 3);
+    assert_eq!(line.overtaken(), 0, "slots are given in the order of coming");
     assert!(line.is_idle());
 }

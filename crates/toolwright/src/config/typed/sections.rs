@@ -122,7 +122,7 @@ pub struct Queue {
     /// Calls that run at once.
     #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Calls that may wait, background calls counted apart; more fail at once, with 0 all that cannot run at
+    /// Calls that may wait, background calls among them; more fail at once, with 0 all that cannot run at
     /// once. Default 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,

@@ -1,0 +1,97 @@
+//! What a foreign tool says of itself, and what a person is asked about it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
+use toolwright_core::policy::HintTrust;
+use toolwright_core::{
+    Effects, Event, Provider, RegisteredTool, Services, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::{RunContext, SecretRedactor};
+
+use crate::house::{House, Says, call, house};
+
+/// A provider whose one tool claims to destroy nothing.
+struct Mild {
+    trust: HintTrust,
+    tool: Arc<RegisteredTool>,
+}
+
+#[async_trait]
+impl Provider for Mild {
+    fn name(&self) -> &str {
+        "mild"
+    }
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Native
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(vec![Arc::clone(&self.tool)])
+    }
+    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text("done"))
+    }
+    fn trust(&self) -> HintTrust {
+        self.trust
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+/// The terms of calls of that tool, where `always` is said to every question.
+fn terms(house: &House, trust: HintTrust, policy: Value) -> (RunContext, Arc<Says>) {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let id = ToolId::parse("t:shell@1.0.0").expect("id");
+    let mut definition = ToolDefinition::new(id, "Claims to be mild.", Some(schema));
+    definition.effects = Effects { destructive: false, ..Effects::UNKNOWN };
+    let tool = RegisteredTool::own(definition).expect("registers");
+    let tools = vec![Arc::clone(&tool)];
+    let provider = Arc::new(Mild { trust, tool });
+    let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
+    let run = RunContext {
+        policy: Arc::new(serde_json::from_value(policy).expect("policy")),
+        approver: Arc::clone(&approver) as _,
+        ..house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
+    };
+    (run, approver)
+}
+
+#[tokio::test]
+async fn always_goes_by_what_somebody_vouches_for() {
+    let plain = json!({"profile": "ask"});
+    let noted = json!({"profile": "ask", "tools": [{"tool": "t:shell", "effects": {"destructive": false}}]});
+    for (trust, policy, asked) in
+        [(HintTrust::Foreign, &plain, 2), (HintTrust::Trusted, &plain, 1), (HintTrust::Foreign, &noted, 1)]
+    {
+        let house = house(|_| ()).await;
+        let (run, approver) = terms(&house, trust, policy.clone());
+        for n in [1, 1, 2] {
+            let outcomes = house.executor.run_calls(vec![call("c", "shell", json!({"n": n}))], &run).await;
+            assert!(outcomes[0].ok, "{}", outcomes[0].text());
+        }
+        assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{trust:?} {policy}");
+    }
+}
+
+#[tokio::test]
+async fn the_reason_that_is_told_has_no_secrets() {
+    let house = house(|options| {
+        let redactor = Arc::new(SecretRedactor::default());
+        options.services = Arc::new(Services { redactor, ..(*options.services).clone() });
+    })
+    .await;
+    let mut events = house.events.subscribe();
+    let rule = json!({"effect": "ask", "reason": "it holds AKIAQ3EGRJ7XK2V5PWNL"});
+    let (run, _) = terms(&house, HintTrust::Foreign, json!({"rules": [rule]}));
+    house.executor.run_calls(vec![call("c", "shell", json!({}))], &run).await;
+    let told = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
+        Event::ApprovalRequested { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(told.as_deref(), Some("it holds [secret]"));
+}
