@@ -118,7 +118,8 @@ impl Tool for JobTool {
                 "send",
                 "Continue a job",
                 "Gives a job that waits for input its input, and waits for its next answer.",
-                write,
+                // Whatever the job's tool does with it.
+                Effects::UNKNOWN,
                 json!({"id": id(), "input": {"description": "What the job asked for."}, "timeout": wait(60)}),
                 &["id", "input"],
             ),
@@ -154,7 +155,7 @@ impl Tool for JobTool {
     }
 
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
-        CallScope::Workspace
+        if self.0 == Verb::Send { CallScope::Anywhere } else { CallScope::Workspace }
     }
 
     fn awaits_others(&self) -> bool {
@@ -183,7 +184,9 @@ impl JobTool {
                 let read = jobs.read(scope, id, arguments.offset, arguments.lines).await?;
                 let last = read.first + read.text.lines().count();
                 let state = jobs.get(scope, id).await?.state;
-                let note = format!("[lines {} to {last} of {}; the job is {state}]", read.first, read.total);
+                let first = read.first;
+                let more = if last < read.total { format!("; read on from offset {last}") } else { String::new() };
+                let note = format!("[lines {first} to {last} of {}; the job is {state}{more}]", read.total);
                 Ok(ToolOutput::text(format!("{}{note}", read.text)))
             }
             Verb::Wait => result(wait(arguments.timeout).await?, context).await,

@@ -19,7 +19,7 @@ use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
 use super::account::Account;
-use super::background::How;
+use super::background::{How, Leave};
 use super::pipeline::{End, Stop};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
@@ -50,20 +50,6 @@ pub(super) enum Judged {
 }
 
 impl Executor {
-    /// Asks policy, and a person where policy or a guard asks.
-    pub(super) async fn admit(
-        &self,
-        call: &ValidCall,
-        guard_asks: Option<String>,
-        run: &RunContext,
-        account: &mut Account,
-    ) -> Result<Admitted, Stop> {
-        match self.judge(call, guard_asks, run, account).await? {
-            Judged::Admitted(admitted) => Ok(admitted),
-            Judged::Asks(request) => self.ask_person(call, *request, run, account).await,
-        }
-    }
-
     /// Asks policy, and looks for an earlier `always` where policy asks. Nobody is disturbed.
     pub(super) async fn judge(
         &self,
@@ -76,9 +62,11 @@ impl Executor {
         let query = query(call, scope, run);
         let mut decision = run.policy.decide(&query);
         let mut standing = Standing::Counts;
-        if let (Effect::Allow, Some(reason)) = (decision.effect, guard_asks) {
-            decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
+        if let Some(reason) = guard_asks {
             standing = Standing::Ignored;
+            if decision.effect == Effect::Allow {
+                decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
+            }
         }
         account.decided_by = Cow::Owned(decision.rule.clone());
         match decision.effect {
@@ -146,11 +134,14 @@ impl Executor {
         let (executor, asked) = (Arc::clone(self), call.clone());
         // The job's own token ends the wait; the caller's ends with the caller.
         let terms = RunContext { cancel: Cancel::new(), ..run.clone() };
-        let (op, mut said) = (account.op.clone(), None);
-        let asking =
-            async move { executor.answer(&asked, *request, &terms, &op, &mut said).await.map(|()| Admitted::Approved) };
+        let (op, reason) = (account.op.clone(), request.reason.clone());
+        let asking = async move {
+            let mut said = None;
+            let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
+            Leave { admitted: answer.map(|()| Admitted::Approved), said }
+        };
         let patience = toolwright_core::duration::format(EXPIRY);
-        let started = self.start_job(call, How::AwaitsApproval(Box::pin(asking)), &run, &account.op).await;
+        let started = self.start_job(call, How::AwaitsApproval(Box::pin(asking), reason), &run, &account.op).await;
         let started = started.map(|mut output| {
             let note = format!("It waits for a person's approval, for {patience} at most; then it is denied.");
             output.content.push(ContentBlock::text(note));

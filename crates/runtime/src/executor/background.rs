@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::definition::{Mode, ToolDefinition};
@@ -23,10 +24,11 @@ use toolwright_core::store::{RunStore, StoreError};
 
 use super::account::Account;
 use super::admission::Admitted;
+use super::contained::contained;
 use super::limits::Limits;
 use super::pipeline::{End, Stop};
 use super::turn::Held;
-use super::{Executor, RunContext};
+use super::{Executor, PartialsFor, RunContext};
 use crate::jobs::{Begun, JobManager, Live, Told};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
@@ -35,14 +37,27 @@ use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
 type Work = BoxFuture<'static, Outcome>;
 
 /// The wait of a call for leave to run, which becomes the job's own.
-pub(super) type Asking = BoxFuture<'static, Result<Admitted, Stop>>;
+pub(super) type Asking = BoxFuture<'static, Leave>;
+
+/// Whether a job may run.
+pub(super) struct Leave {
+    pub(super) admitted: Result<Admitted, Stop>,
+    /// What a person said, where one was asked.
+    pub(super) said: Option<&'static str>,
+}
+
+impl From<Result<Admitted, Stop>> for Leave {
+    fn from(admitted: Result<Admitted, Stop>) -> Self {
+        Self { admitted, said: None }
+    }
+}
 
 /// What stands between a job and its tool.
 pub(super) enum How {
     /// It may run.
     Admitted(Admitted),
-    /// A person is still to be asked.
-    AwaitsApproval(Asking),
+    /// A person is still to be asked, for this reason.
+    AwaitsApproval(Asking, String),
 }
 
 /// How long a job that nothing was dispatched of waits before it tries again for a slot or lock.
@@ -86,36 +101,37 @@ impl Executor {
         let Some(jobs) = &self.options.jobs else {
             return Err(ToolError::new(ErrorKind::InternalError, "there are no jobs here").into());
         };
-        let admission = match &how {
-            How::Admitted(admitted) => admission(*admitted),
-            How::AwaitsApproval(_) => Admission::Awaited,
+        let (admission, reason, leave): (_, _, Asking) = match how {
+            How::Admitted(admitted) => (admission(admitted), None, Box::pin(async move { Leave::from(Ok(admitted)) })),
+            How::AwaitsApproval(asking, reason) => (Admission::Awaited, Some(reason), asking),
         };
-        let new = self.new_job(&call, admission, JobState::Pending, run);
+        let mut new = self.new_job(&call, admission, JobState::Pending, run);
+        new.plan.reason = reason;
         let entry = Arc::clone(&call.entry);
         let told = self.told(&new.record, &op.inside());
         let job = match jobs.begin(new, Cancel::new(), told).await.map_err(ToolError::from)? {
             Begun::New(job) => job,
-            Begun::Known(id) => return Ok(started(&id, entry.definition(), JobState::Running)),
+            Begun::Known(id) => return Ok(known(&jobs.record(&id).await.map_err(ToolError::from)?, &entry)),
         };
         let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
-        self.launch(jobs, &job, call, how, run, op);
+        self.launch(jobs, &job, call, leave, run, op);
         match admission {
             Admission::Awaited => {
                 let told = ToolOutput::text(job::awaited_text(id, &definition.id));
                 Ok(noted(told, id, definition, JobState::Pending))
             }
-            _ if stepwise => self.first_step(jobs, &job, run).await,
+            _ if stepwise => self.first_step(jobs, &job, definition, run).await,
             _ => Ok(started(id, definition, JobState::Pending)),
         }
     }
 
-    /// Sets a job of this process going: an operation inside `op`, under a token of its own.
+    /// Sets a job of this process going once it has leave to run: an operation inside `op`, under a token of its own.
     pub(super) fn launch(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
         job: &Arc<Live>,
         call: ValidCall,
-        how: How,
+        leave: Asking,
         run: &RunContext,
         op: &Op,
     ) {
@@ -141,22 +157,24 @@ impl Executor {
         account.kind = toolwright_core::operation::OpKind::Job;
         account.decided_by = "job".into();
         let executor = Arc::clone(self);
+        let id = call.id.clone();
         let work = async move {
-            let admitted = match how {
-                How::Admitted(admitted) => Ok(admitted),
-                How::AwaitsApproval(asking) => tokio::select! {
-                    admitted = asking => admitted,
-                    cause = run.cancel.cancelled() => Err(ToolError::canceled(cause).into()),
-                },
+            let leave = tokio::select! {
+                biased;
+                leave = contained(leave) => {
+                    leave.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry)).into())
+                }
+                cause = run.cancel.cancelled() => Err(ToolError::canceled(cause).into()).into(),
             };
-            match admitted {
+            account.approval = leave.said;
+            match leave.admitted {
                 Ok(admitted) => executor.carry_out(call, admitted, run, account).await,
                 Err(stop) => executor.conclude(End::of(&call), Err(stop), &run, account).await,
             }
         };
         match limit.filter(|_| stepwise) {
-            Some(limit) => follow(jobs, job, within_steps(work.boxed(), Arc::clone(job), limit).boxed()),
-            None => follow(jobs, job, work.boxed()),
+            Some(limit) => follow(jobs, job, id, within_steps(work.boxed(), Arc::clone(job), limit).boxed()),
+            None => follow(jobs, job, id, work.boxed()),
         }
     }
 
@@ -226,7 +244,7 @@ impl Executor {
         };
         became.job(&job);
         job.told.promoted(op, &kept.id, by);
-        follow(jobs, &job, work);
+        follow(jobs, &job, kept.id.clone(), work);
         self.promised(&kept, &job, &run).await
     }
 
@@ -255,7 +273,13 @@ impl Executor {
     }
 
     /// The first result of a stateful job: its first partial one, or its end.
-    async fn first_step(&self, jobs: &JobManager, job: &Arc<Live>, run: &RunContext) -> Result<ToolOutput, Stop> {
+    async fn first_step(
+        &self,
+        jobs: &JobManager,
+        job: &Arc<Live>,
+        definition: &ToolDefinition,
+        run: &RunContext,
+    ) -> Result<ToolOutput, Stop> {
         // Until there is an id to tell, the job is its caller's: the call goes on, cancelled, if nobody waits for it.
         let settled = tokio::select! {
             state = job.settled() => state,
@@ -265,6 +289,10 @@ impl Executor {
             }
         };
         let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
+        if settled == JobState::Pending {
+            // Left to another process before its first step.
+            return Ok(noted(ToolOutput::text(record.line()), &job.id, definition, record.state));
+        }
         if settled.is_over() {
             // Told by this very result.
             jobs.store().jobs_told(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
@@ -302,6 +330,7 @@ impl Executor {
             root: session.root.clone(),
             agent: session.agent.clone(),
             admission,
+            reason: None,
         };
         let run = run.journal.as_ref().map(|(_, run)| run.to_string());
         NewJob { record, run, resumable: call.entry.is_repeatable(), plan }
@@ -309,10 +338,10 @@ impl Executor {
 }
 
 /// Follows a job's work to its end, on a task of its own.
-fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, work: Work) {
+fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, work: Work) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
-        let outcome = work.await;
+        let outcome = contained(work).await.unwrap_or_else(|panicked| Outcome::failed(call, panicked.error("a job")));
         let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);
         let again = !job.was_dispatched() || job.resumable;
         let step = if cause == Some(CancelCause::Shutdown) && again {
@@ -342,9 +371,14 @@ impl Turns for JobTurns {
 
 /// The job that a call has become, if it has: where its progress and its end go.
 #[derive(Clone, Default)]
-struct Became(Arc<OnceLock<Arc<Live>>>);
+pub struct Became(Arc<OnceLock<Arc<Live>>>);
 
 impl Became {
+    /// Whether the call has become one.
+    pub(super) fn is_job(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     fn job(&self, job: &Arc<Live>) {
         // Set once, by who waits for the call.
         let _ = self.0.set(Arc::clone(job));
@@ -358,7 +392,8 @@ impl Became {
             let journal: Arc<dyn RunStore> = Arc::new(Journal { became: self.clone(), before });
             (journal, id)
         });
-        RunContext { cancel, partials: Some(Arc::new(move |_| Arc::clone(&sink))), journal, ..run.clone() }
+        let partials: Option<PartialsFor> = Some(Arc::new(move |_| Arc::clone(&sink)));
+        RunContext { cancel, partials, journal, became: Some(self.clone()), ..run.clone() }
     }
 }
 
@@ -387,11 +422,12 @@ struct Journal {
 #[async_trait]
 impl RunStore for Journal {
     async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
-        self.before.call_dispatched(run, call).await
+        // A call that waited for its turn may have become a job: its end is in the journal already.
+        if self.became.is_job() { Ok(()) } else { self.before.call_dispatched(run, call).await }
     }
 
     async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
-        if self.became.0.get().is_some() { Ok(()) } else { self.before.call_finished(run, outcome).await }
+        if self.became.is_job() { Ok(()) } else { self.before.call_finished(run, outcome).await }
     }
 }
 
@@ -438,6 +474,13 @@ fn new_id(name: &str) -> String {
 /// The result of a call that goes on as a job.
 fn started(id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
     noted(ToolOutput::text(job::started_text(id, &definition.id, state)), id, definition, state)
+}
+
+/// The result of a call that has its job already.
+fn known(job: &JobRecord, entry: &Entry) -> ToolOutput {
+    let (id, definition) = (&job.id, entry.definition());
+    let text = if job.state.is_over() { job.line() } else { job::started_text(id, &definition.id, job.state) };
+    noted(ToolOutput::text(text), id, definition, job.state)
 }
 
 /// Notes the job beside a result. A tool's own schema is for its own results: such clients find it in `_meta`.

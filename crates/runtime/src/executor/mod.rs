@@ -21,6 +21,7 @@ mod limits;
 mod manual;
 mod partials;
 mod pipeline;
+mod reasked;
 mod recovery;
 mod rewrite;
 mod run;
@@ -52,6 +53,7 @@ use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 
 pub use self::account::ModelAttempt;
+pub use self::background::Became;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
@@ -184,6 +186,8 @@ pub struct RunContext {
     pub model: Option<Arc<str>>,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
     pub budget: Option<Arc<ContextBudget>>,
+    /// What becomes of them, where they may become jobs; set by the executor.
+    pub became: Option<Became>,
     /// What the caller calls the tools of the snapshot; `None`: by their wire names.
     pub names: Option<CallerNames>,
 }
@@ -219,6 +223,7 @@ impl RunContext {
             job: None,
             model: None,
             budget: None,
+            became: None,
             names: None,
         }
     }

@@ -16,6 +16,7 @@ use toolwright_core::session::CallId;
 use super::account::Account;
 use super::admission::{Admitted, Judged};
 use super::attended::Attended;
+use super::background::Became;
 use super::contained::contained;
 use super::stage::Stage;
 use super::{Executor, RunContext};
@@ -168,7 +169,9 @@ impl Executor {
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        if run.budget.is_none() { outcome } else { self.fit(outcome, &end.entry, run).boxed().await }
+        // A job's outcome goes into no turn.
+        let is_job = run.became.as_ref().is_some_and(Became::is_job);
+        if run.budget.is_none() || is_job { outcome } else { self.fit(outcome, &end.entry, run).boxed().await }
     }
 }
 

@@ -1,41 +1,50 @@
 //! Jobs that other processes left: taken up where that is safe (SPEC section 8, Jobs).
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use toolwright_core::arguments::Provenance;
 use toolwright_core::call::ValidCall;
-use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::catalogue::{Entry, Health, Snapshot};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::{JobRecord, JobState};
 use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::session::{CallId, Session};
+use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
-use super::admission::Admitted;
-use super::background::How;
+use super::admission::{Admitted, Judged};
+use super::background::{Asking, Leave};
+use super::contained::contained_now;
+use super::reasked::Reasked;
 use super::{Executor, RunContext};
 use crate::catalogue::Catalogue;
 use crate::jobs::{JobManager, Live};
-use crate::store::jobs::{Admission, TakenJob};
+use crate::store::jobs::{Admission, JobStep, Startable, TakenJob};
 
 /// How often it is looked for jobs that nobody has.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Jobs that are taken at a time: the rest is for the next time, or for another process.
 const BATCH: usize = 256;
+/// Times so many are looked at: what comes behind them waits until some of them are gone.
+const PAGES: usize = 64;
 /// Jobs of this process above which it takes no more.
 const ENOUGH: usize = 1024;
 /// How often a job is dispatched at most: one that ends its process each time must not go on for ever.
 const MAX_ATTEMPTS: u32 = 100;
+/// Why a person is asked about a job that has not kept the reason.
+const UNKNOWN_REASON: &str = "it waited for approval when the process that had it ended";
 
 /// Under what terms a process takes up the jobs of others.
 #[derive(Clone)]
 pub struct RecoveryTerms {
     /// What their tools are. Only a job whose tool is there is taken, under the definition it was admitted under.
     pub catalogue: Arc<Catalogue>,
-    /// The terms of a call of a session: they hold for calls that the job's tool makes, and where a person is
-    /// still to be asked.
+    /// Whose jobs are taken up; `None`: everybody's, for processes that stay.
+    pub session: Option<SessionId>,
+    /// The terms of a call of a session: they hold for calls that the job's tool makes, for what policy denies by now,
+    /// and where a person is still to be asked.
     pub context: Arc<dyn Fn(Session, Arc<Snapshot>) -> RunContext + Send + Sync>,
 }
 
@@ -67,29 +76,49 @@ impl Executor {
         if jobs.is_closed() || jobs.count() >= ENOUGH {
             return Ok(lost);
         }
-        let snapshot = terms.catalogue.snapshot();
-        let mut wanted = Vec::new();
-        for (id, tool, definition) in jobs.store().startable_jobs(BATCH).await? {
-            match snapshot.get(tool.as_str()) {
-                Some(entry) if entry.tool.hash() == definition => wanted.push(id),
-                Some(_) => changed(jobs, &id).await?,
-                // Another process may have it.
-                None => {}
-            }
-        }
+        let (wanted, others) = startable(jobs, terms, &terms.catalogue.snapshot()).await?;
+        self.give_up_changed(jobs, terms, others).await?;
         if wanted.is_empty() {
             return Ok(lost);
         }
+        let snapshot = terms.catalogue.snapshot();
         let told = |job: &JobRecord| self.told(job, &Lineage::named(job.session.as_str()));
         for (job, live) in jobs.take(wanted, told).await? {
-            if let Some(entry) = snapshot.get(job.record.tool.as_str()) {
-                self.resume(jobs, job, &live, entry, &snapshot, terms);
+            match snapshot.get(job.record.tool.as_str()) {
+                Some(entry) if entry.tool.hash() == job.plan.definition => {
+                    self.resume(jobs, job, &live, entry, &snapshot, terms).await;
+                }
+                // It has changed in this moment.
+                _ => jobs.leave(&live, JobStep::Released).await,
             }
         }
         Ok(lost)
     }
 
-    fn resume(
+    /// Ends jobs whose tools have changed, as far as their providers say so now: a list that is kept from an earlier
+    /// time says nothing, and another process may have what they were admitted under.
+    async fn give_up_changed(
+        &self,
+        jobs: &JobManager,
+        terms: &RecoveryTerms,
+        changed: BTreeMap<String, Vec<Startable>>,
+    ) -> Result<(), StoreError> {
+        for (provider, others) in changed {
+            terms.catalogue.refresh(&provider).await;
+            let snapshot = terms.catalogue.snapshot();
+            for job in others {
+                let is_other = |entry: &&Arc<Entry>| {
+                    entry.tool.hash() != job.definition && entry.provider.health() == Health::Ready
+                };
+                if snapshot.get(job.tool.as_str()).is_some_and(|entry| is_other(&entry)) {
+                    end_changed(jobs, &job.id).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn resume(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
         job: TakenJob,
@@ -99,40 +128,101 @@ impl Executor {
         terms: &RecoveryTerms,
     ) {
         let TakenJob { record, plan, .. } = job;
-        let session = Session { id: record.session, principal: plan.principal, root: plan.root, agent: plan.agent };
-        let run = (terms.context)(session, Arc::clone(snapshot));
+        let session =
+            Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
+        let run = match contained_now(|| (terms.context)(session, Arc::clone(snapshot))) {
+            Ok(run) => run,
+            Err(panicked) => {
+                let outcome = Outcome::failed(record.call, panicked.error("what makes the terms of a job"));
+                return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;
+            }
+        };
         let call = ValidCall {
-            id: record.call,
+            id: record.call.clone(),
             entry: Arc::clone(entry),
             arguments: plan.arguments,
             provenance: Provenance { unvalidated: plan.unvalidated, ..Provenance::default() },
             pending: Vec::new(),
             unvalidated: plan.unvalidated,
         };
-        let how = match plan.admission {
-            Admission::Allowed => How::Admitted(Admitted::Allowed),
-            Admission::Approved => How::Admitted(Admitted::Approved),
-            Admission::Awaited => {
-                let (executor, call, run) = (Arc::clone(self), call.clone(), run.clone());
-                How::AwaitsApproval(Box::pin(async move {
-                    let mut account = executor.open_account(&call, &run);
-                    executor.admit(&call, None, &run, &mut account).await
-                }))
-            }
-        };
-        let how = if record.attempts < MAX_ATTEMPTS {
-            how
+        let leave: Asking = if record.attempts < MAX_ATTEMPTS {
+            let (executor, call, run, jobs) = (Arc::clone(self), call.clone(), run.clone(), Arc::clone(jobs));
+            let (admission, reason) = (plan.admission, plan.reason);
+            Box::pin(async move { executor.admit_again(&jobs, record, admission, reason, &call, &run).await })
         } else {
             let message = format!("it was started {MAX_ATTEMPTS} times, and its process died each time");
-            How::AwaitsApproval(Box::pin(async { Err(ToolError::new(ErrorKind::LimitExceeded, message).into()) }))
+            Box::pin(async { Err(ToolError::new(ErrorKind::LimitExceeded, message).into()).into() })
         };
         let op = self.begin(&run.lineage);
-        self.launch(jobs, live, call, how, &run, &op);
+        self.launch(jobs, live, call, leave, &run, &op);
+    }
+
+    /// Whether a job that was taken may run. What policy denies by now does not. What has waited for a person waits
+    /// for one, whatever policy would let run by now: a guard may have asked, or a stricter policy.
+    async fn admit_again(
+        &self,
+        jobs: &Arc<JobManager>,
+        job: JobRecord,
+        admission: Admission,
+        reason: Option<String>,
+        call: &ValidCall,
+        run: &RunContext,
+    ) -> Leave {
+        let mut account = self.open_account(call, run);
+        let why = (admission == Admission::Awaited).then(|| reason.unwrap_or_else(|| UNKNOWN_REASON.to_owned()));
+        let judged = self.judge(call, why, run, &mut account).await;
+        let admitted = match (admission, judged) {
+            (_, Err(stop)) => {
+                // Nobody is to approve what is denied.
+                if let Err(error) = jobs.store().withdraw_questions(&job.id).await {
+                    tracing::warn!(job = job.id, "the question about a job was not withdrawn: {error}");
+                }
+                Err(stop)
+            }
+            (Admission::Awaited, Ok(Judged::Asks(request))) => {
+                let approver = Reasked { store: Arc::clone(jobs.store()), job, now: Arc::clone(&run.approver) };
+                let run = RunContext { approver: Arc::new(approver), ..run.clone() };
+                self.ask_person(call, *request, &run, &mut account).await
+            }
+            (Admission::Awaited | Admission::Approved, Ok(_)) => Ok(Admitted::Approved),
+            (Admission::Allowed, Ok(_)) => Ok(Admitted::Allowed),
+        };
+        Leave { admitted, said: account.approval.filter(|_| admission == Admission::Awaited) }
     }
 }
 
+/// The jobs that this process may take, and those whose tools are others here, by provider.
+async fn startable(
+    jobs: &JobManager,
+    terms: &RecoveryTerms,
+    snapshot: &Snapshot,
+) -> Result<(Vec<String>, BTreeMap<String, Vec<Startable>>), StoreError> {
+    let (mut wanted, mut changed) = (Vec::new(), BTreeMap::<String, Vec<Startable>>::new());
+    let mut after = 0;
+    // Those of tools that are not here must not hide the others.
+    for _ in 0..PAGES {
+        let page = jobs.store().startable_jobs(terms.session.as_ref(), after, BATCH).await?;
+        let Some(last) = page.last() else { break };
+        after = last.row;
+        for job in page {
+            match snapshot.get(job.tool.as_str()) {
+                Some(entry) if entry.tool.hash() == job.definition => wanted.push(job.id),
+                Some(entry) if entry.provider.health() == Health::Ready => {
+                    changed.entry(entry.provider.name().to_owned()).or_default().push(job);
+                }
+                // Another process may have it.
+                _ => {}
+            }
+        }
+        if wanted.len() >= BATCH {
+            break;
+        }
+    }
+    Ok((wanted, changed))
+}
+
 /// A job whose tool is another by now: it is not run under a definition that nobody admitted.
-async fn changed(jobs: &JobManager, id: &str) -> Result<(), StoreError> {
+async fn end_changed(jobs: &JobManager, id: &str) -> Result<(), StoreError> {
     let job = jobs.record(id).await?;
     let (state, message) = match job.attempts {
         0 => (JobState::Error, "its tool has changed before it could begin; nothing of it ran"),

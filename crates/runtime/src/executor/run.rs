@@ -128,9 +128,12 @@ impl Executor {
     }
 }
 
-/// The same for every attempt at a call, also of a run that is resumed. A call's id is unique among its siblings
-/// only.
+/// The same for every attempt at a call, also of a run that is resumed and of a job that another process takes up. A
+/// call's id is unique among its siblings only.
 fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
+    if let (Some(_), Some((_, job))) = (&run.job, &run.journal) {
+        return format!("{}:{job}:{}", run.session.id, call.id);
+    }
     match run.lineage.parent {
         Some(parent) => format!("{}:{parent}:{}", run.session.id, call.id),
         None => format!("{}:{}", run.session.id, call.id),

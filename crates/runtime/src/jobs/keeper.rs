@@ -1,21 +1,23 @@
 //! The one task that renews the lease of this process's jobs and answers what others ask about them.
 
-use std::path::Path;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::store::StoreError;
 
-use super::JobManager;
+use super::{JobManager, log};
 use crate::store::jobs::{JobRequest, LEASE_MS};
 
 /// How often it looks: three times in a lease's life or more, and twice a second for requests.
 const PERIOD: Duration = Duration::from_millis(500);
 const _: () = assert!(PERIOD.as_millis() * 3 <= LEASE_MS.unsigned_abs() as u128);
-/// How long the logs of jobs are kept, as their rows are.
-const KEEP_LOGS: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How often logs are looked over.
+const SWEEP: Duration = Duration::from_secs(3600);
+/// Bytes of all logs together. Those of the jobs that this process has are not cut: each has a bound of its own.
+const MAX_LOGS: u64 = 256 << 20;
 
 impl JobManager {
     /// Begins to keep, once; it ends with the manager.
@@ -23,15 +25,18 @@ impl JobManager {
         if self.keeping.swap(true, Ordering::AcqRel) {
             return;
         }
-        let logs = self.logs.clone();
-        tokio::task::spawn_blocking(move || remove_old(&logs));
         let jobs = Arc::downgrade(self);
         tokio::spawn(async move {
+            let mut swept: Option<Instant> = None;
             let mut ticks = tokio::time::interval(PERIOD);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
                 let Some(jobs) = Weak::upgrade(&jobs) else { return };
+                if swept.is_none_or(|at| at.elapsed() > SWEEP) {
+                    swept = Some(Instant::now());
+                    tokio::spawn(jobs.sweep_logs());
+                }
                 if jobs.count() > 0
                     && let Err(error) = jobs.attend().await
                 {
@@ -42,6 +47,7 @@ impl JobManager {
     }
 
     async fn attend(&self) -> Result<(), StoreError> {
+        self.leave_again().await;
         self.store.renew_lease().await?;
         for (number, id, request) in self.store.asked().await? {
             let answer = match self.obey(&id, request).await {
@@ -51,6 +57,25 @@ impl JobManager {
             self.store.answer_request(number, &answer).await?;
         }
         Ok(())
+    }
+
+    /// Removes the logs of jobs whose rows are gone, and the oldest of what is too much.
+    fn sweep_logs(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (store, dir) = (Arc::clone(&self.store), self.logs.clone());
+        let live: HashSet<String> = self.live().keys().cloned().collect();
+        async move {
+            let of = dir.clone();
+            let Ok(jobs) = tokio::task::spawn_blocking(move || log::jobs_in(&of)).await else { return };
+            let gone = store.no_jobs(&jobs).await.unwrap_or_else(|error| {
+                tracing::warn!("the logs of jobs could not be looked over: {error}");
+                Vec::new()
+            });
+            let gone = gone.into_iter().filter(|job| !live.contains(job)).collect();
+            let swept = tokio::task::spawn_blocking(move || log::sweep(&dir, &gone, &live, MAX_LOGS)).await;
+            if let Err(error) = swept {
+                tracing::warn!("the logs of jobs were not looked over to the end: {error}");
+            }
+        }
     }
 
     /// Does to a job of this process what is asked.
@@ -64,18 +89,6 @@ impl JobManager {
                 Ok(())
             }
             JobRequest::Send(input) => live.send(input).await,
-        }
-    }
-}
-
-fn remove_old(logs: &Path) {
-    // Nothing was written there yet, or what cannot be read cannot be removed either.
-    let Ok(files) = std::fs::read_dir(logs) else { return };
-    let now = SystemTime::now();
-    for file in files.flatten() {
-        let age = file.metadata().and_then(|meta| meta.modified()).map(|at| now.duration_since(at).unwrap_or_default());
-        if age.is_ok_and(|age| age > KEEP_LOGS) {
-            let _ = std::fs::remove_file(file.path());
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Live {
     /// Tells observers of it.
     pub(crate) told: Told,
     dispatched: AtomicBool,
+    /// Whether it is with this process no more, whatever its state.
+    left: AtomicBool,
     state: watch::Sender<JobState>,
     input: Mutex<Option<oneshot::Sender<Value>>>,
     store: Arc<SqliteStore>,
@@ -57,6 +59,7 @@ impl Live {
             resumable,
             told,
             dispatched: AtomicBool::new(state != JobState::Pending),
+            left: AtomicBool::new(false),
             state: watch::Sender::new(state),
             input: Mutex::default(),
             store: Arc::clone(store),
@@ -73,10 +76,11 @@ impl Live {
         self.state.subscribe()
     }
 
-    /// Waits until it is over or waits for input.
+    /// Waits until it is over, waits for input, or is left to others.
     pub(crate) async fn settled(&self) -> JobState {
         let mut state = self.state();
-        let rests = |state: &JobState| state.is_over() || *state == JobState::WaitingInput;
+        let rests =
+            |state: &JobState| state.is_over() || *state == JobState::WaitingInput || self.left.load(Ordering::Acquire);
         state.wait_for(rests).await.map_or(JobState::Unknown, |state| *state)
     }
 
@@ -84,7 +88,7 @@ impl Live {
     pub(crate) async fn pause(&self, partial: Outcome) -> Result<Value, ToolError> {
         let (sender, input) = oneshot::channel();
         *self.input() = Some(sender);
-        self.step(JobStep::Paused(partial), JobState::WaitingInput).await?;
+        self.step(&JobStep::Paused(partial), JobState::WaitingInput).await?;
         tokio::select! {
             input = input => input.map_err(|_| ToolError::new(ErrorKind::InternalError, "the input of a job was lost")),
             cause = self.cancel.cancelled() => Err(ToolError::canceled(cause)),
@@ -101,15 +105,15 @@ impl Live {
         let waiting = self.input().take();
         let waiting = waiting.ok_or_else(|| StoreError::Refused(format!("job {} does not wait for input", self.id)))?;
         // Whoever waits for the next step must not see this one.
-        self.step(JobStep::Continued, JobState::Running).await?;
+        self.step(&JobStep::Continued, JobState::Running).await?;
         // A job that has just been stopped takes nothing any more.
         let _ = waiting.send(input);
         Ok(())
     }
 
     /// Commits a state, then tells observers and who waits for it here.
-    pub(super) async fn step(&self, step: JobStep, state: JobState) -> Result<(), StoreError> {
-        let event = self.told.of_step(&step, state);
+    pub(super) async fn step(&self, step: &JobStep, state: JobState) -> Result<(), StoreError> {
+        let event = self.told.of_step(step, state);
         self.store.step_job(&self.id, step).await?;
         self.told.emit(event);
         self.state.send_replace(state);
@@ -119,6 +123,7 @@ impl Live {
     /// Tells observers and who waits for it here that it is with this process no more.
     pub(super) fn left(&self, state: JobState) {
         self.told.lost(state);
+        self.left.store(true, Ordering::Release);
         self.state.send_replace(state);
     }
 
@@ -132,7 +137,7 @@ impl Live {
 impl RunStore for Live {
     async fn call_dispatched(&self, _run: &str, _call: &CallId) -> Result<(), StoreError> {
         self.dispatched.store(true, Ordering::Release);
-        self.step(JobStep::Dispatched, JobState::Running).await
+        self.step(&JobStep::Dispatched, JobState::Running).await
     }
 
     async fn call_finished(&self, _run: &str, _outcome: &Outcome) -> Result<(), StoreError> {

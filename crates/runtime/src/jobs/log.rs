@@ -1,9 +1,12 @@
 //! What a job writes while it runs: a file that other processes read too.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
@@ -18,6 +21,8 @@ const TAIL: u64 = 4 << 20;
 const MAX_WRITE: usize = 1 << 20;
 /// Bytes of lines that one read returns.
 const MAX_READ: usize = 64 << 10;
+/// Bytes of one line that a read returns.
+const MAX_LINE: usize = 8 << 10;
 
 /// The files of one job's log.
 #[derive(Debug, Clone)]
@@ -34,7 +39,8 @@ impl LogFiles {
         Self { head: file("log"), before: file("tail-1"), tail: file("tail-2") }
     }
 
-    /// Lines from `offset`, counted from the end if negative, of all that was written and of `more` behind it.
+    /// Lines from `offset`, counted from the end if negative, of all that was written and of `more` behind it. It ends
+    /// before the first line that does not fit, so that whoever reads on from there misses none.
     pub(super) fn read(&self, more: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
@@ -44,11 +50,15 @@ impl LogFiles {
             Err(_) => total.saturating_sub(usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX)),
         };
         let mut text = String::new();
-        let mut number = 0;
+        let (mut number, mut full) = (0, false);
         let mut take = |line: &str| {
-            if number >= first && number - first < lines && text.len() + line.len() < MAX_READ {
-                text.push_str(line);
-                text.push('\n');
+            if number >= first && number - first < lines && !full {
+                let line = shortened(line);
+                full = text.len() + line.len() >= MAX_READ;
+                if !full {
+                    text.push_str(&line);
+                    text.push('\n');
+                }
             }
             number += 1;
         };
@@ -153,6 +163,58 @@ impl PartialSink for JobLog {
     }
 }
 
+/// A line, without the end of one that is over-long.
+fn shortened(line: &str) -> Cow<'_, str> {
+    if line.len() <= MAX_LINE {
+        return Cow::Borrowed(line);
+    }
+    let (kept, cut) = line.split_at(line.floor_char_boundary(MAX_LINE));
+    Cow::Owned(format!("{kept} [toolwright: {} more bytes of this line]", cut.len()))
+}
+
+/// Removes logs in `dir`: of jobs that are gone, and the longest untouched where they are too much for `max_bytes`.
+/// Those of the jobs in `live` stay.
+pub(super) fn sweep(dir: &Path, gone: &HashSet<String>, live: &HashSet<String>, max_bytes: u64) {
+    let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    for (job, path) in files_in(dir) {
+        if gone.contains(&job) {
+            let _ = std::fs::remove_file(&path);
+        } else if let Ok(meta) = path.metadata() {
+            // Those of live jobs count as new: what else there is goes first, and they are never reached.
+            let at = if live.contains(&job) { None } else { meta.modified().ok() };
+            files.push((at.unwrap_or_else(SystemTime::now), meta.len(), path));
+        }
+    }
+    let mut bytes: u64 = files.iter().map(|(_, size, _)| size).sum();
+    files.sort();
+    for (_, size, path) in files {
+        let job = job_of(&path);
+        if bytes <= max_bytes {
+            break;
+        }
+        if !job.is_some_and(|job| live.contains(&job)) && std::fs::remove_file(&path).is_ok() {
+            bytes -= size;
+        }
+    }
+}
+
+/// The jobs that have logs in `dir`.
+pub(super) fn jobs_in(dir: &Path) -> Vec<String> {
+    let jobs: HashSet<String> = files_in(dir).map(|(job, _)| job).collect();
+    jobs.into_iter().collect()
+}
+
+fn files_in(dir: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    // Nothing was written there yet, or what cannot be read cannot be removed either.
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|file| file.path());
+    files.filter_map(|path| Some((job_of(&path)?, path)))
+}
+
+fn job_of(path: &Path) -> Option<String> {
+    let (job, part) = path.file_name()?.to_str()?.split_once('.')?;
+    matches!(part, "log" | "tail-1" | "tail-2").then(|| job.to_owned())
+}
+
 fn append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);
@@ -184,6 +246,46 @@ mod tests {
         assert_eq!(read(&files, "done", -2, 9), ("four\ndone\n".into(), 3, 5));
         assert_eq!(read(&files, "", 99, 9), (String::new(), 4, 4));
         assert_eq!(read(&files, "", i64::MIN, 1), ("one\n".into(), 0, 4));
+    }
+
+    #[test]
+    fn what_does_not_fit_one_read_is_read_on_without_holes() {
+        let dir = tempfile::tempdir().expect("dir");
+        let files = LogFiles::of(dir.path(), "a_00000001");
+        let log = JobLog::new(files.clone());
+        let written: Vec<String> =
+            (0..40).map(|n| format!("{n} {}", "x".repeat(if n % 2 == 0 { 7000 } else { 1 }))).collect();
+        for line in &written {
+            log.write(line).expect("written");
+        }
+        log.write(&"é".repeat(MAX_LINE)).expect("written");
+        let mut all = Vec::new();
+        while all.len() < 41 {
+            let (text, first, total) = read(&files, "", i64::try_from(all.len()).expect("small"), 100);
+            assert_eq!((first, total), (all.len(), 41));
+            assert!(!text.is_empty() && text.len() <= MAX_READ);
+            all.extend(text.lines().map(str::to_owned));
+        }
+        assert_eq!(all[..40], written);
+        assert!(all[40].len() < MAX_LINE + 100 && all[40].ends_with("more bytes of this line]"), "{}", all[40]);
+    }
+
+    #[test]
+    fn logs_go_with_their_jobs_and_when_they_are_too_much() {
+        let dir = tempfile::tempdir().expect("dir");
+        for (n, name) in ["gone.log", "old.log", "old.tail-1", "new.log", "live.log", "else.txt"].iter().enumerate() {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "x".repeat(10)).expect("written");
+            let at = SystemTime::UNIX_EPOCH
+                + std::time::Duration::from_secs(100 - u64::from(name.starts_with("live")) + n as u64);
+            File::options().write(true).open(&path).expect("open").set_modified(at).expect("aged");
+        }
+        let set = |name: &str| HashSet::from([name.to_owned()]);
+        sweep(dir.path(), &set("gone"), &set("live"), 20);
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path()).expect("dir").map(|file| file.expect("file").file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["else.txt", "live.log", "new.log"]);
     }
 
     #[test]

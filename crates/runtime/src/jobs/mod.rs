@@ -41,6 +41,8 @@ pub struct JobManager {
     calls: calls::Calls,
     keeping: AtomicBool,
     closed: AtomicBool,
+    /// Ends that could not be committed yet.
+    unkept: Mutex<Vec<(Arc<Live>, JobStep)>>,
     /// Whether this process has ever had a job.
     begun: watch::Sender<bool>,
     /// Changes whenever a job of this process ends.
@@ -72,6 +74,7 @@ impl JobManager {
             calls: calls::Calls::default(),
             keeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            unkept: Mutex::default(),
             begun: watch::Sender::new(false),
             ended: watch::Sender::new(0),
         })
@@ -170,19 +173,39 @@ impl JobManager {
         Ok(taken.into_iter().map(entered).collect())
     }
 
-    /// A job of this process is over, or is left to others. A state that cannot be committed is settled when this
-    /// process is gone.
-    pub(crate) async fn leave(&self, live: &Live, step: JobStep) {
+    /// A job of this process is over, or is left to others. A state that cannot be committed is kept here and tried
+    /// again; if this process ends before, the job is settled as that of a dead one.
+    pub(crate) async fn leave(&self, live: &Arc<Live>, step: JobStep) {
+        if let Err(step) = self.try_leave(live, step).await {
+            self.unkept().push((Arc::clone(live), step));
+        }
+    }
+
+    /// Commits the ends that could not be committed before.
+    async fn leave_again(&self) {
+        let unkept = std::mem::take(&mut *self.unkept());
+        for (live, step) in unkept {
+            self.leave(&live, step).await;
+        }
+    }
+
+    async fn try_leave(&self, live: &Live, step: JobStep) -> Result<(), JobStep> {
         let state = match &step {
             JobStep::Ended(state, _) => *state,
             _ => JobState::Pending,
         };
-        if let Err(error) = live.step(step, state).await {
-            tracing::error!(job = live.id, "the end of a job was not kept: {error}");
-            live.left(JobState::Unknown);
+        match live.step(&step, state).await {
+            Ok(()) => live.left(state),
+            // It is over, or another process has it.
+            Err(StoreError::NotFound(_)) => live.left(JobState::Unknown),
+            Err(error) => {
+                tracing::error!(job = live.id, "the end of a job is not kept yet: {error}");
+                return Err(step);
+            }
         }
         self.live().remove(&live.id);
         self.ended.send_modify(|count| *count += 1);
+        Ok(())
     }
 
     /// Whether it is shutting down, and takes no jobs of others.
@@ -214,6 +237,10 @@ impl JobManager {
 
     fn find(&self, id: &str) -> Option<Arc<Live>> {
         self.live().get(id).cloned()
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, Vec<(Arc<Live>, JobStep)>> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<String, Arc<Live>>> {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::{JobOwner, JobRecord, JobState};
 use toolwright_core::name::ToolId;
 use toolwright_core::outcome::Outcome;
@@ -28,6 +29,14 @@ const COLUMNS: &str = "jobs.id, tool, arguments, state, session, principal, call
                        pid, boot, started";
 const FROM: &str = "FROM jobs LEFT JOIN job_owners ON job_owners.id = jobs.owner";
 
+/// What was asked about the job ?1: the questions about its call from its beginning on, if no other job had a call of
+/// the same name in that time.
+const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AND inbox.session = jobs.session \
+    AND inbox.created_ms >= jobs.created_ms AND json_valid(request) AND request ->> 'call_id' = jobs.call \
+    AND request ->> 'tool' = jobs.tool WHERE NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.session = jobs.session \
+    AND other.call = jobs.call AND other.id <> jobs.id \
+    AND (other.ended_ms IS NULL OR other.ended_ms >= jobs.created_ms))";
+
 /// What a job needs to be run, by this process or a later one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JobPlan {
@@ -45,6 +54,9 @@ pub(crate) struct JobPlan {
     pub(crate) agent: Option<String>,
     /// What policy said.
     pub(crate) admission: Admission,
+    /// Why a person is to be asked, where one is.
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
 }
 
 /// How far a job is let through.
@@ -76,6 +88,17 @@ pub(crate) struct TakenJob {
     pub(crate) record: JobRecord,
     pub(crate) resumable: bool,
     pub(crate) plan: JobPlan,
+}
+
+/// A job that anybody may start.
+#[derive(Debug)]
+pub(crate) struct Startable {
+    /// Its place among the others.
+    pub(crate) row: i64,
+    pub(crate) id: String,
+    pub(crate) tool: ToolId,
+    /// The definition it was admitted under.
+    pub(crate) definition: ContentHash,
 }
 
 /// What a process asks of the one that has a job.
@@ -147,12 +170,12 @@ impl SqliteStore {
     }
 
     /// Commits a job's next state. A job that another process took meanwhile is not found.
-    pub(crate) async fn step_job(&self, id: &str, step: JobStep) -> Result<(), StoreError> {
+    pub(crate) async fn step_job(&self, id: &str, step: &JobStep) -> Result<(), StoreError> {
         let key = id.to_owned();
         let (state, outcome) = match step {
             JobStep::Dispatched | JobStep::Continued => (JobState::Running, None),
-            JobStep::Paused(ref outcome) => (JobState::WaitingInput, Some(to_json(outcome)?)),
-            JobStep::Ended(state, ref outcome) => (state, Some(to_json(outcome)?)),
+            JobStep::Paused(outcome) => (JobState::WaitingInput, Some(to_json(outcome)?)),
+            JobStep::Ended(state, outcome) => (*state, Some(to_json(outcome)?)),
             JobStep::Released => (JobState::Pending, None),
         };
         let attempt = u8::from(matches!(step, JobStep::Dispatched));
@@ -283,60 +306,111 @@ impl SqliteStore {
             .await
     }
 
-    /// The jobs that anybody may start, the oldest first, as far as `wanted` has their tool: `Some` whether its
-    /// definition is still this.
-    pub(crate) async fn startable_jobs(&self, limit: usize) -> Result<Vec<(String, ToolId, ContentHash)>, StoreError> {
+    /// At most `limit` jobs that anybody may start, the oldest first, from behind the row `after`; those of one session,
+    /// or all. One that cannot be read is ended.
+    pub(crate) async fn startable_jobs(
+        &self,
+        of: Option<&SessionId>,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<Startable>, StoreError> {
+        let of = of.map(|session| session.as_str().to_owned());
         self.thread
             .run("look for jobs to start", move |db| {
-                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                db.prepare_cached(
-                    "SELECT id, tool, plan ->> 'definition' FROM jobs WHERE ended_ms IS NULL AND state = 'pending' \
-                     AND owner IS NULL ORDER BY created_ms, rowid LIMIT ?1",
-                )?
-                .query_map([limit], |row| {
-                    let hash: String = row.get(2)?;
-                    let hash = serde_json::from_value(hash.into()).map_err(|error| unreadable(2, error))?;
-                    Ok((row.get(0)?, tool(row, 1)?, hash))
-                })?
-                .collect()
+                let rows: Vec<(String, rusqlite::Result<Startable>)> = db
+                    .prepare_cached(
+                        "SELECT rowid, id, tool, CASE WHEN json_valid(plan) THEN plan ->> 'definition' END FROM jobs \
+                         WHERE ended_ms IS NULL AND state = 'pending' AND owner IS NULL AND rowid > ?1 \
+                         AND (?2 IS NULL OR session = ?2) ORDER BY rowid LIMIT ?3",
+                    )?
+                    .query_map(params![after, of, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                        Ok((row.get(1)?, startable(row)))
+                    })?
+                    .collect::<Result<_, _>>()?;
+                let mut jobs = Vec::with_capacity(rows.len());
+                for (id, read) in rows {
+                    match read {
+                        Ok(job) => jobs.push(job),
+                        Err(error) => give_up(db, &id, &error)?,
+                    }
+                }
+                Ok(jobs)
             })
             .await
     }
 
-    /// Takes those of these jobs that are still anybody's.
+    /// Takes those of these jobs that are still anybody's. One that cannot be read is ended, and not taken.
     pub(crate) async fn take_jobs(&self, ids: Vec<String>) -> Result<Vec<TakenJob>, StoreError> {
-        let rows: Vec<(JobRecord, bool, String)> = self
-            .thread
+        self.thread
             .run("take jobs", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let owner = owner(&transaction)?;
-                let mut taken = Vec::new();
+                renew(&transaction, owner)?;
+                let mut taken = Vec::with_capacity(ids.len());
                 for id in ids {
-                    let sql = "UPDATE jobs SET owner = ?2 WHERE id = ?1 AND owner IS NULL AND ended_ms IS NULL";
-                    if transaction.prepare_cached(sql)?.execute(params![id, owner])? == 0 {
-                        continue;
+                    let sql = format!(
+                        "SELECT {COLUMNS}, resumable, plan {FROM} WHERE jobs.id = ?1 AND owner IS NULL AND ended_ms IS NULL"
+                    );
+                    let read = transaction.prepare_cached(&sql)?.query_row([&id], |row| {
+                        Ok(TakenJob { record: record(row)?, resumable: row.get(13)?, plan: json_column(row, 14)? })
+                    });
+                    match read.optional() {
+                        Ok(None) => {}
+                        Ok(Some(job)) => {
+                            let sql = "UPDATE jobs SET owner = ?2 WHERE id = ?1";
+                            transaction.prepare_cached(sql)?.execute(params![id, owner])?;
+                            taken.push(job);
+                        }
+                        Err(error) if is_unreadable(&error) => give_up(&transaction, &id, &error)?,
+                        Err(error) => return Err(error),
                     }
-                    let sql = format!("SELECT {COLUMNS}, resumable, plan {FROM} WHERE jobs.id = ?1");
-                    let read = |row: &Row<'_>| Ok((record(row)?, row.get(13)?, row.get(14)?));
-                    taken.push(transaction.prepare_cached(&sql)?.query_row([id], read)?);
                 }
                 transaction.commit()?;
                 Ok(taken)
             })
-            .await?;
-        rows.into_iter()
-            .map(|(record, resumable, plan)| Ok(TakenJob { record, resumable, plan: from_json(&plan)? }))
-            .collect()
+            .await
     }
 
-    /// Ends a job that nobody has.
+    /// Ends a job that nobody has, and withdraws what a person was asked about it.
     pub(crate) async fn end_abandoned(&self, id: &str, state: JobState, outcome: &Outcome) -> Result<bool, StoreError> {
         let (id, outcome) = (id.to_owned(), to_json(outcome)?);
         self.thread
             .run("end a job that nobody has", move |db| {
-                let sql = "UPDATE jobs SET state = ?2, outcome = ?3, ended_ms = ?4, plan = NULL \
-                           WHERE id = ?1 AND owner IS NULL AND ended_ms IS NULL";
-                Ok(db.execute(sql, params![id, state.as_str(), outcome, now_ms()])? > 0)
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let ended = end(&transaction, &id, state, &outcome)?;
+                transaction.commit()?;
+                Ok(ended)
+            })
+            .await
+    }
+
+    /// The ids of the questions that were asked about a job's call, the newest first: none where another job has a
+    /// call of the same name, so that no answer is taken for another's.
+    pub(crate) async fn questions_of_job(&self, id: &str) -> Result<Vec<String>, StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("look for the questions about a job", move |db| {
+                db.prepare_cached(&format!("{QUESTIONS} ORDER BY inbox.created_ms DESC, inbox.rowid DESC LIMIT 16"))?
+                    .query_map([id], |row| row.get(0))?
+                    .collect()
+            })
+            .await
+    }
+
+    /// Withdraws what a person was asked about a job and has not answered.
+    pub(crate) async fn withdraw_questions(&self, job: &str) -> Result<(), StoreError> {
+        let job = job.to_owned();
+        self.thread.run("withdraw the questions about a job", move |db| withdraw(db, &job)).await
+    }
+
+    /// Those of `ids` of which there is no job any more.
+    pub(crate) async fn no_jobs(&self, ids: &[String]) -> Result<Vec<String>, StoreError> {
+        let ids = to_json(&ids)?;
+        self.thread
+            .run("look for jobs that are gone", move |db| {
+                db.prepare_cached("SELECT value FROM json_each(?1) WHERE value NOT IN (SELECT id FROM jobs)")?
+                    .query_map([ids], |row| row.get(0))?
+                    .collect()
             })
             .await
     }
@@ -388,6 +462,50 @@ impl SqliteStore {
             })
             .await
     }
+}
+
+/// A row of a job that anybody may start.
+fn startable(row: &Row<'_>) -> rusqlite::Result<Startable> {
+    let hash: String = row.get(3)?;
+    let definition = serde_json::from_value(hash.into()).map_err(|error| unreadable(3, error))?;
+    Ok(Startable { row: row.get(0)?, id: row.get(1)?, tool: tool(row, 2)?, definition })
+}
+
+/// Whether it is the row that cannot be read, and not the store.
+fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
+    matches!(error, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..))
+}
+
+/// Ends a job that cannot be read, and so cannot be run.
+fn give_up(db: &Connection, id: &str, why: &rusqlite::Error) -> rusqlite::Result<()> {
+    let attempts: i64 = db.query_row("SELECT attempts FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or(1);
+    let call: String = db.query_row("SELECT call FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or_default();
+    let (state, ran) = match attempts {
+        0 => (JobState::Error, "nothing of it ran"),
+        _ => (JobState::Unknown, "it was not run again"),
+    };
+    tracing::error!(job = id, "a job cannot be read: {why}");
+    let error = ToolError::new(ErrorKind::InternalError, format!("job {id} cannot be read, so {ran}: {why}"));
+    let outcome = serde_json::to_string(&Outcome::failed(CallId::new(call), error))
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    end(db, id, state, &outcome).map(drop)
+}
+
+/// Ends a job that nobody has. Returns whether it was still to be ended.
+fn end(db: &Connection, id: &str, state: JobState, outcome: &str) -> rusqlite::Result<bool> {
+    let sql = "UPDATE jobs SET state = ?2, outcome = ?3, ended_ms = ?4, plan = NULL \
+               WHERE id = ?1 AND owner IS NULL AND ended_ms IS NULL";
+    let ended = db.prepare_cached(sql)?.execute(params![id, state.as_str(), outcome, now_ms()])? > 0;
+    if ended {
+        withdraw(db, id)?;
+    }
+    Ok(ended)
+}
+
+fn withdraw(db: &Connection, job: &str) -> rusqlite::Result<()> {
+    let sql = format!("UPDATE inbox SET state = 'withdrawn' WHERE state = 'pending' AND id IN ({QUESTIONS})");
+    db.prepare_cached(&sql)?.execute([job]).map(drop)
 }
 
 fn not_found(id: &str) -> StoreError {

@@ -133,7 +133,7 @@ impl House {
 
     fn recover(&self) {
         let context = Arc::new(terms);
-        self.executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&self.catalogue), context });
+        self.executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&self.catalogue), session: None, context });
     }
 
     fn runs(&self) -> HashMap<u64, usize> {

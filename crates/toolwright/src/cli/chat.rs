@@ -24,8 +24,8 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let desk = Desk::new(&house);
     let driver = driver(&house);
-    house.recover_jobs();
     let mut run_options = options(&chat.agent, &house, &desk, &id, profile, Cancel::new())?;
+    house.recover_jobs_of(run_options.session.id.clone());
     let dispatch = dispatch(&chat.agent, &house);
     if dispatch == Dispatch::Manual {
         return Err(Failure::usage(

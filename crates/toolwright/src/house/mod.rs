@@ -273,6 +273,16 @@ impl House {
     /// For processes that stay: what they take and cannot finish is left to others again. Where such a job still
     /// needs a person's decision, the inbox asks for it.
     pub fn recover_jobs(self: &Arc<Self>) {
+        self.follow_jobs(None);
+    }
+
+    /// As [`House::recover_jobs`], for processes that end with one session: they take up the jobs of that session only,
+    /// and leave others' alone.
+    pub fn recover_jobs_of(self: &Arc<Self>, session: SessionId) {
+        self.follow_jobs(Some(session));
+    }
+
+    fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
         let (first, catalogue) = (self.jobs.first(), Arc::downgrade(&self.catalogue));
         tokio::spawn(async move {
             if first.await
@@ -291,7 +301,7 @@ impl House {
             };
             RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)
         };
-        let terms = RecoveryTerms { catalogue: Arc::clone(&self.catalogue), context: Arc::new(context) };
+        let terms = RecoveryTerms { catalogue: Arc::clone(&self.catalogue), session, context: Arc::new(context) };
         self.executor.recover_jobs(terms);
     }
 
