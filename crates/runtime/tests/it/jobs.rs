@@ -22,7 +22,7 @@ use toolwright_runtime::{
     Catalogue, EventHub, Executor, ExecutorOptions, JobManager, RecoveryTerms, RunContext, SqliteStore, SystemClock,
 };
 
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Notes each of its runs in a file that outlives it, and takes its time.
 struct Work {
@@ -65,19 +65,19 @@ impl Tool for Work {
     }
 }
 
-struct House {
-    executor: Arc<Executor>,
-    jobs: Arc<JobManager>,
-    catalogue: Arc<Catalogue>,
-    run: RunContext,
+pub(crate) struct House {
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) jobs: Arc<JobManager>,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) run: RunContext,
     runs: PathBuf,
 }
 
-async fn house(dir: &Path) -> House {
+pub(crate) async fn house(dir: &Path) -> House {
     house_with(dir, |_| ()).await
 }
 
-async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorOptions)) -> House {
+pub(crate) async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorOptions)) -> House {
     let runs = dir.join("runs");
     let tool = |name, mode, effects| Arc::new(Work { name, mode, effects, runs: runs.clone() }) as Arc<dyn Tool>;
     let tools = vec![
@@ -103,21 +103,21 @@ async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorOptions)) ->
     House { executor: Executor::new(options), jobs, catalogue, run, runs }
 }
 
-fn session(id: &str, root: &Path) -> Session {
+pub(crate) fn session(id: &str, root: &Path) -> Session {
     Session { id: SessionId::new(id), principal: Principal::owner(), root: root.to_owned(), agent: None }
 }
 
-fn terms(session: Session, snapshot: Arc<toolwright_core::Snapshot>) -> RunContext {
+pub(crate) fn terms(session: Session, snapshot: Arc<toolwright_core::Snapshot>) -> RunContext {
     let approver = Arc::new(NoApprover { remedy: String::new() });
     RunContext::new(Arc::new(session), snapshot, Arc::new(Policy::of(Profile::Trusted)), approver)
 }
 
 impl House {
-    async fn call(&self, id: &str, name: &str, arguments: Value) -> Outcome {
+    pub(crate) async fn call(&self, id: &str, name: &str, arguments: Value) -> Outcome {
         self.call_under(&self.run, id, name, arguments).await
     }
 
-    async fn call_under(&self, run: &RunContext, id: &str, name: &str, arguments: Value) -> Outcome {
+    pub(crate) async fn call_under(&self, run: &RunContext, id: &str, name: &str, arguments: Value) -> Outcome {
         let call =
             ToolCall { id: CallId::new(id), name: format!("j__{name}"), arguments: RawArguments::Value(arguments) };
         self.executor.run_calls(vec![call], run).await.pop().expect("one outcome")
@@ -127,16 +127,16 @@ impl House {
         JobScope::Of(&self.run.session)
     }
 
-    async fn wait(&self, id: &str) -> JobRecord {
+    pub(crate) async fn wait(&self, id: &str) -> JobRecord {
         self.jobs.wait(self.scope(), id, LONG).await.expect("the job is known")
     }
 
-    fn recover(&self) {
+    pub(crate) fn recover(&self) {
         let context = Arc::new(terms);
         self.executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&self.catalogue), session: None, context });
     }
 
-    fn runs(&self) -> HashMap<u64, usize> {
+    pub(crate) fn runs(&self) -> HashMap<u64, usize> {
         runs(&self.runs)
     }
 }
@@ -149,12 +149,12 @@ fn runs(path: &Path) -> HashMap<u64, usize> {
     runs
 }
 
-fn id(outcome: &Outcome) -> String {
+pub(crate) fn id(outcome: &Outcome) -> String {
     assert!(outcome.ok, "{outcome:?}");
     outcome.structured.as_ref().and_then(|note| note["job"].as_str()).expect("a job id").to_owned()
 }
 
-fn text(job: &JobRecord) -> String {
+pub(crate) fn text(job: &JobRecord) -> String {
     job.outcome.as_ref().map(Outcome::text).unwrap_or_default()
 }
 

@@ -13,4 +13,5 @@ mod inner;
 mod jobs;
 mod output;
 mod pick;
+mod recovery;
 mod select;
