@@ -202,7 +202,8 @@ fn cut_arguments<'a>(value: &'a Value, cut: &'a str, arguments: &str) -> Option<
     // A place in a list of calls, `function` and the arguments' own name are the most that leads to them.
     steps.take(3).map(|at| cut.split_at(at)).find_map(|(path, inside)| {
         let found = value.pointer(path).filter(|found| found.is_object())?;
-        (found.to_string() == arguments).then_some((found, inside))
+        let written = found.to_string();
+        (written == arguments).then_some((found, inside))
     })
 }
 

@@ -166,7 +166,7 @@ async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
 async fn metrics_show_how_jobs_stand_and_how_they_ended() {
     let place = Place::new();
     let house = house(&place, &["later", "talk"]).await;
-    house.metrics();
+    let _counts_from_here = house.metrics();
     let started = call(&house, "t__later", json!({})).await;
     let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
     call(&house, "job__wait", json!({"id": id})).await;
