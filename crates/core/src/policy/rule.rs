@@ -6,6 +6,7 @@ use super::condition::Condition;
 use super::facts::Facts;
 use super::{Effect, PolicyQuery, Tightening};
 use crate::definition::Effects;
+use crate::name::wire_candidate;
 use crate::pattern::glob_match;
 
 /// One rule. A rule without selectors matches every call.
@@ -25,7 +26,8 @@ pub struct Rule {
 /// Which calls are meant: all that is set must match; with nothing set, every call is meant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Selector {
-    /// Glob on the canonical id, or on the id without its version (`fs:write`, `github:*`).
+    /// Glob on the canonical id, on the id without its version (`fs:write`, `github:*`), or on the name that models
+    /// call it by (`fs__write`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// Glob on the namespace.
@@ -60,8 +62,11 @@ impl Selector {
         let definition = facts.query.definition;
         let id = &definition.id;
         let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
-        let named = fits(&self.tool, &|p| glob_match(p, id.as_str()) || glob_match(p, id.without_version()))
-            && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
+        let named = fits(&self.tool, &|p| {
+            glob_match(p, id.as_str())
+                || glob_match(p, id.without_version())
+                || p.contains("__") && glob_match(p, &wire_candidate(id.namespace(), id.name()))
+        }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
             && fits(&self.tag, &|tag| facts.has_tag(tag))
             && fits(&self.role, &|role| facts.query.principal.roles.iter().any(|has| has == role));
         if !named {

@@ -71,6 +71,19 @@ impl Executor {
         }
     }
 
+    /// As [`Executor::cap`], of what an error tells the model: a tool may quote anything in it.
+    pub(super) async fn cap_failure(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
+        let max = self.max_output(entry);
+        if text_bytes(&outcome.content) > max {
+            let content = std::mem::take(&mut outcome.content);
+            let mut output = ToolOutput { content, ..ToolOutput::default() };
+            self.cap_text(&mut output, max, run).await;
+            outcome.content = output.content;
+            outcome.extras.append(&mut output.extras);
+        }
+        outcome
+    }
+
     /// Takes out text that is too large, and returns it.
     async fn cap_text(&self, output: &mut ToolOutput, max: usize, run: &RunContext) -> Option<String> {
         if text_bytes(&output.content) <= max {

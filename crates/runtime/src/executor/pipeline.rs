@@ -162,7 +162,7 @@ impl Executor {
         let outcome = match performed {
             Ok(output) => self.cap(id, output, &end.entry, run).await,
             Err(Stop::Answered(output)) => self.cap(id, *output, &end.entry, run).await,
-            Err(Stop::Failed(error)) => Outcome::failed(id, error),
+            Err(Stop::Failed(error)) => self.cap_failure(Outcome::failed(id, error), &end.entry, run).await,
             Err(Stop::Skipped) => neutral(id),
             Err(Stop::Pending(request)) => Outcome {
                 pending: Some(*request),

@@ -143,12 +143,12 @@ fn decision(result: Value) -> ApprovalDecision {
     struct Answer {
         action: String,
         #[serde(default)]
-        content: Map<String, Value>,
+        content: Option<Map<String, Value>>,
     }
     let Ok(answer) = serde_json::from_value::<Answer>(result) else {
         return denied("the client's answer could not be read");
     };
-    match (answer.action.as_str(), answer.content.get("decision").and_then(Value::as_str)) {
+    match (answer.action.as_str(), answer.content.as_ref().and_then(|content| content.get("decision")?.as_str())) {
         ("accept", Some("approve")) => ApprovalDecision::Approve,
         ("accept", Some("always")) => ApprovalDecision::Always,
         ("cancel", _) => denied("the user dismissed the question"),
@@ -185,6 +185,7 @@ mod tests {
             (json!({"action": "accept", "content": {"decision": "always"}}), ApprovalDecision::Always),
             (json!({"action": "accept", "content": {"decision": "deny"}}), denied("the user said no")),
             (json!({"action": "decline", "content": {"decision": "approve"}}), denied("the user said no")),
+            (json!({"action": "decline", "content": null}), denied("the user said no")),
             (json!({"action": "cancel"}), denied("the user dismissed the question")),
             (json!({"action": "accept"}), denied("the client's answer could not be read")),
             (

@@ -11,7 +11,7 @@ use toolwright::core::{JobState, Outcome};
 
 use super::args::{Global, duration};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, BOLD, DIM, GOOD, one_line, print_json, print_text, say, styled};
+use super::screen::{BAD, BOLD, DIM, GOOD, one_line, print_json, print_text, print_written, say, styled};
 use super::{config, open};
 
 /// How long a job that is stopped may take to end.
@@ -101,7 +101,7 @@ async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
                     "id": id, "state": job.state, "first": read.first, "total": read.total, "text": read.text,
                 }))?;
             } else {
-                print_text(read.text.trim_end_matches('\n'))?;
+                print_written(read.text.trim_end_matches('\n'))?;
             }
         }
         JobsCommand::Send { id, input, wait } => {
@@ -140,7 +140,7 @@ fn show(global: &Global, job: &JobRecord) -> Result<(), Failure> {
     }
     say(job.line());
     if let Some(outcome) = &job.outcome {
-        print_text(&outcome.model_text())?;
+        print_written(&outcome.model_text())?;
     }
     Ok(())
 }

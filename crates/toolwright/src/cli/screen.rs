@@ -79,7 +79,17 @@ pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
 /// As [`print_text`], of a tool's own result: only secrets of this house are taken out.
 pub(crate) fn print_result_text(text: &str) -> std::io::Result<()> {
     let known = REDACTOR.get().map(|redactor| redactor.of_known_values());
-    writeln!(stdout(), "{}", known.as_ref().map_or(Cow::Borrowed(text), |known| known.redact(text)))
+    print_foreign(&known.as_ref().map_or(Cow::Borrowed(text), |known| known.redact(text)))
+}
+
+/// As [`print_text`], of what a tool has written: a program gets every character, a terminal what does it no harm.
+pub(crate) fn print_written(text: &str) -> std::io::Result<()> {
+    print_foreign(&redacted(text))
+}
+
+fn print_foreign(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    if out.is_terminal() { writeln!(out, "{}", harmless(text)) } else { writeln!(out, "{text}") }
 }
 
 /// As [`print_json`], of a tool's own result: of all but `error` only secrets of this house are taken out.

@@ -169,7 +169,7 @@ pub struct PolicyGuard {
     /// How long it may take. Default 30s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSpan>,
-    /// Glob on the tool's id, with or without its version (`fs:write`, `github:*`).
+    /// Glob on the tool's id, with or without its version (`fs:write`, `github:*`), or on its name (`fs__write`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// Glob on the namespace.
@@ -222,7 +222,7 @@ pub enum PolicyEffect {
 pub struct PolicyRule {
     /// What it does.
     pub effect: PolicyEffect,
-    /// Glob on the tool's id, with or without its version (`fs:write`, `github:*`).
+    /// Glob on the tool's id, with or without its version (`fs:write`, `github:*`), or on its name (`fs__write`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// Glob on the namespace.
