@@ -41,13 +41,19 @@ impl Approver for Killed {
             decided_by: None,
         };
         self.0.put_question(&question).await.expect("kept");
-        println!("asked {}", question.id);
+        tell(&format!("asked {}", question.id));
         std::future::pending().await
     }
 
     fn answers(&self) -> Answers {
         Answers::Elsewhere
     }
+}
+
+fn tell(line: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{line}\n").as_bytes()).expect("told");
+    out.flush().expect("told");
 }
 
 /// The process that is killed, which is this test alone: all its calls but the last wait for a person.
@@ -77,13 +83,12 @@ async fn child() {
         };
         let outcome =
             house.call_under(&run, &format!("c{n}"), "again", json!({"n": n, "ms": u64::from(n == 6) * 60_000})).await;
-        println!("ack {n} {}", id(&outcome));
+        tell(&format!("ack {n} {}", id(&outcome)));
     }
     while house.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    println!("ready");
-    std::io::stdout().flush().expect("told");
+    tell("ready");
     std::future::pending::<()>().await;
 }
 
