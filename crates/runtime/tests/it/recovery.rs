@@ -264,15 +264,16 @@ async fn neither_unreadable_jobs_nor_those_of_absent_tools_or_other_sessions_are
     while first.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let mine = id(&first.call("b", "again", json!({"n": 2})).await);
+    let mine = id(&first.call("b", "again", json!({"n": 2, "ms": 100})).await);
     let other = RunContext { session: Arc::new(session("other", dir.path())), ..first.run.clone() };
-    let others = id(&first.call_under(&other, "c", "again", json!({"n": 3})).await);
+    let others = id(&first.call_under(&other, "c", "again", json!({"n": 3, "ms": 100})).await);
     first.jobs.shut_down(LONG).await;
     let columns = "arguments, state, session, principal, call, attempts, created_ms, resumable";
     sql(
         dir.path(),
         &format!(
-            "INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'bad_1', tool, {columns}, '{{\"definition\": ' \
+            "UPDATE jobs SET attempts = 0 WHERE ended_ms IS NULL; \
+             INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'bad_1', tool, {columns}, '{{\"definition\": ' \
              FROM jobs WHERE id = '{mine}'; \
              INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'bad_2', tool, {columns}, \
              json_set(plan, '$.principal', 5) FROM jobs WHERE id = '{mine}'; \
