@@ -41,13 +41,19 @@ impl Approver for Killed {
             decided_by: None,
         };
         self.0.put_question(&question).await.expect("kept");
-        println!("asked {}", question.id);
+        tell(&format!("asked {}", question.id));
         std::future::pending().await
     }
 
     fn answers(&self) -> Answers {
         Answers::Elsewhere
     }
+}
+
+fn tell(line: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{line}\n").as_bytes()).expect("told");
+    out.flush().expect("told");
 }
 
 /// The process that is killed, which is this test alone: all its calls but the last wait for a person.
@@ -77,13 +83,12 @@ async fn child() {
         };
         let outcome =
             house.call_under(&run, &format!("c{n}"), "again", json!({"n": n, "ms": u64::from(n == 6) * 60_000})).await;
-        println!("ack {n} {}", id(&outcome));
+        tell(&format!("ack {n} {}", id(&outcome)));
     }
     while house.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    println!("ready");
-    std::io::stdout().flush().expect("told");
+    tell("ready");
     std::future::pending::<()>().await;
 }
 
@@ -259,15 +264,16 @@ async fn neither_unreadable_jobs_nor_those_of_absent_tools_or_other_sessions_are
     while first.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let mine = id(&first.call("b", "again", json!({"n": 2})).await);
+    let mine = id(&first.call("b", "again", json!({"n": 2, "ms": 100})).await);
     let other = RunContext { session: Arc::new(session("other", dir.path())), ..first.run.clone() };
-    let others = id(&first.call_under(&other, "c", "again", json!({"n": 3})).await);
+    let others = id(&first.call_under(&other, "c", "again", json!({"n": 3, "ms": 100})).await);
     first.jobs.shut_down(LONG).await;
     let columns = "arguments, state, session, principal, call, attempts, created_ms, resumable";
     sql(
         dir.path(),
         &format!(
-            "INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'bad_1', tool, {columns}, '{{\"definition\": ' \
+            "UPDATE jobs SET attempts = 0 WHERE ended_ms IS NULL; \
+             INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'bad_1', tool, {columns}, '{{\"definition\": ' \
              FROM jobs WHERE id = '{mine}'; \
              INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'bad_2', tool, {columns}, \
              json_set(plan, '$.principal', 5) FROM jobs WHERE id = '{mine}'; \
