@@ -120,9 +120,8 @@ impl Live {
         Ok(())
     }
 
-    /// Tells observers and who waits for it here that it is with this process no more.
+    /// Tells who waits for it here that it is with this process no more.
     pub(super) fn left(&self, state: JobState) {
-        self.told.lost(state);
         self.left.store(true, Ordering::Release);
         self.state.send_replace(state);
     }

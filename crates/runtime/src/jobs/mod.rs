@@ -197,7 +197,10 @@ impl JobManager {
         match live.step(&step, state).await {
             Ok(()) => live.left(state),
             // It is over, or another process has it.
-            Err(StoreError::NotFound(_)) => live.left(JobState::Unknown),
+            Err(StoreError::NotFound(_)) => {
+                live.told.lost(JobState::Unknown);
+                live.left(JobState::Unknown);
+            }
             Err(error) => {
                 tracing::error!(job = live.id, "the end of a job is not kept yet: {error}");
                 return Err(step);
