@@ -16,7 +16,7 @@ use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::job::{self, JobRecord, JobState, Turns};
-use toolwright_core::operation::{Lineage, Op};
+use toolwright_core::operation::{Lineage, Op, OpKind, Origin};
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
@@ -144,6 +144,7 @@ impl Executor {
             partials: Some(Arc::new(move |_| Arc::clone(&log))),
             journal: Some((Arc::clone(job) as _, job.id.as_str().into())),
             priority: Priority::Background,
+            origin: Origin::Job,
             started_before: 0,
             inner: None,
             timeout: if stepwise { Some(STATEFUL_LIFE) } else { run.timeout },
@@ -154,7 +155,7 @@ impl Executor {
         let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: call.clone(), run: run.clone() };
         run.job = Some(Arc::new(turns));
         let mut account = self.open_account(&call, &run);
-        account.kind = toolwright_core::operation::OpKind::Job;
+        account.kind = OpKind::Job;
         account.decided_by = "job".into();
         let executor = Arc::clone(self);
         let id = call.id.clone();

@@ -137,7 +137,8 @@ async fn answers_health(mut address: SocketAddr) -> bool {
 fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], findings: &[String]) -> Done {
     let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
         && probes.iter().all(|probe| probe.error.is_none())
-        && findings.is_empty();
+        && findings.is_empty()
+        && !(settings.written.sandbox.strict && sandboxes(settings).any(|(_, sandbox)| sandbox.gaps().is_some()));
     let exit = match well {
         true => Exit::Ok,
         false => Exit::Failed,
@@ -186,7 +187,10 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     for (whose, sandbox) in sandboxes(settings) {
         say(format_args!("sandbox of {whose}: {}", sandbox.profile));
         if let Some(gaps) = sandbox.gaps() {
-            say(styled(DIM, format_args!("  {gaps}")));
+            match settings.written.sandbox.strict {
+                true => say(styled(BAD, format_args!("  it is refused, since sandbox.strict is set: {gaps}"))),
+                false => say(styled(DIM, format_args!("  {gaps}"))),
+            }
         }
     }
     for finding in findings {
