@@ -11,7 +11,7 @@ use toolwright::core::{JobState, Outcome};
 
 use super::args::{Global, duration};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, BOLD, DIM, GOOD, one_line, print_json, print_text, print_written, say, styled};
+use super::screen::{BAD, BOLD, DIM, GOOD, harmless, one_line, print_json, print_text, print_written, say, styled};
 use super::{config, open};
 
 /// How long a job that is stopped may take to end.
@@ -110,19 +110,36 @@ async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
             show(global, &jobs.wait(JobScope::All, id, *wait).await.map_err(failure)?)?;
         }
         JobsCommand::Stop { ids } => {
-            let mut stopped = Vec::with_capacity(ids.len());
+            let mut exit = Exit::Ok;
+            let mut answers = Vec::with_capacity(ids.len());
             for id in ids {
-                jobs.stop(JobScope::All, id).await.map_err(failure)?;
-                stopped.push(jobs.wait(JobScope::All, id, STOP_WAIT).await.map_err(failure)?);
+                // One that cannot be stopped keeps no other going.
+                match stop(jobs, id).await {
+                    Ok(job) => {
+                        answers.push(to_json(&job));
+                        say(job.line());
+                    }
+                    Err(error) => {
+                        let failure = failure(error);
+                        say(styled(BAD, harmless(&failure.message)));
+                        answers.push(json!({"id": id, "error": failure.to_json()["error"]}));
+                        exit = failure.exit;
+                    }
+                }
             }
             if global.json {
-                print_json(&stopped.iter().map(to_json).collect())?;
-            } else {
-                stopped.iter().for_each(|job| say(job.line()));
+                print_json(&answers.into())?;
             }
+            return Ok(exit);
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Stops a job and waits for its end, for a while.
+async fn stop(jobs: &dyn Jobs, id: &str) -> Result<JobRecord, StoreError> {
+    jobs.stop(JobScope::All, id).await?;
+    jobs.wait(JobScope::All, id, STOP_WAIT).await
 }
 
 fn failure(error: StoreError) -> Failure {

@@ -49,8 +49,10 @@ fn a_job_of_one_process_is_listed_read_and_stopped_by_another() {
     assert!(id.starts_with("bash_") && job["created"].as_str().is_some_and(|at| at.ends_with('Z')), "{job}");
     assert_eq!((&job["tool"], &job["owner"]["alive"]), (&json!("shell:bash@1.0.0"), &json!(true)), "{job}");
     until("it runs", || listed(&place, &id)["state"] == "running");
-    let stopped: Value = serde_json::from_str(&ok(&place, &["jobs", "stop", &id, "--json"])).expect("json");
-    assert_eq!(stopped[0]["state"], "cancelled", "{stopped}");
+    let stopped = run(&place, &["jobs", "stop", "bash_00000000", &id, "--json"]);
+    assert_eq!(stopped.status.code(), Some(1), "one of them is not there");
+    let stopped: Value = serde_json::from_slice(&stopped.stdout).expect("json");
+    assert!(stopped[0]["error"]["message"].is_string() && stopped[1]["state"] == "cancelled", "{stopped}");
     assert!(child.wait().expect("ended").success(), "the program stays no longer than its job");
     let shown: Value = serde_json::from_str(&ok(&place, &["jobs", "show", &id, "--json"])).expect("json");
     assert_eq!((&shown["state"], &shown["owner"]), (&json!("cancelled"), &Value::Null), "{shown}");
