@@ -6,6 +6,7 @@
 mod fs;
 mod job;
 mod output;
+mod pattern;
 mod shell;
 pub mod web;
 

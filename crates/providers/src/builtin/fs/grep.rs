@@ -3,7 +3,6 @@
 use std::io;
 
 use async_trait::async_trait;
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
-use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
@@ -19,14 +18,13 @@ use toolwright_core::tool::Tool;
 use super::guard::{PathGuard, shown};
 use super::walk::{Next, hidden_schema, is_file, matches, path_pattern, walk, with_notes};
 use super::{ROOT, count_of, optional_path_schema, with_warning};
+use crate::builtin::pattern::{Case, line_matcher};
 use crate::builtin::{blocking, define, parse};
 
 /// Longest piece of a line that is shown, in bytes.
 const MAX_LINE: usize = 500;
 /// Longest line that is searched, in bytes; a file with a longer one is skipped.
 const MAX_LINE_BUFFER: usize = 8 * 1024 * 1024;
-/// Memory of a compiled expression, in bytes.
-const MAX_REGEX: usize = 10 * 1024 * 1024;
 
 pub(super) struct Grep(pub(super) PathGuard);
 
@@ -99,7 +97,7 @@ impl Tool for Grep {
 
 fn search(guard: PathGuard, arguments: &Arguments, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let start = guard.admit(&context.session, &arguments.path)?;
-    let matcher = compile(arguments)?;
+    let matcher = line_matcher(&arguments.pattern, Case::insensitive(arguments.case_insensitive))?;
     let only = arguments.glob.as_deref().map(path_pattern).transpose()?;
     let around = if arguments.mode == Mode::Content { arguments.context } else { 0 };
     let mut searcher = SearcherBuilder::new()
@@ -135,18 +133,6 @@ fn search(guard: PathGuard, arguments: &Arguments, context: &ToolContext) -> Res
     }
     let output = ToolOutput::text(with_notes(hits.text, &notes)).with_extra("matches", hits.found);
     Ok(with_warning(output, &start))
-}
-
-fn compile(arguments: &Arguments) -> Result<RegexMatcher, ToolError> {
-    RegexMatcherBuilder::new()
-        .case_insensitive(arguments.case_insensitive)
-        .line_terminator(Some(b'\n'))
-        .size_limit(MAX_REGEX)
-        .build(&arguments.pattern)
-        .map_err(|error| {
-            let message = format!("the pattern is not a regular expression that can be searched for: {error}");
-            ToolError::new(ErrorKind::InvalidParameters, message)
-        })
 }
 
 /// What was found, as text.

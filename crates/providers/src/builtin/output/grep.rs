@@ -4,7 +4,7 @@ use std::io;
 
 use async_trait::async_trait;
 use grep_matcher::Matcher as _;
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
-use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::output::GREP_ID;
 use toolwright_core::session::Session;
@@ -20,14 +20,13 @@ use toolwright_core::store::OpenOutput;
 use toolwright_core::tool::Tool;
 
 use super::{binary, handle_schema, unreadable};
+use crate::builtin::pattern::{Case, line_matcher};
 use crate::builtin::{blocking, define, parse};
 
 /// Longest piece of a line that is shown, in bytes.
 const MAX_LINE: usize = 500;
 /// Longest line that is searched, in bytes.
 const MAX_LINE_BUFFER: usize = 8 * 1024 * 1024;
-/// Memory of a compiled expression, in bytes.
-const MAX_REGEX: usize = 10 * 1024 * 1024;
 /// Bytes of what is shown, all together.
 const MAX_SHOWN: usize = 64 * 1024;
 
@@ -89,15 +88,7 @@ impl Tool for Grep {
 }
 
 fn search(arguments: &Arguments, open: OpenOutput, cancel: &Cancel) -> Result<ToolOutput, ToolError> {
-    let matcher = RegexMatcherBuilder::new()
-        .case_insensitive(arguments.case_insensitive)
-        .line_terminator(Some(b'\n'))
-        .size_limit(MAX_REGEX)
-        .build(&arguments.pattern)
-        .map_err(|error| {
-            let message = format!("the pattern is not a regular expression that can be searched for: {error}");
-            ToolError::new(ErrorKind::InvalidParameters, message)
-        })?;
+    let matcher = line_matcher(&arguments.pattern, Case::insensitive(arguments.case_insensitive))?;
     let mut hits = Hits { matcher: &matcher, max: arguments.max, cancel, found: 0, stopped: None, text: String::new() };
     let mut searcher = SearcherBuilder::new()
         .heap_limit(Some(MAX_LINE_BUFFER))

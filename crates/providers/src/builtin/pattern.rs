@@ -1,0 +1,37 @@
+//! Regular expressions that files and stored outputs are searched for.
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use toolwright_core::error::{ErrorKind, ToolError};
+
+/// Memory of a compiled expression, in bytes.
+const MAX_REGEX: usize = 10 * 1024 * 1024;
+
+/// Whether upper and lower case are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Case {
+    Sensitive,
+    Insensitive,
+}
+
+impl Case {
+    /// As an argument `case_insensitive` says.
+    pub(super) fn insensitive(insensitive: bool) -> Self {
+        if insensitive { Self::Insensitive } else { Self::Sensitive }
+    }
+}
+
+/// Compiles a caller's pattern for matches within lines.
+///
+/// # Errors
+/// `invalid_parameters` for what is no regular expression, or too large a one.
+pub(super) fn line_matcher(pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(case == Case::Insensitive)
+        .line_terminator(Some(b'\n'))
+        .size_limit(MAX_REGEX)
+        .build(pattern)
+        .map_err(|error| {
+            let message = format!("the pattern is not a regular expression that can be searched for: {error}");
+            ToolError::new(ErrorKind::InvalidParameters, message)
+        })
+}
