@@ -144,9 +144,7 @@ impl Executor {
         let services = &self.options.services;
         outcome.latency = services.clock.now().saturating_duration_since(account.started);
         if let Some(entry) = entry {
-            outcome.tool = Some(entry.id().clone());
-            outcome.kind = Some(entry.provider.kind());
-            outcome.namespace = entry.id().namespace().to_owned();
+            name_tool(&mut outcome, entry);
         }
         outcome.provenance = std::mem::take(&mut account.provenance);
         outcome.ran_with = account.ran_with.take();
@@ -163,10 +161,8 @@ impl Executor {
         // Of a run whose driver is gone, what was cancelled with it is in doubt, as after a crash: that the run
         // resumes is not known here.
         let abandoned = outcome.error.as_ref().and_then(ToolError::cancel_cause) == Some(CancelCause::CallerGone);
-        if let Some((journal, id)) = run.journal.as_ref().filter(|_| !abandoned)
-            && let Err(error) = journal.call_finished(id, &outcome).await
-        {
-            tracing::error!(run = &**id, "an outcome was not journalled: {error}");
+        if !abandoned {
+            journal(&outcome, run).await;
         }
         let characters_out =
             outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
@@ -370,4 +366,20 @@ fn argument_length(arguments: &Value) -> usize {
     // Writing a value to a counter cannot fail.
     let _ = serde_json::to_writer(&mut count, arguments);
     count.0
+}
+
+/// Says of an outcome whose it is.
+pub(super) fn name_tool(outcome: &mut Outcome, entry: &Entry) {
+    outcome.tool = Some(entry.id().clone());
+    outcome.kind = Some(entry.provider.kind());
+    outcome.namespace = entry.id().namespace().to_owned();
+}
+
+/// Enters an outcome in the journal of its run, where there is one.
+pub(super) async fn journal(outcome: &Outcome, run: &RunContext) {
+    if let Some((journal, id)) = &run.journal
+        && let Err(error) = journal.call_finished(id, outcome).await
+    {
+        tracing::error!(run = &**id, "an outcome was not journalled: {error}");
+    }
 }

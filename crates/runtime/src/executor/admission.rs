@@ -168,7 +168,7 @@ impl Executor {
             op: op.clone(),
             call: call.id.clone(),
             tool: request.tool.clone(),
-            reason: self.options.services.redactor.redact(&request.reason).into_owned(),
+            reason: request.reason.clone(),
         });
         let answer = tokio::select! {
             answer = tokio::time::timeout(run.approver.patience(), run.approver.ask(&request)) => {

@@ -22,7 +22,7 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{RunStore, StoreError};
 
-use super::account::Account;
+use super::account::{Account, journal, name_tool};
 use super::admission::Admitted;
 use super::contained::contained;
 use super::limits::Limits;
@@ -254,15 +254,9 @@ impl Executor {
         let (end, entry) = (End::of(call), &call.entry);
         let output = started(&job.id, entry.definition(), JobState::Running);
         let mut outcome = self.shaped(&end, Ok(output), run).await;
-        outcome.tool = Some(entry.id().clone());
-        outcome.kind = Some(entry.provider.kind());
-        outcome.namespace = entry.id().namespace().to_owned();
+        name_tool(&mut outcome, entry);
         outcome.validated = end.validated;
-        if let Some((journal, id)) = &run.journal
-            && let Err(error) = journal.call_finished(id, &outcome).await
-        {
-            tracing::error!(run = &**id, "an outcome was not journalled: {error}");
-        }
+        journal(&outcome, run).await;
         outcome
     }
 

@@ -23,6 +23,9 @@ use super::{Executor, RunContext};
 /// The extra that says what was stored, and what towards MCP clients becomes `_meta`.
 pub(super) const TOOL_OUTPUT: &str = "tool_output";
 
+/// Why what is over a cap is not kept where nobody could read it.
+const NO_READER: &str = "no tool that reads stored outputs is open here. Ask for less at a time";
+
 impl Executor {
     /// The cap on the text of a tool's results, in bytes.
     pub(super) fn max_output(&self, entry: &Entry) -> usize {
@@ -142,7 +145,7 @@ impl Executor {
     async fn stored(&self, text: &str, max: usize, output: &mut ToolOutput, run: &RunContext) -> String {
         let readers = readers(run);
         if readers.is_empty() {
-            return cut_message(text, max, "no tool that reads stored outputs is open here. Ask for less at a time");
+            return cut_message(text, max, NO_READER);
         }
         match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
             Ok(stored) => {
@@ -161,7 +164,7 @@ impl Executor {
 fn tell_of(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
     let (preview, readers) = (countable_text(&output.content), readers(run));
     let shown = if readers.is_empty() {
-        cut_message(&preview, max, "no tool that reads stored outputs is open here. Ask for less at a time")
+        cut_message(&preview, max, NO_READER)
     } else {
         stored_message(stored, &preview, max, &readers)
     };
