@@ -17,6 +17,7 @@ use crate::call::ToolCall;
 use crate::cancel::Cancel;
 use crate::canonical::ContentHash;
 use crate::catalogue::Snapshot;
+use crate::client::{CallClient, NoClient};
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::job::{Jobs, NoJobs, NoTurns, Turns};
@@ -40,6 +41,8 @@ pub struct ToolContext {
     pub deadline: Option<Instant>,
     /// The time limit that was set for the call, waits excluded: `deadline` in words, for messages.
     pub limit: Option<Duration>,
+    /// Who made the call, as something that can be asked back.
+    pub client: Arc<dyn CallClient>,
     /// Takes progress and partial results; each one also resets the idle timeout.
     pub partials: Arc<dyn PartialSink>,
     /// W3C trace context (`traceparent`) to pass on.
@@ -73,6 +76,7 @@ impl ToolContext {
             cancel: Cancel::new(),
             deadline: None,
             limit: None,
+            client: Arc::new(NoClient),
             partials: Arc::new(NoPartials),
             traceparent: None,
             max_output: crate::output::DEFAULT_MAX_BYTES,

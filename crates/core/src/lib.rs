@@ -11,6 +11,7 @@ pub mod cancel;
 pub mod canonical;
 pub mod carried;
 pub mod catalogue;
+pub mod client;
 pub mod content;
 pub mod context;
 pub mod definition;

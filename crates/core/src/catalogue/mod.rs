@@ -5,7 +5,8 @@ mod registered;
 mod snapshot;
 
 pub use provider::{
-    CallLimits, CallScope, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind,
+    CallLimits, CallScope, ChangeNotifier, Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind,
+    SourceNotice,
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, foreign_ids};
 pub use snapshot::{CatalogueIssue, Entry, Listing, ProviderStatus, Snapshot};

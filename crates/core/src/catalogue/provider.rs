@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::RegisteredTool;
 use crate::canonical::ContentHash;
@@ -103,6 +103,25 @@ pub struct CallLimits {
     pub retries: Option<u32>,
 }
 
+/// What a source tells outside of calls, besides changes of its tools ([`ChangeNotifier`]).
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourceNotice {
+    /// Its list of resources has changed.
+    ResourcesChanged,
+    /// Its list of prompts has changed.
+    PromptsChanged,
+    /// A resource that was subscribed to has changed.
+    ResourceUpdated {
+        /// Its address.
+        uri: String,
+    },
+    /// It logs (the parameters of `notifications/message`), and it is not known for which call.
+    Log(Value),
+}
+
+/// Takes notices. Must not block.
+pub type NoticeSink = Arc<dyn Fn(SourceNotice) + Send + Sync>;
+
 /// Called by a provider whenever its tools or its health may have changed.
 pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 
@@ -165,6 +184,20 @@ pub trait Provider: Send + Sync {
     fn mcp_peer(&self) -> Option<McpPeer> {
         None
     }
+    /// What else its source can be asked, besides calling tools: a provider whose tools are the methods of the
+    /// protocol (raw name `resources/read`, id `{namespace}__resources-read`, …). They are not in the catalogue, but
+    /// run through the executor like all calls. A result is the source's own, untouched, in
+    /// [`METHOD_RESULT`](crate::passthrough::METHOD_RESULT) of the output's extras.
+    fn methods(&self) -> Option<Arc<dyn Provider>> {
+        None
+    }
+    /// The capabilities that its source announced, as MCP's `ServerCapabilities`; `None` while not known, and for
+    /// other sources.
+    fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
+        None
+    }
+    /// Takes the sink of what its source tells outside of calls, once. The default tells nothing.
+    fn on_notice(&self, _notify: NoticeSink) {}
     /// Whether its hints may loosen policy.
     fn trust(&self) -> HintTrust {
         HintTrust::Trusted

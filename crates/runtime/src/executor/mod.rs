@@ -37,6 +37,7 @@ use toolwright_core::approval::Approver;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
+use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::job::Turns;
 use toolwright_core::model::PriceTable;
@@ -160,6 +161,8 @@ pub struct RunContext {
     pub approver: Arc<dyn Approver>,
     /// The user's own words, where they are known: conditions of policy rules may ask what they name.
     pub request: Option<Arc<UserRequest>>,
+    /// Who makes them, as something that a tool's source can ask back.
+    pub client: Arc<dyn CallClient>,
     /// Where progress goes; `None`: to the events only.
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
@@ -211,6 +214,7 @@ impl RunContext {
             policy,
             approver,
             request: None,
+            client: Arc::new(NoClient),
             partials: None,
             timeout: None,
             background_after: None,

@@ -118,6 +118,7 @@ impl Executor {
             cancel: run.cancel.clone(),
             deadline: limits.absolute.and_then(|limit| Instant::now().checked_add(limit)),
             limit: limits.absolute,
+            client: Arc::clone(&run.client),
             partials: Arc::clone(progress) as Arc<dyn PartialSink>,
             traceparent: Some(op.traceparent().into()),
             max_output: self.max_output(&call.entry),

@@ -50,7 +50,7 @@ impl Gateway {
         request: Request,
         notes: Option<mpsc::Sender<Bytes>>,
     ) -> Reply {
-        let Request { id, method, mut params } = request;
+        let Request { id, method, mut params, .. } = request;
         match (era, method.as_str()) {
             (Era::Legacy, "initialize") => Reply::Result(self.initialize(caller, &params)),
             (Era::Legacy, "ping") => Reply::Result(b"{}".to_vec()),

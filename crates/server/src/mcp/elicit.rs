@@ -103,7 +103,7 @@ impl Approver for ElicitApprover {
             }
         };
         match response {
-            Some(Response { result: Some(result), .. }) => decision(result),
+            Some(Response { outcome: Ok(result), .. }) => decision(result),
             _ => self.otherwise.ask(asked).await,
         }
     }

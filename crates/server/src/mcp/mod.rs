@@ -10,9 +10,10 @@ mod changes;
 mod dispatch;
 mod elicit;
 pub(crate) mod http;
-mod message;
 mod progress;
 mod protocol;
 pub(crate) mod stdio;
 pub(crate) mod tools;
 pub(crate) mod view;
+
+pub(crate) use toolwright_mcp::message;

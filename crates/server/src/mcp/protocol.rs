@@ -6,39 +6,17 @@ use serde_json::json;
 
 use super::message::{Request, RpcError};
 
-/// Revisions with `initialize`, newest first.
-pub(crate) const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// Revisions whose requests stand alone, newest first.
-pub(crate) const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
+pub(crate) use toolwright_mcp::revision::{
+    Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, SUBSCRIPTION_ID, negotiate,
+};
 
-/// `_meta` key of a subscription's id.
-pub(crate) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// `_meta` key under which a modern result says who made it.
-pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-
-/// Generation of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
-    /// With `initialize`; up to 2025-11-25.
-    Legacy,
-    /// Stateless; from 2026-07-28.
-    Modern,
-}
-
-impl Era {
-    /// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has: any value
-    /// that is no legacy revision counts as modern, so that a client learns what is served.
-    pub(crate) fn of(request: &Request, header: Option<&str>) -> Self {
-        let modern = header.is_some_and(|version| !LEGACY_VERSIONS.contains(&version))
-            || request.params.meta.protocol_version.is_some()
-            || matches!(request.method.as_str(), "server/discover" | "subscriptions/listen");
-        if modern { Self::Modern } else { Self::Legacy }
-    }
-}
-
-/// The revision to answer an `initialize` with: the client's, or else our newest.
-pub(crate) fn negotiate(requested: Option<&str>) -> &'static str {
-    LEGACY_VERSIONS.into_iter().find(|version| Some(*version) == requested).unwrap_or(LEGACY_VERSIONS[0])
+/// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has: any value that is no
+/// legacy revision counts as modern, so that a client learns what is served.
+pub(crate) fn era_of(request: &Request, header: Option<&str>) -> Era {
+    let modern = header.is_some_and(|version| !LEGACY_VERSIONS.contains(&version))
+        || request.params.meta.protocol_version.is_some()
+        || matches!(request.method.as_str(), "server/discover" | "subscriptions/listen");
+    if modern { Era::Modern } else { Era::Legacy }
 }
 
 /// The headers that a modern HTTP request repeats from its body (2026-07-28, "Standard headers").
@@ -138,7 +116,7 @@ mod tests {
             ("server/discover", &none, None, Era::Modern),
             ("initialize", &json!({"protocolVersion": "2025-11-25"}), None, Era::Legacy),
         ] {
-            assert_eq!(Era::of(&request(method, params), header), era, "{method} {header:?}");
+            assert_eq!(era_of(&request(method, params), header), era, "{method} {header:?}");
         }
         assert_eq!((negotiate(Some("2024-11-05")), negotiate(Some("2099-01-01"))), ("2024-11-05", "2025-11-25"));
     }

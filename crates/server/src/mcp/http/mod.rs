@@ -23,7 +23,7 @@ use crate::mcp::call::Caller;
 use crate::mcp::changes::{ListChanges, notifications};
 use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
-use crate::mcp::protocol::{Era, check_modern};
+use crate::mcp::protocol::{Era, check_modern, era_of};
 use crate::mcp::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
 use answer::{CallEvent, CallEvents, Held, Refusal, json};
@@ -125,7 +125,7 @@ impl Endpoint {
         let permit = self.admit()?;
         let mut request = match message::parse(&body) {
             Ok(Message::Request(request)) => request,
-            Ok(Message::Notification { method, params }) => {
+            Ok(Message::Notification { method, params, .. }) => {
                 if headers::may_be_legacy(&parts.headers) {
                     self.notified(&view, &parts.headers, &method, &params)?;
                 }
@@ -142,7 +142,7 @@ impl Endpoint {
         if request.params.meta.traceparent.is_none() {
             request.params.meta.traceparent = headers::traceparent(&parts.headers).map(Into::into);
         }
-        match Era::of(&request, headers::version(&parts.headers)) {
+        match era_of(&request, headers::version(&parts.headers)) {
             Era::Modern => {
                 check_modern(&request, Some(&headers::standard(&parts.headers)))
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;

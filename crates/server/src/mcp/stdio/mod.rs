@@ -20,7 +20,7 @@ use crate::mcp::call::{Caller, RunningCall};
 use crate::mcp::changes::{ListChanges, notifications};
 use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
-use crate::mcp::protocol::{Era, check_modern};
+use crate::mcp::protocol::{Era, check_modern, era_of};
 use crate::mcp::view::{Scope, View};
 use lines::{Line, Lines};
 
@@ -137,7 +137,7 @@ impl Connection {
                     ));
                 }
             }
-            Ok(Message::Notification { method, params }) => {
+            Ok(Message::Notification { method, params, .. }) => {
                 if let ("notifications/cancelled", Some(id)) = (method.as_str(), &params.request_id) {
                     self.caller.running.cancel(id);
                 }
@@ -149,7 +149,7 @@ impl Connection {
 
     async fn request(&self, request: Request) {
         let id = request.id.clone();
-        let era = Era::of(&request, None);
+        let era = era_of(&request, None);
         let checked = if era == Era::Modern { check_modern(&request, None) } else { Ok(()) };
         let reply = match checked {
             Ok(()) => self.gateway.reply(&self.caller, era, request, Some(self.outbox.clone())),

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
@@ -11,7 +10,7 @@ use serde_json::{Map, Number, Value};
 /// Id of a request, or a progress token: they have the same form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Id {
+pub enum Id {
     /// A number.
     Number(Number),
     /// A text.
@@ -19,38 +18,50 @@ pub(crate) enum Id {
 }
 
 /// A JSON-RPC error.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct RpcError {
-    pub(crate) code: i64,
-    pub(crate) message: Cow<'static, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) data: Option<Box<Value>>,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RpcError {
+    /// Code.
+    pub code: i64,
+    /// Message, for people.
+    pub message: Cow<'static, str>,
+    /// Anything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Box<Value>>,
 }
 
 impl RpcError {
-    pub(crate) const PARSE: i64 = -32700;
-    pub(crate) const INVALID_REQUEST: i64 = -32600;
-    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-    pub(crate) const INVALID_PARAMS: i64 = -32602;
-    pub(crate) const INTERNAL: i64 = -32603;
+    /// Not JSON.
+    pub const PARSE: i64 = -32700;
+    /// Not a request.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// No such method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// Wrong parameters.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// A failure of the server.
+    pub const INTERNAL: i64 = -32603;
     /// MCP 2026-07-28: headers and body disagree.
-    pub(crate) const HEADER_MISMATCH: i64 = -32020;
+    pub const HEADER_MISMATCH: i64 = -32020;
     /// MCP 2026-07-28: the request needs a client capability that was not declared.
-    pub(crate) const MISSING_CAPABILITY: i64 = -32021;
+    pub const MISSING_CAPABILITY: i64 = -32021;
     /// MCP 2026-07-28: the protocol version is not served.
-    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// Of the range for implementations: a bound was reached; try again.
-    pub(crate) const BUSY: i64 = -32000;
+    pub const BUSY: i64 = -32000;
 
-    pub(crate) fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
+    /// An error without data.
+    pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
-    pub(crate) fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
+    /// Wrong parameters.
+    pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Self::INVALID_PARAMS, message)
     }
 
-    pub(crate) fn method_not_found(method: &str) -> Self {
+    /// No such method.
+    #[must_use]
+    pub fn method_not_found(method: &str) -> Self {
         let shown: String = method.chars().take(100).collect();
         Self::new(Self::METHOD_NOT_FOUND, format!("this server has no method `{shown}`"))
     }
@@ -59,79 +70,101 @@ impl RpcError {
 /// The parameters that any served method takes; each method reads its own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Params {
+pub struct Params {
     #[serde(rename = "_meta")]
-    pub(crate) meta: Meta,
+    /// Of the protocol.
+    pub meta: Meta,
     /// `tools/call`, and the methods that name a thing.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// `resources/*`.
-    pub(crate) uri: Option<String>,
+    pub uri: Option<String>,
     /// `tools/call`.
-    pub(crate) arguments: Option<Value>,
+    pub arguments: Option<Value>,
     /// Lists.
-    pub(crate) cursor: Option<Value>,
+    pub cursor: Option<Value>,
     /// `initialize`.
-    pub(crate) protocol_version: Option<String>,
+    pub protocol_version: Option<String>,
     /// `initialize`.
-    pub(crate) capabilities: Option<Map<String, Value>>,
+    pub capabilities: Option<Map<String, Value>>,
     /// `notifications/cancelled`.
-    pub(crate) request_id: Option<Id>,
+    pub request_id: Option<Id>,
     /// `subscriptions/listen`.
-    pub(crate) notifications: Option<Filter>,
+    pub notifications: Option<Filter>,
 }
 
 /// The part of `_meta` that is read here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Meta {
+pub struct Meta {
+    /// Under which progress is wanted.
     #[serde(rename = "progressToken")]
-    pub(crate) progress_token: Option<Id>,
-    pub(crate) traceparent: Option<String>,
+    pub progress_token: Option<Id>,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+    /// Revision of a modern request.
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
-    pub(crate) protocol_version: Option<String>,
+    pub protocol_version: Option<String>,
+    /// What the maker of a modern request can be asked.
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
-    pub(crate) client_capabilities: Option<Map<String, Value>>,
+    pub client_capabilities: Option<Map<String, Value>>,
 }
 
 /// What a subscription asks for.
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Filter {
+pub struct Filter {
+    /// Changes of the list of tools.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) tools_list_changed: bool,
+    pub tools_list_changed: bool,
 }
 
 /// A request.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) id: Id,
-    pub(crate) method: String,
-    pub(crate) params: Params,
+pub struct Request {
+    /// Its id.
+    pub id: Id,
+    /// Its method.
+    pub method: String,
+    /// What is read of its parameters.
+    pub params: Params,
+    /// All of its parameters, for who passes them on.
+    pub raw: Option<Box<RawValue>>,
 }
 
 /// A message from a client.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub enum Message {
     /// To be answered.
     Request(Request),
     /// Not to be answered.
-    Notification { method: String, params: Params },
+    Notification {
+        /// Its method.
+        method: String,
+        /// What is read of its parameters.
+        params: Params,
+        /// All of its parameters, for who passes them on.
+        raw: Option<Box<RawValue>>,
+    },
     /// An answer to what we asked.
     Response(Response),
 }
 
-/// A client's answer; without a result it is an error.
+/// An answer to a request of ours.
 #[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) id: Option<Id>,
-    pub(crate) result: Option<Value>,
+pub struct Response {
+    /// Of the request; errors about messages that could not be read have none.
+    pub id: Option<Id>,
+    /// The result, or the error.
+    pub outcome: Result<Value, RpcError>,
 }
 
 /// A message that cannot be taken, with the id to answer to if it shows one.
 #[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) id: Option<Id>,
-    pub(crate) error: RpcError,
+pub struct Refused {
+    /// The id that it shows.
+    pub id: Option<Id>,
+    /// What to answer.
+    pub error: RpcError,
 }
 
 #[derive(Deserialize)]
@@ -143,14 +176,15 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
-    error: Option<IgnoredAny>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 /// Parses one message. Batches are refused: no served revision but 2025-03-26 had them.
 ///
 /// # Errors
 /// [`Refused`] says what is wrong.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Message, Refused> {
+pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
     let refuse = |id, code, message: String| Err(Refused { id, error: RpcError::new(code, message) });
     let envelope: Envelope<'_> = match serde_json::from_slice(bytes) {
         Ok(envelope) => envelope,
@@ -164,24 +198,32 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Message, Refused> {
     }
     let Some(method) = envelope.method else {
         return if envelope.result.is_some() || envelope.error.is_some() {
-            let result = envelope.result.and_then(|raw| serde_json::from_str(raw.get()).ok());
-            Ok(Message::Response(Response { id: envelope.id, result }))
+            let broken =
+                |error: serde_json::Error| RpcError::new(RpcError::INTERNAL, format!("a broken answer: {error}"));
+            let outcome = match (envelope.result, envelope.error) {
+                (_, Some(error)) => Err(serde_json::from_str(error.get()).unwrap_or_else(broken)),
+                (Some(result), None) => serde_json::from_str(result.get()).map_err(broken),
+                (None, None) => Ok(Value::Null),
+            };
+            Ok(Message::Response(Response { id: envelope.id, outcome }))
         } else {
             refuse(envelope.id, RpcError::INVALID_REQUEST, "there is neither a method nor a result".into())
         };
     };
+    let raw = envelope.params.map(ToOwned::to_owned);
     let params = match envelope.params.map(|raw| serde_json::from_str(raw.get())).transpose() {
         Ok(params) => params.unwrap_or_default(),
         Err(error) => return refuse(envelope.id, RpcError::INVALID_PARAMS, format!("the params of {method}: {error}")),
     };
     Ok(match envelope.id {
-        Some(id) => Message::Request(Request { id, method, params }),
-        None => Message::Notification { method, params },
+        Some(id) => Message::Request(Request { id, method, params, raw }),
+        None => Message::Notification { method, params, raw },
     })
 }
 
 /// A response around a result that is JSON already.
-pub(crate) fn result(id: &Id, result: &[u8]) -> Bytes {
+#[must_use]
+pub fn result(id: &Id, result: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(result.len() + 64);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     write_json(&mut out, id);
@@ -192,7 +234,8 @@ pub(crate) fn result(id: &Id, result: &[u8]) -> Bytes {
 }
 
 /// An error response; without an id when the request did not show one.
-pub(crate) fn error(id: Option<&Id>, error: &RpcError) -> Bytes {
+#[must_use]
+pub fn error(id: Option<&Id>, error: &RpcError) -> Bytes {
     #[derive(Serialize)]
     struct Response<'a> {
         jsonrpc: &'static str,
@@ -204,7 +247,8 @@ pub(crate) fn error(id: Option<&Id>, error: &RpcError) -> Bytes {
 }
 
 /// A request of ours.
-pub(crate) fn request(id: &Id, method: &str, params: &impl Serialize) -> Bytes {
+#[must_use]
+pub fn request(id: &Id, method: &str, params: &impl Serialize) -> Bytes {
     #[derive(Serialize)]
     struct Request<'a, P> {
         jsonrpc: &'static str,
@@ -216,7 +260,8 @@ pub(crate) fn request(id: &Id, method: &str, params: &impl Serialize) -> Bytes {
 }
 
 /// A notification.
-pub(crate) fn notification(method: &str, params: Option<&impl Serialize>) -> Bytes {
+#[must_use]
+pub fn notification(method: &str, params: Option<&impl Serialize>) -> Bytes {
     #[derive(Serialize)]
     struct Notification<'a, P> {
         jsonrpc: &'static str,
@@ -228,7 +273,8 @@ pub(crate) fn notification(method: &str, params: Option<&impl Serialize>) -> Byt
 }
 
 /// JSON text of a value that has one: maps with text keys, and numbers.
-pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
+#[must_use]
+pub fn to_json(value: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     write_json(&mut out, value);
     out
@@ -263,12 +309,12 @@ mod tests {
             Ok(Message::Notification { .. })
         ));
         let answer = parse(br#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#);
-        let Ok(Message::Response(Response { id: Some(Id::Number(_)), result: Some(result) })) = answer else {
+        let Ok(Message::Response(Response { id: Some(Id::Number(_)), outcome: Ok(result) })) = answer else {
             panic!("{answer:?}")
         };
         assert_eq!(result, serde_json::json!({"a": 1}));
         let refused = parse(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#);
-        assert!(matches!(refused, Ok(Message::Response(Response { result: None, .. }))));
+        assert!(matches!(refused, Ok(Message::Response(Response { outcome: Err(_), .. }))));
     }
 
     #[test]

@@ -1,0 +1,50 @@
+//! Whoever made a call, as something that can be asked back: MCP's "client features".
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+use crate::error::{ErrorKind, ProtocolError, ToolError};
+
+/// Something that the source of a running call wants of the call's client: `elicitation/create`,
+/// `sampling/createMessage` or `roots/list`, in the words of MCP.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientRequest {
+    /// The method.
+    pub method: String,
+    /// Its parameters, as the source wrote them.
+    pub params: Value,
+}
+
+/// The client of a call. What it answers goes to the tool's source, which is not trusted with more than that.
+#[async_trait]
+pub trait CallClient: Send + Sync {
+    /// What it can be asked, as MCP's `ClientCapabilities` names it. Nothing else may be asked.
+    fn capabilities(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    /// Asks all of these at once and waits for the answers, one each, in order: the result, or the client's refusal.
+    ///
+    /// # Errors
+    /// [`ToolError`] where there is nobody to answer: the client cannot be asked, has gone, or did not answer in time.
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        let methods: Vec<_> = requests.iter().map(|request| request.method.as_str()).collect();
+        let message = format!("the tool asks for {}, and whoever made the call cannot be asked", methods.join(", "));
+        Err(ToolError::new(ErrorKind::ExecutionError, message))
+    }
+
+    /// Takes a log message of the source (the parameters of `notifications/message`). Must not block.
+    fn log(&self, _message: Value) {}
+
+    /// What the client's own request said in `_meta` beyond what the protocol owns; it is passed on to the source.
+    fn meta(&self) -> Map<String, Value> {
+        Map::new()
+    }
+}
+
+/// A client that can be asked nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoClient;
+
+#[async_trait]
+impl CallClient for NoClient {}

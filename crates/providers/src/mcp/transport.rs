@@ -1,0 +1,136 @@
+//! What carries messages to one server and back: the line between the protocol and its transports.
+
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use toolwright_mcp::revision::Era;
+
+/// Id of a request of ours.
+pub(super) type RequestId = u64;
+
+/// One message on its way out.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// The message, without a line feed.
+    pub(super) json: Vec<u8>,
+    /// What it is.
+    pub(super) kind: OutgoingKind,
+    /// The revision it is written in; `None` in the handshake, before it is known.
+    pub(super) version: Option<&'static str>,
+    /// Headers of this message over HTTP besides those of the transport (2026-07-28: `Mcp-Param-*`).
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// What a message is, as far as its way depends on it.
+#[derive(Debug)]
+pub(super) enum OutgoingKind {
+    /// A request.
+    Request {
+        /// Its id.
+        id: RequestId,
+        /// Its method.
+        method: String,
+        /// What it names (a tool, a prompt, a resource's URI), for the header `Mcp-Name`.
+        name: Option<String>,
+    },
+    /// A notification.
+    Notification {
+        /// Its method.
+        method: String,
+    },
+    /// The answer to a request of the server's.
+    Response,
+}
+
+/// A message, or the answer to it, that will not arrive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SendError {
+    /// It had no effect.
+    NotSent(String),
+    /// It may have had its effect.
+    Broken(String),
+    /// Something that trying again does not mend: not authorized, not found, the wrong kind of server. It had no
+    /// effect.
+    Final(String),
+    /// The server has forgotten the session. It had no effect.
+    Expired,
+}
+
+/// Takes what arrives. Never blocks.
+pub(super) trait Incoming: Send + Sync {
+    /// One message. `during` is our request in whose answer's stream it came, where the transport knows.
+    fn message(&self, json: &[u8], during: Option<RequestId>);
+    /// The answer to this request will not arrive.
+    fn lost(&self, id: RequestId, error: SendError);
+    /// Something that is no message, or that is too large; told to the operator.
+    fn noise(&self, what: &str);
+    /// No more will arrive, or can be sent.
+    fn ended(&self, reason: String);
+}
+
+/// An open way to one server. All of it may be used at once.
+#[async_trait]
+pub(super) trait Transport: Send + Sync {
+    /// Sends a message and returns once it is on its way: written to a pipe, or handed to a task that waits for the
+    /// answer. Messages arrive in the order of the calls on a pipe; over HTTP each goes its own way.
+    ///
+    /// # Errors
+    /// [`SendError`]; for a request the answer is then not awaited.
+    async fn send(&self, message: Outgoing) -> Result<(), SendError>;
+    /// The handshake is done: from now on the server may speak unasked (over legacy HTTP, the stream of the session
+    /// is opened).
+    fn established(&self, _era: Era, _version: &'static str) {}
+    /// The answer to this request is not wanted any more. Whether that alone tells the server so (2026-07-28 over
+    /// HTTP: the stream is closed); if not, `notifications/cancelled` must.
+    fn abandon(&self, _id: RequestId) -> Told {
+        Told::No
+    }
+    /// Ends it: input closed, session deleted, a process ended after a grace. Bounded by two seconds.
+    async fn close(&self);
+    /// Why it ended, with a process's last words, if more is known than [`Incoming::ended`] was told.
+    async fn epitaph(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Whether the server has been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It has.
+    Yes,
+    /// It has not.
+    No,
+}
+
+/// Adds what a server demands of its callers to each HTTP request: OAuth 2.1, for one.
+#[async_trait]
+pub(crate) trait Authorizer: Send + Sync {
+    /// Headers of the next request. Refreshes what is about to expire, one flight for all who ask.
+    ///
+    /// # Errors
+    /// Cause and remedy, for the operator.
+    async fn headers(&self) -> Result<HeaderMap, String>;
+    /// The server refused a request that carried `sent` with 401 or 403. Whether it is worth sending again, with
+    /// [new headers](Authorizer::headers).
+    ///
+    /// # Errors
+    /// Cause and remedy, for the operator.
+    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String>;
+}
+
+/// A refusal.
+#[derive(Debug, Clone)]
+pub(crate) struct Challenge {
+    /// 401 or 403.
+    pub(crate) status: u16,
+    /// `WWW-Authenticate`, all of them.
+    pub(crate) authenticate: Vec<String>,
+}
+
+/// Whether to send again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// Once.
+    Yes,
+    /// No.
+    No,
+}
