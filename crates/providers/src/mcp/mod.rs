@@ -31,6 +31,8 @@ mod nesting;
 mod process;
 mod provider;
 mod relist;
+#[cfg_attr(not(test), expect(dead_code, reason = "the protocol over it comes next"))]
+mod remote;
 mod spec;
 mod stdio;
 #[expect(dead_code, reason = "the transports over it come next")]
