@@ -11,6 +11,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
+use crate::net::Authorizer;
 use crate::process::sandbox::Sandbox;
 use crate::process::withheld_by_default;
 
@@ -62,6 +63,8 @@ pub struct McpServerSpec {
     pub max_message_bytes: usize,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
+    /// Adds what a server at a URL demands of its callers.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl McpServerSpec {
@@ -87,6 +90,7 @@ impl McpServerSpec {
             tools_cache: BTreeMap::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             trusted: false,
+            authorizer: None,
         }
     }
 

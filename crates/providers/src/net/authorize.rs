@@ -1,11 +1,13 @@
 //! What a server demands of its callers, added to each request.
 
+use std::fmt;
+
 use async_trait::async_trait;
 use http::HeaderMap;
 
 /// Adds what a server demands of its callers to each HTTP request: OAuth 2.1, for one.
 #[async_trait]
-pub trait Authorizer: Send + Sync {
+pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Headers of the next request. Refreshes what is about to expire, one flight for all who ask.
     ///
     /// # Errors

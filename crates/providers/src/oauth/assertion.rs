@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::error::OAuthError;
 use super::random::random_text;
+use super::secret::Secret;
 
 /// How long an assertion holds. It is made for one request.
 const LIFETIME_SECONDS: u64 = 120;
@@ -26,8 +27,17 @@ const LIFETIME_SECONDS: u64 = 120;
 pub struct SigningKey {
     algorithm: &'static str,
     key_id: Option<String>,
+    pem: Secret,
     key: Arc<Key>,
 }
+
+impl PartialEq for SigningKey {
+    fn eq(&self, other: &Self) -> bool {
+        (self.algorithm, &self.key_id, &self.pem) == (other.algorithm, &other.key_id, &other.pem)
+    }
+}
+
+impl Eq for SigningKey {}
 
 enum Key {
     Ecdsa(EcdsaKeyPair),
@@ -65,7 +75,7 @@ impl SigningKey {
             }
             other => return Err(unusable(format!("the algorithm `{other}` is not known"))),
         };
-        Ok(Self { algorithm, key_id, key: Arc::new(key) })
+        Ok(Self { algorithm, key_id, pem: Secret::new(pem), key: Arc::new(key) })
     }
 
     /// An assertion of `client` for the authorization server `audience`.

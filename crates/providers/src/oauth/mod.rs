@@ -41,6 +41,6 @@ pub use consent::Consent;
 pub use credentials::{AuthMethod, Client, Credentials, Token};
 pub use error::OAuthError;
 pub use secret::Secret;
-pub use session::{LoginState, OAuth, TokenState};
+pub use session::{LoginState, OAuth, OAuthParts, TokenState};
 pub use settings::{AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings};
 pub use store::{CredentialLock, CredentialStore};

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use url::Url;
 
 use super::challenge::BearerChallenge;
@@ -29,8 +30,31 @@ const MAX_STEP_UPS: usize = 8;
 /// How long a failed renewal is not tried again, so that callers do not wait for it one after the other.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(5);
 
-/// The OAuth of one MCP server.
-pub struct OAuth {
+/// What one server's OAuth is made of.
+#[derive(Clone)]
+pub struct OAuthParts {
+    /// The server's name in the configuration.
+    pub server: String,
+    /// Its address.
+    pub url: Url,
+    /// What is configured.
+    pub settings: OAuthSettings,
+    /// Where credentials are kept.
+    pub store: CredentialStore,
+    /// What surrounds HTTP.
+    pub http: HttpOptions,
+    /// Who can log in; `None` where nobody is there to ask.
+    pub consent: Option<Arc<dyn Consent>>,
+    /// Is told each secret before it is used, so that it is kept out of what is shown.
+    pub secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
+}
+
+/// The OAuth of one MCP server. Tokens are got by tasks of their own: a caller that gives up does not lose what the
+/// authorization server has given out meanwhile.
+#[derive(Debug)]
+pub struct OAuth(Arc<Session>);
+
+struct Session {
     server: String,
     url: Url,
     settings: OAuthSettings,
@@ -85,51 +109,20 @@ enum Want<'a> {
 }
 
 impl OAuth {
-    /// The OAuth of the server `server` at `url`, whose credentials are in `store`.
+    /// The OAuth of one server.
     #[must_use]
-    pub fn new(
-        server: impl Into<String>,
-        url: Url,
-        settings: OAuthSettings,
-        store: CredentialStore,
-        options: HttpOptions,
-    ) -> Self {
-        let written = [
-            settings.authorization_server.as_deref(),
-            match &settings.grant {
-                Grant::IdentityAssertion(provider) => Some(provider.token_endpoint.as_str()),
-                _ => None,
-            },
-        ];
+    pub fn new(parts: OAuthParts) -> Self {
+        let OAuthParts { server, url, settings, store, http, consent, secrets } = parts;
+        let provider = match &settings.grant {
+            Grant::IdentityAssertion(provider) => Some(provider.token_endpoint.as_str()),
+            _ => None,
+        };
         // Hosts that the operator wrote may be private.
-        let hosts =
-            written.into_iter().flatten().filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
+        let written = [settings.authorization_server.as_deref(), provider].into_iter().flatten();
+        let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
-        let wire = Wire::new(&url, &allowed, options);
-        Self {
-            server: server.into(),
-            url,
-            settings,
-            wire,
-            store,
-            consent: None,
-            secrets: None,
-            state: Mutex::default(),
-        }
-    }
-
-    /// The same with somebody who can log in.
-    #[must_use]
-    pub fn with_consent(mut self, consent: Arc<dyn Consent>) -> Self {
-        self.consent = Some(consent);
-        self
-    }
-
-    /// The same with somebody who is told each secret before it is used, so that it is kept out of what is shown.
-    #[must_use]
-    pub fn with_secrets(mut self, secrets: Arc<dyn Fn(String) + Send + Sync>) -> Self {
-        self.secrets = Some(secrets);
-        self
+        let wire = Wire::new(&url, &allowed, http);
+        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state: Mutex::default() }))
     }
 
     /// Gets a new token, whatever there is: a person logs in, if the grant needs one. `scopes` are asked for besides
@@ -138,10 +131,11 @@ impl OAuth {
     /// # Errors
     /// [`OAuthError`].
     pub async fn login(&self, scopes: &[String]) -> Result<LoginState, OAuthError> {
-        let mut state = self.state.lock().await;
-        self.load(&mut state).await?;
-        let challenge = provoke(&self.wire, &self.url).await?;
-        self.obtain(&mut state, Want::Login(&challenge, scopes)).await?;
+        let session = &self.0;
+        let mut state = session.state.lock().await;
+        session.load(&mut state).await?;
+        let challenge = provoke(&session.wire, &session.url).await?;
+        session.obtain(&mut state, Want::Login(&challenge, scopes)).await?;
         Ok(shown(state.kept.as_ref()))
     }
 
@@ -150,10 +144,10 @@ impl OAuth {
     /// # Errors
     /// [`OAuthError::Store`].
     pub async fn logout(&self) -> Result<bool, OAuthError> {
-        let mut state = self.state.lock().await;
-        let _lock = self.store.lock(&self.server).await?;
+        let mut state = self.0.state.lock().await;
+        let _lock = self.0.store.lock(&self.0.server).await?;
         state.kept = None;
-        self.store.remove(&self.server).await
+        self.0.store.remove(&self.0.server).await
     }
 
     /// What is kept.
@@ -161,15 +155,23 @@ impl OAuth {
     /// # Errors
     /// [`OAuthError::Store`].
     pub async fn login_state(&self) -> Result<LoginState, OAuthError> {
-        let mut state = self.state.lock().await;
-        self.load(&mut state).await?;
+        let mut state = self.0.state.lock().await;
+        self.0.load(&mut state).await?;
         Ok(shown(state.kept.as_ref()))
     }
+}
 
+impl Session {
     /// Whether a person has to log in before the first request.
-    #[must_use]
-    pub fn needs_person(&self) -> bool {
+    fn needs_person(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode)
+    }
+
+    /// Headers of a token that needs no renewal.
+    async fn fresh(&self) -> Option<HeaderMap> {
+        let state = self.state.lock().await;
+        let token = state.kept.as_ref()?.token.as_ref().filter(|token| token.is_fresh(unix_now()));
+        token.and_then(header).map(authorized)
     }
 
     async fn load(&self, state: &mut State) -> Result<(), OAuthError> {
@@ -487,11 +489,7 @@ impl OAuth {
         }
         // Without a token the server is asked all the same: it says what it wants.
         let token = current(&state).filter(|token| token.is_alive(unix_now()));
-        Ok(token
-            .as_ref()
-            .and_then(header)
-            .map(|value| HeaderMap::from_iter([(AUTHORIZATION, value)]))
-            .unwrap_or_default())
+        Ok(token.as_ref().and_then(header).map(authorized).unwrap_or_default())
     }
 }
 
@@ -524,19 +522,46 @@ fn shown(kept: Option<&Credentials>) -> LoginState {
     }
 }
 
+fn authorized(value: HeaderValue) -> HeaderMap {
+    HeaderMap::from_iter([(AUTHORIZATION, value)])
+}
+
 #[async_trait]
 impl Authorizer for OAuth {
     async fn headers(&self) -> Result<HeaderMap, String> {
-        self.bearer().await.map_err(|error| error.to_string())
+        if let Some(headers) = self.0.fresh().await {
+            return Ok(headers);
+        }
+        let session = Arc::clone(&self.0);
+        done(tokio::spawn(async move { session.bearer().await })).await
     }
 
     async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
-        self.answer(&challenge, &sent).await.map_err(|error| error.to_string())
+        let session = Arc::clone(&self.0);
+        done(tokio::spawn(async move { session.answer(&challenge, &sent).await })).await
     }
 }
 
-impl fmt::Debug for OAuth {
+/// What a task of ours came to.
+async fn done<T>(task: JoinHandle<Result<T, OAuthError>>) -> Result<T, String> {
+    let done = task.await.map_err(|error| format!("the authorization broke off: {error}"))?;
+    done.map_err(|error| error.to_string())
+}
+
+impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OAuth").field("server", &self.server).field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("server", &self.server)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for OAuthParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuthParts")
+            .field("server", &self.server)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }

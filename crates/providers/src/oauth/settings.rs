@@ -4,7 +4,7 @@ use super::assertion::SigningKey;
 use super::secret::Secret;
 
 /// How one server's tokens are got. The default asks a person, and registers by itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OAuthSettings {
     /// What a token is asked with.
     pub grant: Grant,
@@ -22,7 +22,7 @@ pub struct OAuthSettings {
 
 /// Who asks for tokens: an identifier that was given out by hand, the URL of a metadata document, or neither, and
 /// then the client registers by itself (RFC 7591).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientSettings {
     /// `client_id`, where one was given out.
     pub id: Option<String>,
@@ -33,7 +33,7 @@ pub struct ClientSettings {
 }
 
 /// What a configured client proves itself with at the token endpoint.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ClientProof {
     /// Nothing: a public client.
     #[default]
@@ -45,7 +45,7 @@ pub enum ClientProof {
 }
 
 /// What a token is asked with.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Grant {
     /// A person's consent in a browser (OAuth 2.1 section 4.1).
     #[default]
@@ -60,7 +60,7 @@ pub enum Grant {
 }
 
 /// Where an assertion comes from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssertionSource {
     /// Itself.
     Value(Secret),
@@ -69,7 +69,7 @@ pub enum AssertionSource {
 }
 
 /// An identity provider that gives out assertions.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityProvider {
     /// Its token endpoint. The operator wrote it.
     pub token_endpoint: String,
