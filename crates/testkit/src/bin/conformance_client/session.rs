@@ -55,8 +55,12 @@ impl Session {
         let mut services = Services::none(Arc::new(SystemClock));
         services.events = events as _;
         let executor = Executor::new(ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, store as _));
-        let session =
-            CoreSession { id: SessionId::new("suite"), principal: Principal::owner(), root: dir.path().into(), agent: None };
+        let session = CoreSession {
+            id: SessionId::new("suite"),
+            principal: Principal::owner(),
+            root: dir.path().into(),
+            agent: None,
+        };
         let session = Arc::new(session);
         let run = |snapshot: Snapshot| RunContext {
             client: Arc::new(Agreeable),
@@ -106,11 +110,8 @@ impl Session {
     async fn outcome(&self, run: &RunContext, raw: &str, arguments: Value) -> Result<Outcome, Box<dyn Error>> {
         let entry = run.snapshot.list().iter().find(|entry| entry.tool.raw_name() == raw);
         let entry = entry.ok_or_else(|| format!("the server offers no {raw}"))?;
-        let call = ToolCall {
-            id: CallId::new(raw),
-            name: entry.wire_name.clone(),
-            arguments: RawArguments::Value(arguments),
-        };
+        let call =
+            ToolCall { id: CallId::new(raw), name: entry.wire_name.clone(), arguments: RawArguments::Value(arguments) };
         report(&format!("calling {raw}"));
         self.executor.run_calls(vec![call], run).await.pop().ok_or_else(|| "a call without an outcome".into())
     }
