@@ -12,6 +12,7 @@ use toolwright_core::catalogue::CallLimits;
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
+use crate::net::Authorizer;
 use crate::process::sandbox::Sandbox;
 use crate::process::withheld_by_default;
 
@@ -72,6 +73,8 @@ pub struct McpServerSpec {
     pub resources: AsTools,
     /// Whether its prompts are offered as tools (`prompt_…`).
     pub prompts: AsTools,
+    /// Adds what a server at a URL demands of its callers.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 /// Whether something of a server that is no tool is offered as one too.
@@ -111,6 +114,7 @@ impl McpServerSpec {
             lazy: false,
             resources: AsTools::No,
             prompts: AsTools::No,
+            authorizer: None,
         }
     }
 
