@@ -102,40 +102,25 @@ pub fn server_capabilities<'a>(servers: impl Iterator<Item = &'a Map<String, Val
     all
 }
 
-/// The capability that a client must have to be asked this, as `ClientCapabilities` names it; `None` if it cannot be
-/// asked at all.
+/// The capability of a server that a method takes, and the flag within it; `None` where every server has it.
 #[must_use]
-pub fn needed_capability(method: &str, params: &Value) -> Option<Value> {
-    let is = |key: &str, value: &str| params.get(key).and_then(Value::as_str) == Some(value);
+pub fn needs(method: &str) -> Option<(&'static str, Option<&'static str>)> {
     Some(match method {
-        "elicitation/create" if is("mode", "url") => json!({"elicitation": {"url": {}}}),
-        "elicitation/create" => json!({"elicitation": {}}),
-        "sampling/createMessage" if params.get("tools").is_some() || params.get("toolChoice").is_some() => {
-            json!({"sampling": {"tools": {}}})
-        }
-        "sampling/createMessage" => json!({"sampling": {}}),
-        "roots/list" => json!({"roots": {}}),
+        "resources/subscribe" | "resources/unsubscribe" => ("resources", Some("subscribe")),
+        "resources/list" | "resources/templates/list" | "resources/read" => ("resources", None),
+        "prompts/list" | "prompts/get" => ("prompts", None),
+        "completion/complete" => ("completions", None),
+        "logging/setLevel" => ("logging", None),
         _ => return None,
     })
 }
 
-/// Whether a client with these capabilities has the needed one. `elicitation` without a mode means forms.
+/// Whether a server with these capabilities has a method.
 #[must_use]
-pub fn has_capability(capabilities: &Map<String, Value>, needed: &Value) -> bool {
-    let Some((part, within)) = needed.as_object().and_then(|needed| needed.iter().next()) else { return false };
-    let Some(announced) = capabilities.get(part).and_then(Value::as_object) else { return false };
-    match within.as_object().and_then(|within| within.keys().next()) {
-        Some(flag) => announced.contains_key(flag),
-        None if part == "elicitation" => announces_forms(capabilities),
-        None => true,
-    }
-}
-
-/// Whether a client can ask its user by forms.
-#[must_use]
-pub fn announces_forms(capabilities: &Map<String, Value>) -> bool {
-    let modes = capabilities.get("elicitation").and_then(Value::as_object);
-    modes.is_some_and(|modes| modes.is_empty() || modes.contains_key("form"))
+pub fn has_method(capabilities: &Map<String, Value>, method: &str) -> bool {
+    let Some((part, flag)) = needs(method) else { return true };
+    let Some(announced) = capabilities.get(part).filter(|announced| announced.is_object()) else { return false };
+    flag.is_none_or(|flag| announced.get(flag).and_then(Value::as_bool) == Some(true))
 }
 
 #[cfg(test)]
@@ -231,26 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_asked_only_what_it_announced() {
-        for (capabilities, method, params, expect) in [
-            (json!({"elicitation": {}}), "elicitation/create", json!({}), true),
-            (json!({"elicitation": {"url": {}}}), "elicitation/create", json!({"mode": "form"}), false),
-            (json!({"elicitation": {"url": {}}}), "elicitation/create", json!({"mode": "url"}), true),
-            (json!({"elicitation": {}}), "elicitation/create", json!({"mode": "url"}), false),
-            (json!({"elicitation": true}), "elicitation/create", json!({}), false),
-            (json!({"sampling": {}}), "sampling/createMessage", json!({}), true),
-            (json!({"sampling": {}}), "sampling/createMessage", json!({"tools": []}), false),
-            (json!({"sampling": {"tools": {}}}), "sampling/createMessage", json!({"tools": []}), true),
-            (json!({"roots": {"listChanged": true}}), "roots/list", json!({}), true),
-            (json!({}), "roots/list", json!({}), false),
+    fn a_server_has_the_methods_of_what_it_announced() {
+        let server = object(json!({"resources": {"subscribe": false}, "prompts": {}, "logging": null}));
+        for (method, expect) in [
+            ("resources/read", true),
+            ("resources/subscribe", false),
+            ("prompts/get", true),
+            ("completion/complete", false),
+            ("logging/setLevel", false),
+            ("tools/call", true),
         ] {
-            let needed = needed_capability(method, &params).expect("known");
-            assert_eq!(
-                has_capability(&object(capabilities.clone()), &needed),
-                expect,
-                "{capabilities} {method} {params}"
-            );
+            assert_eq!(has_method(&server, method), expect, "{method}");
         }
-        assert_eq!(needed_capability("tools/call", &json!({})), None);
     }
 }

@@ -2,7 +2,9 @@
 //! terms of another. Pure: no I/O, no clock. `providers/mcp` is the client over it, `server/mcp` the server.
 
 pub mod address;
+pub mod asking;
 pub mod convert;
+pub mod headers;
 pub mod level;
 pub mod merge;
 pub mod message;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::approval::EXPIRY;
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
-use toolwright_mcp::convert::{has_capability, needed_capability};
+use toolwright_mcp::asking;
 
 use super::line::{Gone, Line};
 use super::message::{Response, RpcError, notification, request};
@@ -65,15 +65,9 @@ where
 
 /// Why a client with these capabilities is not asked this.
 fn refusal(asked: &ClientRequest, capabilities: &Map<String, Value>, code: i64) -> Option<ProtocolError> {
-    let refuse = |message, data| Some(ProtocolError { code, message, data });
-    let Some(needed) = needed_capability(&asked.method, &asked.params) else {
-        return refuse(format!("clients are not asked for `{}`", asked.method), None);
-    };
-    if has_capability(capabilities, &needed) {
-        return None;
-    }
-    let data = json!({"requiredCapabilities": needed});
-    refuse(format!("the client did not announce what `{}` needs", asked.method), Some(data))
+    let needed = asking::missing(capabilities, &asked.method, &asked.params)?;
+    let message = format!("the client does not offer `{}`", asked.method);
+    Some(ProtocolError { code, message, data: Some(json!({"requiredCapabilities": needed})) })
 }
 
 fn unanswered(why: &str) -> ToolError {
@@ -113,6 +107,10 @@ impl CallClient for SessionClient {
             Ok(answers)
         })
         .await
+    }
+
+    fn log_level(&self) -> Option<String> {
+        Some(self.peer.level().as_str().to_owned())
     }
 
     fn log(&self, message: Value) {
@@ -155,6 +153,10 @@ impl CallClient for RequestClient {
             Ok(answers.into_iter().map(Ok).collect())
         })
         .await
+    }
+
+    fn log_level(&self) -> Option<String> {
+        self.level.map(|level| level.as_str().to_owned())
     }
 
     fn log(&self, message: Value) {

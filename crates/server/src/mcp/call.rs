@@ -19,7 +19,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::{CallId, Session};
-use toolwright_mcp::convert::announces_forms;
+use toolwright_mcp::asking;
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
@@ -176,15 +176,15 @@ impl Gateway {
         let wants_progress = progress.is_some();
         let line = Line::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, entered });
         let waiting = Waiting::on(&line, id);
-        let (client, has_forms): (Arc<dyn CallClient>, bool) = match era {
+        let (client, can_be_asked): (Arc<dyn CallClient>, bool) = match era {
             Era::Legacy => {
                 let (line, peer) = (Arc::clone(&line), Arc::clone(&caller.peer));
-                let has_forms = line.takes_questions() && announces_forms(&peer.capabilities());
-                (Arc::new(SessionClient { line, peer, params: raw }), has_forms)
+                let can_be_asked = line.takes_questions() && has_forms(&peer.capabilities());
+                (Arc::new(SessionClient { line, peer, params: raw }), can_be_asked)
             }
             Era::Modern => {
                 let capabilities = params.meta.client_capabilities.take().unwrap_or_default();
-                let has_forms = announces_forms(&capabilities);
+                let can_be_asked = has_forms(&capabilities);
                 let client = RequestClient {
                     line: Arc::clone(&line),
                     parked: Arc::clone(&self.parked),
@@ -193,11 +193,11 @@ impl Gateway {
                     given: Mutex::new(given.into_iter().collect()),
                     bound: bound(caller, method, raw),
                 };
-                (Arc::new(client), has_forms)
+                (Arc::new(client), can_be_asked)
             }
         };
         let approver = match self.options.elicitation {
-            Elicitation::WherePossible { expiry } if has_forms => {
+            Elicitation::WherePossible { expiry } if can_be_asked => {
                 let (client, otherwise) = (Arc::clone(&client), Arc::clone(&self.options.approver));
                 Arc::new(ClientApprover { client, expiry, otherwise })
             }
@@ -237,6 +237,11 @@ impl Gateway {
             Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
         }
     }
+}
+
+/// Whether a client can ask its user about a call.
+fn has_forms(capabilities: &Map<String, Value>) -> bool {
+    asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
 }
 
 fn bound(caller: &Caller, method: String, params: Option<Box<RawValue>>) -> Bound {

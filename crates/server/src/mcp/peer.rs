@@ -46,6 +46,12 @@ impl Peer {
         self.level.store(level as u8, Ordering::Relaxed);
     }
 
+    /// The least severe log messages that it wants.
+    pub(crate) fn level(&self) -> Level {
+        let level = usize::from(self.level.load(Ordering::Relaxed));
+        Level::ALL.get(level).copied().unwrap_or(Level::Debug)
+    }
+
     /// Whether it wants log messages of this level.
     pub(crate) fn wants(&self, level: Level) -> bool {
         level as u8 >= self.level.load(Ordering::Relaxed)

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
 use toolwright_core::name::wire_candidate;
+use toolwright_mcp::convert::{has_method, server_capabilities};
 
 use super::call::Caller;
 use super::protocol::Level;
@@ -24,11 +25,15 @@ const PARTS: [(&str, &str); 4] = [
 pub(crate) struct Methods {
     /// As the executor knows them.
     pub(crate) snapshot: Arc<Snapshot>,
+    capabilities: Option<Arc<Map<String, Value>>>,
 }
 
 impl Methods {
-    /// The id of a method, if the source has it.
+    /// The id of a method, if the source has it. One that has not said yet what it can do is asked.
     pub(crate) fn id(&self, method: &str) -> Option<String> {
+        if self.capabilities.as_ref().is_some_and(|announced| !has_method(announced, method)) {
+            return None;
+        }
         let entry = self.snapshot.list().iter().find(|entry| entry.tool.raw_name() == method)?;
         Some(entry.id().as_str().to_owned())
     }
@@ -77,8 +82,10 @@ impl Gateway {
                 return None;
             }
         };
+        let capabilities = owner.capabilities();
         let is_same = |made: &Made| {
             Arc::ptr_eq(&made.owner, owner)
+                && made.methods.capabilities == capabilities
                 && made.tools.len() == tools.len()
                 && made.tools.iter().zip(&tools).all(|(one, other)| one.hash() == other.hash())
         };
@@ -86,7 +93,7 @@ impl Gateway {
             return Some(Arc::clone(&made.methods));
         }
         let listing = Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() };
-        let methods = Arc::new(Methods { snapshot: Arc::new(Snapshot::build(&[listing])) });
+        let methods = Arc::new(Methods { snapshot: Arc::new(Snapshot::build(&[listing])), capabilities });
         let known = self.options.catalogue.sources();
         let mut all = lock(&self.sources.made);
         // Of a provider that is gone nothing is kept.
@@ -127,6 +134,6 @@ impl Gateway {
             Some(known)
         };
         let known: Vec<_> = self.providers_of(scope).iter().filter_map(shown).collect();
-        toolwright_mcp::convert::server_capabilities(known.iter())
+        server_capabilities(known.iter())
     }
 }
