@@ -48,14 +48,17 @@ pub(super) enum SendError {
     NotSent(String),
     /// It may have had its effect.
     Broken(String),
-    /// Something that trying again does not mend: not authorized, not found, the wrong kind of server. It had no
-    /// effect.
+    /// Something that trying again does not mend: not authorized, a redirect. It had no effect. An answer that a
+    /// server of another revision may give to what it does not know (400, 404, 405, another content type) is
+    /// [`SendError::Broken`], so that the next handshake is tried.
     Final(String),
     /// The server has forgotten the session. It had no effect.
     Expired,
 }
 
-/// Takes what arrives. Never blocks.
+/// Takes what arrives. Never blocks. Both sides of a request that has been answered, or is not waited for any more, are
+/// ignored, so a transport need not know whether an answer came: at the end of a response it may say
+/// [`Incoming::lost`] in any case.
 pub(super) trait Incoming: Send + Sync {
     /// One message. `during` is our request in whose answer's stream it came, where the transport knows.
     fn message(&self, json: &[u8], during: Option<RequestId>);
@@ -67,7 +70,7 @@ pub(super) trait Incoming: Send + Sync {
     fn ended(&self, reason: String);
 }
 
-/// An open way to one server. All of it may be used at once.
+/// An open way to one server. All of it may be used at once. Dropped without being closed, it ends all that it started.
 #[async_trait]
 pub(super) trait Transport: Send + Sync {
     /// Sends a message and returns once it is on its way: written to a pipe, or handed to a task that waits for the
