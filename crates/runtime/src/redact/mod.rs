@@ -160,6 +160,14 @@ fn bounded(mut value: String) -> Arc<str> {
 }
 
 impl Redactor for SecretRedactor {
+    fn redact_result(&self, result: &Value) -> Value {
+        let mut redacted = self.of_known_values().redact_value(result);
+        if let Some(error) = result.get("error") {
+            redacted["error"] = self.redact_value(error);
+        }
+        redacted
+    }
+
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
         let mut spans: Vec<_> = self.known().map(|known| known.spans(text).collect()).unwrap_or_default();
         patterns::spans(text, &mut spans);

@@ -9,7 +9,7 @@ use toolwright_core::approval::{Answered, ApprovalDecision, Question, QuestionSt
 
 use super::error::ApiError;
 use super::input::{Asked, Json};
-use super::{Answer, Api, ok};
+use super::{Answer, Api};
 
 /// Rows that are listed.
 const LISTED: usize = 1000;
@@ -54,7 +54,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
     api.owner_only()?;
     let state = (!asked.all).then_some(QuestionState::Pending);
     let questions = api.stores.inbox.questions(state, LISTED).await?;
-    ok(&questions.iter().map(Question::to_json).collect())
+    api.ok(&questions.iter().map(Question::to_json).collect())
 }
 
 /// `POST /api/approvals/{id}`.
@@ -70,7 +70,7 @@ pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, 
         Word::Skip => (ApprovalDecision::Skip, QuestionState::Denied),
     };
     match api.stores.inbox.answer(&id, &decision, &api.principal.id).await? {
-        Answered::Counts => ok(&json!({"id": id, "state": state})),
+        Answered::Counts => api.ok(&json!({"id": id, "state": state})),
         Answered::TooLate(question) => {
             let by = question.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();
             let state = question.state.as_str();
@@ -84,14 +84,14 @@ pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, 
 pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
     api.owner_only()?;
     let standing = api.stores.approvals.standing(LISTED).await?;
-    ok(&standing.iter().map(|row| json!(row)).collect::<Value>())
+    api.ok(&standing.iter().map(|row| json!(row)).collect::<Value>())
 }
 
 /// `DELETE /api/approvals/standing/{id}`.
 pub(super) async fn revoke(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
     api.owner_only()?;
     if api.stores.approvals.revoke(&id).await? {
-        return ok(&json!({"id": id, "state": "revoked"}));
+        return api.ok(&json!({"id": id, "state": "revoked"}));
     }
     Err(ApiError::not_found(format!("nothing that was approved for always has the id {id}")))
 }

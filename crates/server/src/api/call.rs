@@ -83,7 +83,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
             return Err(ApiError::internal("the call ended without a result; the server's log says why"));
         }
     };
-    Ok(respond(status(&outcome), &outcome.to_json()))
+    Ok(respond(status(&outcome), &api.gateway.options.executor.services().redactor.redact_result(&outcome.to_json())))
 }
 
 /// That a call failed is its result, and the answer a good one, unless the same request had better come later: a

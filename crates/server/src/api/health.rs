@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{Health, Provider, ProviderStatus};
 
 use super::error::respond;
-use super::{Answer, Api, ok};
+use super::{Answer, Api};
 
 /// How a provider is doing, and why it failed.
 enum Doing {
@@ -63,17 +63,16 @@ impl Api {
 
 /// `GET /api/providers`.
 pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
-    let redactor = &api.gateway.options.executor.services().redactor;
     let shown = |known: Known| {
         let state = known.doing.state();
         let error = match known.doing {
-            Doing::Failed(why) => Some(redactor.redact(&why).into_owned()),
+            Doing::Failed(why) => Some(why),
             Doing::Ready | Doing::Starting => None,
         };
         let (name, kind, tools) = (known.provider.name(), known.provider.kind(), known.tools);
         json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error})
     };
-    ok(&api.providers().await.into_iter().map(shown).collect::<Value>())
+    api.ok(&api.providers().await.into_iter().map(shown).collect::<Value>())
 }
 
 /// `GET /health`: the process answers, and nothing more.

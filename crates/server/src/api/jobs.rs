@@ -11,7 +11,7 @@ use toolwright_core::session::Session;
 
 use super::error::ApiError;
 use super::input::{Asked, Json, wait};
-use super::{Answer, Api, ok};
+use super::{Answer, Api};
 
 /// Jobs that are listed where no limit is given, and at most.
 const LISTED: usize = 10_000;
@@ -66,14 +66,14 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
     let session = api.session();
     let mut list = api.jobs()?.list(scope(&session), asked.limit.unwrap_or(LISTED).min(LISTED)).await?;
     list.retain(|job| !asked.open || !job.state.is_over());
-    ok(&list.iter().map(JobRecord::to_json).collect())
+    api.ok(&list.iter().map(JobRecord::to_json).collect())
 }
 
 /// `GET /api/jobs/{id}`.
 pub(super) async fn show(State(api): State<Arc<Api>>, Path(id): Path<String>, Asked(asked): Asked<Show>) -> Answer {
     let session = api.session();
     let wait = wait(asked.wait.as_deref())?;
-    ok(&api.jobs()?.wait(scope(&session), &id, wait).await?.to_whole_json())
+    api.ok(&api.jobs()?.wait(scope(&session), &id, wait).await?.to_whole_json())
 }
 
 /// `GET /api/jobs/{id}/output`.
@@ -81,7 +81,7 @@ pub(super) async fn read(State(api): State<Arc<Api>>, Path(id): Path<String>, As
     let (session, jobs) = (api.session(), api.jobs()?);
     let lines = asked.lines.unwrap_or(LINES).min(MAX_LINES);
     let text = jobs.read(scope(&session), &id, asked.offset, lines).await?;
-    ok(&text.to_json(&jobs.get(scope(&session), &id).await?))
+    api.ok(&text.to_json(&jobs.get(scope(&session), &id).await?))
 }
 
 /// `POST /api/jobs/{id}/send`.
@@ -89,12 +89,12 @@ pub(super) async fn send(State(api): State<Arc<Api>>, Path(id): Path<String>, Js
     let (session, jobs) = (api.session(), api.jobs()?);
     let wait = wait(asked.wait.as_deref())?;
     jobs.send(scope(&session), &id, asked.input).await?;
-    ok(&jobs.wait(scope(&session), &id, wait).await?.to_whole_json())
+    api.ok(&jobs.wait(scope(&session), &id, wait).await?.to_whole_json())
 }
 
 /// `POST /api/jobs/{id}/stop`.
 pub(super) async fn stop(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
     let (session, jobs) = (api.session(), api.jobs()?);
     jobs.stop(scope(&session), &id).await?;
-    ok(&jobs.wait(scope(&session), &id, STOP_WAIT).await?.to_whole_json())
+    api.ok(&jobs.wait(scope(&session), &id, STOP_WAIT).await?.to_whole_json())
 }

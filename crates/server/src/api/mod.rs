@@ -82,6 +82,11 @@ impl Api {
         Arc::new(Self { gateway, principal, stores, requests, body_pause, document })
     }
 
+    /// A good answer, without secrets.
+    fn ok(&self, body: &Value) -> Answer {
+        Ok(respond(StatusCode::OK, &self.gateway.options.executor.services().redactor.redact_value(body)))
+    }
+
     /// The session of the caller: handles, jobs and what was read before a write follow it from call to call.
     fn session(&self) -> Arc<Session> {
         self.gateway.session(format!("{} at {ROOT}", self.principal.id), self.principal.clone())
@@ -126,9 +131,4 @@ async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Res
 /// `GET /api/openapi.json`.
 async fn openapi(State(api): State<Arc<Api>>) -> Response {
     respond(StatusCode::OK, &api.document)
-}
-
-/// A good answer.
-fn ok(body: &Value) -> Answer {
-    Ok(respond(StatusCode::OK, body))
 }

@@ -11,7 +11,7 @@ use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
 
 use super::error::ApiError;
 use super::input::Asked;
-use super::{Answer, Api, ok};
+use super::{Answer, Api};
 
 /// Hits where no limit is given, and at most.
 const HITS: usize = 20;
@@ -53,14 +53,14 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<Filter
     let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
     let snapshot = api.snapshot();
     let listed = snapshot.list().iter().filter(|entry| filter.passes(entry));
-    ok(&listed.map(|entry| entry.to_json()).collect())
+    api.ok(&listed.map(|entry| entry.to_json()).collect())
 }
 
 /// `GET /api/tools/{id}`.
 pub(super) async fn show(State(api): State<Arc<Api>>, Path(written): Path<String>) -> Answer {
     let snapshot = api.snapshot();
     match snapshot.resolve(&written) {
-        Resolution::Found(index, _) => ok(&snapshot.list().get(index).map(|entry| entry.to_whole_json()).into()),
+        Resolution::Found(index, _) => api.ok(&snapshot.list().get(index).map(|entry| entry.to_whole_json()).into()),
         Resolution::Unknown(near) => Err(ApiError::unknown_tool(snapshot.unknown_message(&written, &near))),
     }
 }
@@ -73,5 +73,5 @@ pub(super) async fn search(State(api): State<Arc<Api>>, Asked(asked): Asked<Sear
     }
     let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
     let hits = search_or_similar(&api.snapshot(), &asked.query, limit, &filter);
-    ok(&hits.iter().map(SearchHit::to_json).collect::<Value>())
+    api.ok(&hits.iter().map(SearchHit::to_json).collect::<Value>())
 }

@@ -24,7 +24,7 @@ pub use guard::Token;
 pub use metrics::MetricsSource;
 
 use crate::api::{self, Api};
-use crate::mcp::http::{Endpoint, provider, whole};
+use crate::mcp::http::{Endpoint, part, whole};
 use crate::{ApiStores, Gateway};
 use connections::Bounds;
 use guard::Guard;
@@ -156,7 +156,7 @@ pub async fn serve_http(
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, requests, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(whole))
-        .route("/mcp/{provider}", any(provider))
+        .route("/mcp/{part}", any(part))
         .with_state(Arc::clone(&endpoint))
         .route("/metrics", get(metrics::scrape).with_state(scraped))
         .merge(api::router(&api))

@@ -21,6 +21,7 @@ mod input;
 mod jobs;
 mod lists;
 mod logging;
+mod mcp;
 mod names;
 mod paste;
 mod pick;
@@ -148,6 +149,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Approvals(command) => approvals::command(&cli.global, command).await,
             Command::Jobs(command) => jobs::command(&cli.global, command).await,
             Command::Trace(args) => trace::command(&cli.global, args).await,
+            Command::Mcp(command) => mcp::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await

@@ -28,9 +28,9 @@ pub(crate) struct Scope<'a> {
 }
 
 /// One entry under resolution.
-struct Resolver<'a, 'b> {
+pub(super) struct Resolver<'a, 'b> {
     entry: &'a str,
-    at: &'a At,
+    pub(super) at: &'a At,
     scope: &'a mut Scope<'b>,
     /// Set by the first fault that leaves the entry out.
     broken: bool,
@@ -51,6 +51,10 @@ pub(crate) fn resolve(
     let mut resolver = Resolver { entry: name, at, scope, broken: false };
     resolver.foreign_keys(written);
     let link = resolver.link(written);
+    let oauth = match &link {
+        Some(ServerLink::Http { .. }) => resolver.oauth(written),
+        _ => None,
+    };
     let queue = resolver.queue(written.queue.as_deref());
     let namespace = server_namespace(name, &|candidate| taken.iter().any(|have| have == candidate));
     if namespace != name {
@@ -70,6 +74,7 @@ pub(crate) fn resolve(
         at: at.clone(),
         settings: ServerSettings {
             link: link?,
+            oauth,
             tools_allowed: written.tools_allowed.clone(),
             tools_denied: written.tools_denied.clone(),
             queue,
@@ -92,11 +97,11 @@ impl Resolver<'_, '_> {
         self.scope.problems.push(Problem::new(severity, self.at, field, message, remedy));
     }
 
-    fn warn(&mut self, key: &str, message: &str, remedy: &str) {
+    pub(super) fn warn(&mut self, key: &str, message: &str, remedy: &str) {
         self.problem(Severity::Warning, key, message, remedy);
     }
 
-    fn fail(&mut self, key: &str, message: &str, remedy: &str) {
+    pub(super) fn fail(&mut self, key: &str, message: &str, remedy: &str) {
         self.broken = true;
         self.problem(Severity::EntryDisabled, key, message, remedy);
     }
@@ -240,10 +245,13 @@ impl Resolver<'_, '_> {
         complete.then_some(all)
     }
 
-    fn text(&mut self, key: &str, text: &str, holds: Holds<'_>) -> Option<String> {
+    pub(super) fn text(&mut self, key: &str, text: &str, holds: Holds<'_>) -> Option<String> {
         match expand(text, self.scope.variables) {
             Ok(expanded) => {
                 note_secrets(&expanded, holds, self.scope.secrets);
+                if let Holds::OwnKey(_) = holds {
+                    self.scope.key_variables.extend(key_variables(&expanded));
+                }
                 Some(expanded.text)
             }
             Err(error) => {

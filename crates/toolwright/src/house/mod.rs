@@ -30,6 +30,7 @@ use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
+pub use build::authorization;
 pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;

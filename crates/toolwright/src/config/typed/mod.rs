@@ -2,6 +2,7 @@
 //! structs are the one definition table: the checker, the published JSON Schema and `config schema`
 //! all come from them.
 
+mod oauth;
 mod sandbox;
 mod scalar;
 mod sections;
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolwright_core::SandboxProfile;
 
+use super::oauth::OAuthSection;
 use super::scalar::{CacheTtl, TimeSpan, Written};
 use super::sections::EffectFlags;
 
@@ -39,6 +40,9 @@ pub struct McpServer {
     /// Headers sent with every request; `${VAR}` is filled in.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub headers: IndexMap<String, Written>,
+    /// How tokens for an `http` server are got.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<OAuthSection>,
     /// Tools that are offered, as globs without regard to case; empty means all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_allowed: Vec<String>,
