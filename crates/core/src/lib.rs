@@ -23,6 +23,7 @@ pub mod job;
 pub mod json;
 pub mod manual;
 pub mod model;
+pub mod moment;
 pub mod name;
 pub mod names;
 pub mod operation;

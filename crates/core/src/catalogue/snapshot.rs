@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{Origin, Provider, ProviderKind, RegisteredTool};
 use crate::definition::ToolDefinition;
@@ -60,6 +61,32 @@ impl Entry {
         self.provider.trust() == HintTrust::Trusted
             && (effects.read_only || effects.idempotent)
             && !self.provider.awaits_others(self.id())
+    }
+
+    /// The tool as programs are shown it in a list: an element of `tools ls --json` and of `GET /api/tools`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let definition = self.definition();
+        json!({
+            "id": definition.id,
+            "wire_name": self.wire_name,
+            "description": definition.description,
+            "parameters": definition.parameters,
+            "tags": definition.tags,
+            "safe": definition.safe,
+            "effects": definition.effects,
+            "provider": self.provider.name(),
+        })
+    }
+
+    /// As [`Entry::to_json`], with `raw_name`, `hash` and the whole `definition`: `tools show --json`.
+    #[must_use]
+    pub fn to_whole_json(&self) -> Value {
+        let mut value = self.to_json();
+        value["raw_name"] = self.tool.raw_name().into();
+        value["hash"] = self.tool.hash().to_string().into();
+        value["definition"] = json!(self.definition());
+        value
     }
 
     /// Whether one of the globs is on its id, with or without its version, or on its wire name.
@@ -316,6 +343,14 @@ impl Snapshot {
     #[must_use]
     pub fn issues(&self) -> &[CatalogueIssue] {
         &self.issues
+    }
+
+    /// That no tool has this name, as far as is known why, and which ones are `near` it.
+    #[must_use]
+    pub fn unknown_message(&self, written: &str, near: &[String]) -> String {
+        let why = self.why_missing(written).map(|why| format!(" ({why})")).unwrap_or_default();
+        let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+        format!("no tool is called `{written}`{why}{hint}")
     }
 
     /// Why a wire name or id that does not resolve may be missing: disabled, left out, filtered, withheld, or its

@@ -58,12 +58,7 @@ pub(super) fn chosen<'d>(
     }
 }
 
-fn of<'d>(
-    document: &'d Document,
-    body: Part<'d>,
-    media: &str,
-    part: Part<'d>,
-) -> Result<(u8, Chosen<'d>), String> {
+fn of<'d>(document: &'d Document, body: Part<'d>, media: &str, part: Part<'d>) -> Result<(u8, Chosen<'d>), String> {
     let part = document.follow(part)?;
     let schema = part.get("schema");
     let resolved = schema.map(|schema| document.follow(schema)).transpose()?;

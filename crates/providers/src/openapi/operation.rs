@@ -64,7 +64,8 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     for segment in path_template.strip_prefix('/').unwrap_or(path_template).split('/') {
         path.push(self::segment(segment, &stated, &mut arguments)?);
     }
-    let mut pairs: Vec<Pair> = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| Pair::Literal(pair.into())).collect();
+    let mut pairs: Vec<Pair> =
+        query.split('&').filter(|pair| !pair.is_empty()).map(|pair| Pair::Literal(pair.into())).collect();
     let mut headers: Vec<(HeaderName, HeaderPart)> = source.headers.iter().map(literal).collect();
     let mut cookies: Vec<CookiePart> = Vec::new();
     for parameter in &stated {
@@ -85,7 +86,10 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     let mut declared_body = Value::Null;
     let body = match body::chosen(source.document, source.operation, source.content_type)? {
         Some(_) if matches!(source.method, Method::GET | Method::HEAD) => {
-            return Err(format!("a {} with a body has no meaning that servers agree on (RFC 9110 section 9.3)", source.method));
+            return Err(format!(
+                "a {} with a body has no meaning that servers agree on (RFC 9110 section 9.3)",
+                source.method
+            ));
         }
         Some(body) => {
             declared_body = body.content_type.to_str().unwrap_or_default().into();

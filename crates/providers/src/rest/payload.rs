@@ -169,7 +169,9 @@ impl PartWriting {
 }
 
 fn members<'a>(value: &'a Value, parameter: &Parameter) -> Result<&'a Map<String, Value>, String> {
-    value.as_object().ok_or_else(|| format!("the parameter `{}` is sent as a form, so it must be an object", parameter.path))
+    value
+        .as_object()
+        .ok_or_else(|| format!("the parameter `{}` is sent as a form, so it must be an object", parameter.path))
 }
 
 /// Bytes as an argument gives them.
@@ -186,7 +188,8 @@ fn file_of(value: &Value) -> Result<File<'_>, String> {
         Value::Object(members) => {
             let text = |key: &str| members.get(key).and_then(Value::as_str);
             let encoded = text("base64").ok_or("a file is a text, or an object with its bytes under `base64`")?;
-            let bytes = BASE64_STANDARD.decode(encoded).map_err(|error| format!("its `base64` is malformed: {error}"))?;
+            let bytes =
+                BASE64_STANDARD.decode(encoded).map_err(|error| format!("its `base64` is malformed: {error}"))?;
             Ok(File { bytes: bytes.into(), name: text("filename"), content_type: text("content_type") })
         }
         _ => Err("a file is a text, or an object with its bytes under `base64`".into()),
@@ -271,8 +274,11 @@ mod tests {
         let (stated, text) =
             render(PayloadKind::Multipart(vec![("f".into(), file)]), "multipart/form-data", body).expect("renders");
         let boundary = stated.strip_prefix("multipart/form-data; boundary=").expect("boundary");
-        let part = |head: &str, content: &str| format!("--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n");
-        let text_part = |name: &str, content: &str| part(&format!("name=\"{name}\"\r\nContent-Type: text/plain"), content);
+        let part = |head: &str, content: &str| {
+            format!("--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n")
+        };
+        let text_part =
+            |name: &str, content: &str| part(&format!("name=\"{name}\"\r\nContent-Type: text/plain"), content);
         let expect = [
             text_part("s", "x"),
             text_part("n", "5"),

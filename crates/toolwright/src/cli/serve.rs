@@ -16,7 +16,7 @@ use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
-    Elicitation, Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio,
+    ApiStores, Elicitation, Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio,
 };
 
 use super::args::{Global, Serve, ServeAskName};
@@ -56,6 +56,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     } else {
         let mut options = http_options(serve, &settings)?;
         options.metrics = Some(house.metrics_source());
+        options.stores = ApiStores { inbox: house.inbox(), approvals: house.approvals() };
         let with_token = options.token.is_some();
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);
