@@ -33,6 +33,11 @@ pub trait CallClient: Send + Sync {
         Err(ToolError::new(ErrorKind::ExecutionError, message))
     }
 
+    /// The least severe log message that it wants of a source (`debug`, `info`, …); `None` for none.
+    fn log_level(&self) -> Option<String> {
+        None
+    }
+
     /// Takes a log message of the source (the parameters of `notifications/message`). Must not block.
     fn log(&self, _message: Value) {}
 

@@ -1,8 +1,5 @@
 //! One call: what goes out, and what its result means.
 
-use std::sync::Arc;
-
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ErrorData, MetaObject, RequestMetaObject};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::ProviderCall;
 use toolwright_core::content::ContentBlock;
@@ -10,8 +7,13 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::RESULT_FIELDS;
+use toolwright_mcp::message::RpcError;
+use toolwright_mcp::revision::{Era, LOG_LEVEL};
 
-use super::connection::{AskError, Connection};
+use super::connection::Connection;
+use super::handshake::modern_meta;
+use super::inbox::{Caller, Purpose};
+use super::peer::{AskError, Request};
 
 /// `_meta` key under which a call's idempotency key goes along.
 const IDEMPOTENCY_KEY: &str = "io.github.toolwright/idempotency-key";
@@ -29,37 +31,51 @@ pub(super) async fn run(
     call: ProviderCall<'_>,
     context: &ToolContext,
 ) -> Result<ToolOutput, ToolError> {
-    let mut params = CallToolRequestParams::new(call.raw_name.to_owned());
-    if let Value::Object(arguments) = call.arguments {
-        params = params.with_arguments(arguments);
+    let mut params = Map::with_capacity(3);
+    params.insert("name".to_owned(), call.raw_name.into());
+    if call.arguments.is_object() {
+        params.insert("arguments".to_owned(), call.arguments);
     }
-    let meta = meta(call.idempotency_key, context.traceparent.as_deref());
-    let partials = Some(Arc::clone(&context.partials));
-    let result = connection.ask(CallToolRequest::new(params).into(), meta, partials).await;
-    match result {
+    params.insert("_meta".to_owned(), meta(connection.server().era, Some(call.idempotency_key), context).into());
+    let request = Request {
+        name: Some(call.raw_name),
+        purpose: Purpose::Call(Caller::from(context)),
+        ..Request::house("tools/call")
+    };
+    match connection.ask(request, &mut params).await {
         Ok(result) => output(result).map_err(|reason| transport(server, &reason)),
         Err(error) => Err(tool_error(server, call.raw_name, error)),
     }
 }
 
-fn meta(idempotency_key: &str, traceparent: Option<&str>) -> RequestMetaObject {
-    let mut meta = Map::new();
-    meta.insert(IDEMPOTENCY_KEY.to_owned(), idempotency_key.into());
-    if let Some(traceparent) = traceparent {
-        meta.insert("traceparent".to_owned(), traceparent.into());
+/// What a request says beside its parameters: what the client of the call said, then what is ours to say.
+fn meta(era: Era, idempotency_key: Option<&str>, context: &ToolContext) -> Map<String, Value> {
+    let mut meta = context.client.meta();
+    if let Some(key) = idempotency_key {
+        meta.insert(IDEMPOTENCY_KEY.to_owned(), key.into());
     }
-    RequestMetaObject(MetaObject(meta))
+    if let Some(traceparent) = &context.traceparent {
+        meta.insert("traceparent".to_owned(), (**traceparent).into());
+    }
+    if era == Era::Modern {
+        meta.extend(modern_meta(context.client.capabilities()));
+        if let Some(level) = context.client.log_level() {
+            meta.insert(LOG_LEVEL.to_owned(), level.into());
+        }
+    }
+    meta
 }
 
 /// A failed exchange with the server called `server`, as the error of a call.
 fn tool_error(server: &str, tool: &str, error: AskError) -> ToolError {
     match error {
-        AskError::Rpc(ErrorData { code, message, data, .. }) => {
-            let text = format!("MCP server {server} refused the call of {tool}: {message} (code {})", code.0);
-            let own = ProtocolError { code: code.0.into(), message: message.clone().into_owned(), data };
+        AskError::Rpc(RpcError { code, message, data }) => {
+            let text = format!("MCP server {server} refused the call of {tool}: {message} (code {code})");
+            let own = ProtocolError { code, message: message.clone().into_owned(), data: data.map(|data| *data) };
             ToolError::new(ErrorKind::ExecutionError, text).with_model_message(message.into_owned()).with_protocol(own)
         }
-        AskError::Broken(reason) => transport(server, &reason),
+        AskError::Broken(reason) | AskError::Final(reason) => transport(server, &reason),
+        AskError::Ended(_) => transport(server, "the connection is closed"),
         AskError::NotSent(reason) => transport(server, &reason).retryable(),
         AskError::Full => {
             let text = format!("MCP server {server} has too many calls in flight; call again when some have ended");

@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use rmcp::model::{ErrorCode, ListToolsRequest, PaginatedRequestParams, RequestMetaObject};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
+use toolwright_mcp::message::RpcError;
 
-use super::connection::{AskError, Connection};
+use super::connection::Connection;
+use super::peer::AskError;
 use super::spec::McpServerSpec;
 
 /// Bounds on one list.
@@ -34,14 +35,11 @@ pub(super) async fn fetch(connection: &Connection) -> Result<RawList, AskError> 
     let mut seen = HashSet::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
-        let mut request = ListToolsRequest::default();
-        if let Some(cursor) = &cursor {
-            request.params = Some(PaginatedRequestParams::default().with_cursor(Some(cursor.clone())));
-        }
-        let mut page = match connection.ask(request.into(), RequestMetaObject::new(), None).await {
+        let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
+        let mut page = match connection.ask_plainly("tools/list", params).await {
             Ok(page) => page,
             // A server without tools, of prompts or resources.
-            Err(AskError::Rpc(error)) if error.code == ErrorCode::METHOD_NOT_FOUND && cursor.is_none() => Value::Null,
+            Err(AskError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND && cursor.is_none() => Value::Null,
             Err(error) => return Err(error),
         };
         match page.get_mut("tools").map(Value::take) {

@@ -19,10 +19,10 @@ use toolwright_core::session::Principal;
 
 use super::call;
 use super::connect::Connector;
-use super::connection::AskError;
-use super::handler::Handler;
 use super::link::{Link, Patience};
+use super::listener::Listener;
 use super::listing::{self, RawList};
+use super::peer::AskError;
 use super::relist::{Attempt, Changes, Relist};
 use super::spec::{McpDeps, McpServerSpec};
 
@@ -67,10 +67,10 @@ impl McpProvider {
         let spec = Arc::new(spec);
         let changes = Arc::new(Changes::default());
         let announced = Arc::clone(&changes);
-        let handler =
-            Handler { server: spec.name.as_str().into(), tools_changed: Arc::new(move || announced.announce()) };
-        let connector =
-            Connector { spec: Arc::clone(&spec), events: Arc::clone(&deps.events), handler: Arc::new(handler) };
+        let listener =
+            Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), Arc::new(move || announced.announce()));
+        let followed = Arc::default();
+        let connector = Connector { spec: Arc::clone(&spec), events: Arc::clone(&deps.events), listener, followed };
         let announced = Arc::clone(&changes);
         Arc::new(Self {
             manifest_key: spec.manifest_key(),
@@ -109,9 +109,10 @@ impl McpProvider {
                     continue;
                 }
                 Ok(Err(AskError::Rpc(error))) => {
-                    Err(format!("it refused to list its tools: {} (code {})", error.message, error.code.0))
+                    Err(format!("it refused to list its tools: {} (code {})", error.message, error.code))
                 }
-                Ok(Err(AskError::Broken(reason) | AskError::NotSent(reason))) => Err(reason),
+                Ok(Err(AskError::Broken(reason) | AskError::NotSent(reason) | AskError::Final(reason))) => Err(reason),
+                Ok(Err(AskError::Ended(_))) => Err("the connection is closed".to_owned()),
                 Ok(Err(AskError::Full)) => Err("too many requests are in flight to it".to_owned()),
                 Err(_) => {
                     let within = toolwright_core::duration::format(bound);
@@ -160,7 +161,7 @@ impl Provider for McpProvider {
                 return Err(error);
             }
         };
-        let instructions = attempt.connection.server_info().and_then(|info| info.instructions.clone());
+        let instructions = attempt.connection.server().instructions.clone();
         attempt.succeeded();
         self.keep_manifest(&list.tools, instructions.as_deref()).await;
         if let Some(reason) = list.cut {
@@ -211,13 +212,12 @@ impl Provider for McpProvider {
     }
 
     fn instructions(&self) -> Option<String> {
-        let said = self.link.current().and_then(|connection| connection.server_info()?.instructions.clone());
+        let said = self.link.current().and_then(|connection| connection.server().instructions.clone());
         said.or_else(|| self.listed().instructions.clone())
     }
 
     fn mcp_peer(&self) -> Option<McpPeer> {
-        let info = self.link.current();
-        let version = info.as_ref().and_then(|connection| Some(connection.server_info()?.protocol_version.to_string()));
+        let version = self.link.current().map(|connection| connection.server().version.to_owned());
         Some(McpPeer { server: self.spec.name.clone(), protocol_version: version, session: None })
     }
 

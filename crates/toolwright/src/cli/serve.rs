@@ -25,6 +25,8 @@ use super::screen::{BAD, DIM, WARN, harmless, say, styled};
 use super::signals::{First, watch};
 use super::{config, open, paste};
 
+/// How long what is to be told may wait: events of calls come too, and none of them is to wake anybody.
+const TELL_REST: Duration = Duration::from_millis(20);
 /// How long slow providers are waited for before what is odd about the whole is told.
 const LIST_WAIT: Duration = Duration::from_secs(120);
 
@@ -45,8 +47,10 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     if serve.stdio {
         let announced = ready(&house, "stdio");
         background(&house, &gateway, given, announced);
-        serve_stdio(gateway, shutdown)
+        // On a worker of the runtime: what runs on the main thread has to be woken across threads for each message.
+        tokio::spawn(serve_stdio(gateway, shutdown))
             .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| Failure::failed(format!("the client's streams failed: {error}")))?;
     } else {
         let mut options = http_options(serve, &settings)?;
@@ -59,7 +63,8 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }
         background(&house, &gateway, given, announced);
-        server.serving.await.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
+        let serving = tokio::spawn(server.serving).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        serving.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
     }
     house.shut_down().await;
     Ok(Exit::Ok)
@@ -174,6 +179,9 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
 async fn tell_providers(mut events: Receiver<Event>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
+        if events.is_empty() {
+            tokio::time::sleep(TELL_REST).await;
+        }
         match events.recv().await {
             Ok(Event::ProviderChanged { provider, error: Some(error), .. }) => {
                 if failed.get(&provider) != Some(&error) {
