@@ -9,6 +9,9 @@ use crate::error::{ErrorKind, ProtocolError, ToolError};
 /// `sampling/createMessage` or `roots/list`, in the words of MCP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientRequest {
+    /// What the source calls it, where it names what it asks (2026-07-28: its key in `inputRequests`). A client of
+    /// the same generation is asked under this name, if no other request of the call has it.
+    pub key: Option<String>,
     /// The method.
     pub method: String,
     /// Its parameters, as the source wrote them.
