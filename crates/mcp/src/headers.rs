@@ -177,8 +177,14 @@ mod tests {
         };
         let marked = |kind: &str, name: &str| json!({"type": kind, "x-mcp-header": name});
         check(json!({"a": {"type": "string"}}), Ok(&[]));
-        check(json!({"a": marked("string", "Region"), "b": marked("boolean", "B")}), Ok(&["mcp-param-b", "mcp-param-region"]));
-        check(json!({"a": {"type": "object", "properties": {"b": marked("integer", "Deep")}}}), Ok(&["mcp-param-deep"]));
+        check(
+            json!({"a": marked("string", "Region"), "b": marked("boolean", "B")}),
+            Ok(&["mcp-param-b", "mcp-param-region"]),
+        );
+        check(
+            json!({"a": {"type": "object", "properties": {"b": marked("integer", "Deep")}}}),
+            Ok(&["mcp-param-deep"]),
+        );
         check(json!({"a": marked("number", "N")}), Err("neither a string"));
         check(json!({"a": marked("string", "")}), Err("not the name"));
         check(json!({"a": marked("string", "a b")}), Err("not the name"));

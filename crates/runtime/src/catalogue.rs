@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, broadcast, watch};
 use toolwright_core::Redactor;
-use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
+use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot, SourceNotice};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::event::{Event, EventSink, NoEvents};
@@ -17,6 +17,18 @@ use toolwright_core::name::wire_candidate;
 
 /// How long one provider may take to list before it counts as failed.
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Notices that a slow reader may lag behind; it then learns that it has missed some.
+const NOTICES: usize = 256;
+
+/// What a provider's source told outside of calls.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    /// The provider.
+    pub provider: Arc<str>,
+    /// What it told.
+    pub notice: SourceNotice,
+}
 
 /// A provider of that name is there already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +45,7 @@ pub struct Catalogue {
     absent: RwLock<Vec<(String, String)>>,
     /// Whether calls become jobs whose tools do not ask for it.
     jobs: AtomicBool,
+    notices: broadcast::Sender<Notice>,
 }
 
 /// What readers see.
@@ -46,18 +59,19 @@ struct Current {
 #[derive(Default)]
 struct Published {
     snapshot: Arc<Snapshot>,
+    providers: Arc<[Arc<dyn Provider>]>,
     number: u64,
 }
 
 impl Current {
     /// Swaps, unless a later snapshot is there already.
-    fn put(&self, snapshot: Arc<Snapshot>, number: u64) {
+    fn put(&self, snapshot: Arc<Snapshot>, providers: Arc<[Arc<dyn Provider>]>, number: u64) {
         {
             let mut current = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
             if current.number > number {
                 return;
             }
-            *current = Published { snapshot, number };
+            *current = Published { snapshot, providers, number };
         }
         self.generation.send_modify(|generation| *generation += 1);
     }
@@ -102,6 +116,7 @@ impl Catalogue {
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
             jobs: AtomicBool::new(false),
+            notices: broadcast::channel(NOTICES).0,
         })
     }
 
@@ -110,7 +125,7 @@ impl Catalogue {
     #[must_use]
     pub fn standing(snapshot: Arc<Snapshot>) -> Arc<Self> {
         let catalogue = Self::new(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT);
-        catalogue.current.put(snapshot, 0);
+        catalogue.current.put(snapshot, Arc::default(), 0);
         catalogue
     }
 
@@ -118,6 +133,18 @@ impl Catalogue {
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).snapshot)
+    }
+
+    /// The providers of the snapshot as it is now, in registration order, those without tools too.
+    #[must_use]
+    pub fn sources(&self) -> Arc<[Arc<dyn Provider>]> {
+        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).providers)
+    }
+
+    /// What the providers' sources tell outside of calls, from now on.
+    #[must_use]
+    pub fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
     }
 
     /// Changes whenever the snapshot does.
@@ -208,6 +235,11 @@ impl Catalogue {
                 let name = name.clone();
                 runtime.spawn(async move { catalogue.refresh(&name).await });
             }
+        }));
+        let (notices, name) = (self.notices.clone(), Arc::<str>::from(provider.name()));
+        provider.on_notice(Arc::new(move |notice| {
+            // Nobody may be listening.
+            let _ = notices.send(Notice { provider: Arc::clone(&name), notice });
         }));
     }
 
@@ -303,14 +335,15 @@ impl Catalogue {
         }
         let before = self.snapshot();
         let snapshot = Arc::new(Snapshot::build(&listings).with_absent(absent).with_index_of(&before));
+        let providers = slots.iter().map(|slot| Arc::clone(&slot.provider)).collect();
         let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
         if !before.is_indexed() {
-            return self.current.put(snapshot, number);
+            return self.current.put(snapshot, providers, number);
         }
         let current = Arc::clone(&self.current);
         let indexed = tokio::task::spawn_blocking(move || {
             snapshot.lexical();
-            current.put(snapshot, number);
+            current.put(snapshot, providers, number);
         });
         if let Err(error) = indexed.await {
             tracing::error!("the catalogue could not be indexed: {error}");

@@ -10,4 +10,4 @@ mod mcp;
 pub use gateway::{DEFAULT_MAX_TOOL_NAME, Elicitation, Gateway, GatewayOptions, ServerInfo};
 pub use http::{HttpError, HttpOptions, HttpServer, MetricsSource, Token, serve_http};
 pub use mcp::stdio::{serve_connection, serve_stdio};
-pub use mcp::view::Expose;
+pub use mcp::view::{Expose, ViewOptions};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::CallLimits;
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
@@ -63,8 +64,27 @@ pub struct McpServerSpec {
     pub max_message_bytes: usize,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
+    /// Whether all sessions share one connection; if not, each has its own, made at its first call and ended after ten
+    /// minutes without one.
+    pub shared: bool,
+    /// Whether it is started no sooner than a call needs it, once its tools are known from an earlier run.
+    pub lazy: bool,
+    /// Whether its resources are offered as tools (`list_resources`, `read_resource`).
+    pub resources: AsTools,
+    /// Whether its prompts are offered as tools (`prompt_…`).
+    pub prompts: AsTools,
     /// Adds what a server at a URL demands of its callers.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+}
+
+/// Whether something of a server that is no tool is offered as one too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AsTools {
+    /// It is not.
+    #[default]
+    No,
+    /// It is.
+    Yes,
 }
 
 impl McpServerSpec {
@@ -90,8 +110,17 @@ impl McpServerSpec {
             tools_cache: BTreeMap::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             trusted: false,
+            shared: true,
+            lazy: false,
+            resources: AsTools::No,
+            prompts: AsTools::No,
             authorizer: None,
         }
+    }
+
+    /// Limits of its calls.
+    pub(super) fn limits(&self) -> CallLimits {
+        CallLimits { timeout: self.request_timeout, idle_timeout: self.idle_timeout, retries: Some(self.retries) }
     }
 
     /// Tells what it is reached by and with, secret values included, from anything else.

@@ -21,7 +21,7 @@ pub use guard::Token;
 pub use metrics::MetricsSource;
 
 use crate::Gateway;
-use crate::mcp::http::{Endpoint, provider, whole};
+use crate::mcp::http::{Endpoint, part, whole};
 use connections::Bounds;
 use guard::Guard;
 
@@ -143,7 +143,7 @@ pub async fn serve_http(
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(whole))
-        .route("/mcp/{provider}", any(provider))
+        .route("/mcp/{part}", any(part))
         .with_state(Arc::clone(&endpoint))
         .route("/health", get(|| async { "ok" }))
         .route("/metrics", get(metrics::scrape).with_state(scraped))
