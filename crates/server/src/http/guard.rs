@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
+use toolwright_core::session::Principal;
 
 use super::HttpOptions;
 
@@ -38,23 +39,57 @@ impl fmt::Debug for Token {
     }
 }
 
+/// A client with a token of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// What it sends as `Authorization: Bearer TOKEN`.
+    pub token: Token,
+    /// Who it is.
+    pub principal: Principal,
+    /// The servers and views that it may reach at `/mcp/{name}`, and nothing else; `None`: everything.
+    pub views: Option<Vec<String>>,
+}
+
+/// Who makes a request; every request that passes the guard carries it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity(Arc<(Principal, Option<Vec<String>>)>);
+
+impl Identity {
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.0.0
+    }
+
+    /// Whether it may reach this path.
+    fn may_reach(&self, path: &str) -> bool {
+        let Some(views) = &self.0.1 else { return true };
+        path.strip_prefix("/mcp/").is_some_and(|name| views.iter().any(|view| view == name))
+    }
+}
+
 /// The rules of one server.
 #[derive(Debug)]
 pub(crate) struct Guard {
     bound: IpAddr,
     hosts: Vec<String>,
     origins: Vec<String>,
-    token: Option<Token>,
+    /// Whoever sends nothing, where that is allowed.
+    anonymous: Option<Identity>,
+    clients: Vec<(Token, Identity)>,
 }
 
 impl Guard {
     pub(crate) fn new(options: &HttpOptions, bound: SocketAddr) -> Self {
         let lower = |list: &[String]| list.iter().map(|item| item.trim_end_matches('/').to_ascii_lowercase()).collect();
+        let usual = Identity(Arc::new((options.principal.clone(), None)));
+        let identity = |client: &Client| Identity(Arc::new((client.principal.clone(), client.views.clone())));
+        let others = options.clients.iter().map(|client| (client.token.clone(), identity(client)));
+        let own = options.token.iter().map(|token| (token.clone(), usual.clone())).chain(others);
         Self {
             bound: bound.ip(),
             hosts: lower(&options.allowed_hosts),
             origins: lower(&options.allowed_origins),
-            token: options.token.clone(),
+            anonymous: (options.token.is_none() && options.clients.is_empty()).then(|| usual.clone()),
+            clients: own.collect(),
         }
     }
 
@@ -87,10 +122,16 @@ impl Guard {
         self.origins.contains(&origin) || (own.is_some() && own == host.as_deref())
     }
 
-    fn allows_token(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else { return true };
-        let given = single(headers, &header::AUTHORIZATION).and_then(|value| value.split_once(' '));
-        given.is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case("bearer") && token.matches(given.trim()))
+    /// Who sends these headers; `None` without a token that is known.
+    fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
+        if self.anonymous.is_some() {
+            return self.anonymous.as_ref();
+        }
+        let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
+        let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
+        // All are compared, so that the time taken does not say which was near.
+        let matching = self.clients.iter().filter(|(token, _)| token.matches(given));
+        matching.last().map(|(_, identity)| identity)
     }
 }
 
@@ -104,7 +145,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// Lets a request through or answers it.
-pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
     if !guard.allows_host(headers, request.uri().authority()) {
         let text = "403: this host name is not served; use localhost, or list the name in server.allowed_hosts\n";
@@ -114,11 +155,19 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
         let text = "403: this origin may not call; list it in server.allowed_origins\n";
         return (StatusCode::FORBIDDEN, text).into_response();
     }
-    if request.uri().path() != HEALTH && !guard.allows_token(headers) {
+    let identity = guard.identity(headers).cloned();
+    if request.uri().path() != HEALTH && identity.is_none() {
         let text = "401: send the server's token as `Authorization: Bearer TOKEN`\n";
         let mut response = (StatusCode::UNAUTHORIZED, text).into_response();
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
+    }
+    if let Some(identity) = identity {
+        if !identity.may_reach(request.uri().path()) && request.uri().path() != HEALTH {
+            let text = "403: this token is for other addresses\n";
+            return (StatusCode::FORBIDDEN, text).into_response();
+        }
+        request.extensions_mut().insert(identity);
     }
     next.run(request).await
 }
@@ -202,10 +251,30 @@ mod tests {
             ("s3cret", false),
             ("Basic s3cret", false),
         ] {
-            assert_eq!(guard.allows_token(&headers(&[("authorization", value)])), allowed, "{value}");
+            assert_eq!(guard.identity(&headers(&[("authorization", value)])).is_some(), allowed, "{value}");
         }
-        assert!(!guard.allows_token(&HeaderMap::new()));
+        assert!(guard.identity(&HeaderMap::new()).is_none());
         assert!(Token::new(" ").is_none());
         assert_eq!(format!("{:?}", Token::new("s3cret")), "Some(Token(…))");
+    }
+
+    #[test]
+    fn a_token_tells_who_sends_it_and_what_that_may_reach() {
+        let addr: SocketAddr = "127.0.0.1:7117".parse().expect("addr");
+        let mut options = HttpOptions::new(addr);
+        let open = Guard::new(&options, addr);
+        assert!(open.identity(&HeaderMap::new()).is_some_and(|identity| identity.principal().owner));
+        let principal = Principal { id: "ci".into(), roles: vec!["dev".into()], owner: false };
+        let token = Token::new("t2").expect("a token");
+        options.clients = vec![Client { token, principal, views: Some(vec!["small".into()]) }];
+        let closed = Guard::new(&options, addr);
+        assert!(closed.identity(&HeaderMap::new()).is_none(), "where there are tokens one is needed");
+        options.token = Token::new("t1");
+        let guard = Guard::new(&options, addr);
+        for (token, who, whole, small, other) in [("t1", "owner", true, true, true), ("t2", "ci", false, true, false)] {
+            let identity = guard.identity(&headers(&[("authorization", &format!("Bearer {token}"))])).expect("known");
+            let reached = ["/mcp", "/mcp/small", "/mcp/other", "/metrics"].map(|path| identity.may_reach(path));
+            assert_eq!((&*identity.principal().id, reached), (who, [whole, small, other, other]), "{token}");
+        }
     }
 }

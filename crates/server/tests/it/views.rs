@@ -1,8 +1,7 @@
 //! `/mcp/{view}`: a part of everything, under a policy and for roles of its own.
 
 use serde_json::json;
-use std::sync::Arc;
-use toolwright_core::policy::Policy;
+use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
 use toolwright_server::ViewOptions;
 
@@ -16,18 +15,16 @@ fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
         allowed: owned(allowed),
         denied: owned(denied),
         expose: None,
-        policy: None,
+        profile: None,
         roles: Vec::new(),
     }
 }
 
 async fn house() -> House {
     let house = House::with(|options| {
-        let none: Policy =
-            serde_json::from_value(json!({"rules": [{"effect": "deny", "reason": "not here"}]})).expect("a policy");
         options.views = vec![
             view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"]),
-            ViewOptions { policy: Some(Arc::new(none)), ..view("none", &[], &[]) },
+            ViewOptions { profile: Some(Profile::Ask), ..view("asks", &[], &[]) },
             ViewOptions { roles: vec!["ops".into()], ..view("ops", &[], &[]) },
         ];
     })
@@ -66,11 +63,11 @@ async fn a_view_has_its_own_policy_and_roles() {
     let house = house().await;
     assert_eq!(house.gateway.clash(), None);
     let http = house.http().await;
-    let call = json!({"name": "test__echo", "arguments": {"text": "a"}});
-    let denied = body(http.modern("/mcp/none", json!(1), "tools/call", call.clone()), 200).await;
-    assert_eq!(denied["result"]["isError"], true, "{denied}");
-    let error = body(http.modern("/mcp/none", json!(1), "resources/list", json!({})), 200).await;
-    assert_eq!(error["result"]["resources"], json!([]), "methods are under the policy too");
+    let call = json!({"name": "remote__other", "arguments": {}});
+    for (path, fails) in [("/mcp", json!(null)), ("/mcp/asks", json!(true))] {
+        let answer = body(http.modern(path, json!(1), "tools/call", call.clone()), 200).await;
+        assert_eq!(answer["result"]["isError"], fails, "{path}: {answer}");
+    }
     body(http.modern("/mcp/ops", json!(1), "tools/list", json!({})), 200).await;
     let guest = house.http_with(|options| {
         options.principal = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
