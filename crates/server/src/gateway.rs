@@ -30,6 +30,8 @@ const DEFAULT_MAX_CALLS: usize = 512;
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
 /// How long running calls get to end once they are cancelled (SPEC section 8).
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How long calls may take to become jobs.
+const HAND_OVER: Duration = Duration::from_secs(1);
 /// How long calls that have ended may take to be answered.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -225,17 +227,27 @@ impl Gateway {
         clashing.map(|view| view.name.clone())
     }
 
-    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period,
-    /// then has the executor end them and waits until they are answered, but not for ever. Returns at once when
-    /// nothing runs; may be called more than once.
+    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period, makes
+    /// jobs of those that another process may run again, then has the executor end the others and waits until they
+    /// are answered, but not for ever. Returns at once when nothing runs; may be called more than once.
     pub async fn drain(&self) {
         self.running.close();
-        self.options.executor.close();
-        if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_err() {
-            self.options.executor.shut_down(STOP_GRACE).await;
-            if tokio::time::timeout(STOP_LIMIT, self.running.wait()).await.is_err() {
-                tracing::warn!("{} calls did not stop when cancelled", self.running.len());
+        let executor = &self.options.executor;
+        executor.close();
+        if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_ok() {
+            return;
+        }
+        if let Some(jobs) = executor.jobs() {
+            let handed_over = jobs.hand_over(HAND_OVER).await;
+            if handed_over > 0 {
+                tracing::info!("{handed_over} running calls are left as jobs to the next process");
             }
+            // A call that became a job is told to stop as that.
+            jobs.shut_down(STOP_GRACE).await;
+        }
+        executor.shut_down(STOP_GRACE).await;
+        if tokio::time::timeout(STOP_LIMIT, self.running.wait()).await.is_err() {
+            tracing::warn!("{} calls did not stop when cancelled", self.running.len());
         }
     }
 

@@ -30,6 +30,7 @@ const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
 
 /// Connects to a server.
+#[derive(Clone)]
 pub(super) struct Connector {
     /// What is configured.
     pub(super) spec: Arc<McpServerSpec>,

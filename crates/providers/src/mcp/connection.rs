@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 use toolwright_mcp::revision::Era;
 
 use super::handshake::{ServerInfo, modern_meta};
+use super::inbox::{Caller, Inbox};
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
-use super::transport::Incoming as _;
+use super::transport::{Incoming as _, RequestId};
 
 /// Bound on learning why a connection has ended.
 const CAUSE_BOUND: Duration = Duration::from_secs(2);
@@ -134,6 +135,12 @@ impl Connection {
         }
     }
 
+    /// Has progress and questions of a request that has been answered go to `caller` until this is dropped.
+    pub(super) fn hold(&self, id: RequestId, caller: Caller) -> Held {
+        self.peer.inbox.hold(id, caller);
+        Held { inbox: Arc::clone(&self.peer.inbox), id }
+    }
+
     /// Why a connection that is ending ends.
     async fn cause(&self) -> String {
         match tokio::time::timeout(CAUSE_BOUND, self.ended()).await {
@@ -165,6 +172,18 @@ impl Connection {
                 connection.close(&format!("it answered neither a call nor {name} in time and was stopped")).await;
             }
         });
+    }
+}
+
+/// A request that has been answered and goes on all the same.
+pub(super) struct Held {
+    inbox: Arc<Inbox>,
+    id: RequestId,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.inbox.forget(self.id);
     }
 }
 

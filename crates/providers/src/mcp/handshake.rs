@@ -94,7 +94,7 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
     let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(senseless)?;
     let version =
         LEGACY_VERSIONS.into_iter().find(|version| *version == said).ok_or_else(|| unspoken(&[said.to_owned()]))?;
-    peer.speak(Era::Legacy, version);
+    peer.speak(version);
     let info = info(&mut result, Era::Legacy, version);
     peer.notify("notifications/initialized", None).await.map_err(unsent)?;
     peer.transport.established(Era::Legacy, version);
@@ -110,7 +110,7 @@ async fn discover(peer: &Peer) -> Result<ServerInfo, Failure> {
         let versions: Vec<_> = versions.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         return Err(unspoken(&versions));
     }
-    peer.speak(Era::Modern, version);
+    peer.speak(version);
     peer.transport.established(Era::Modern, version);
     Ok(info(&mut result, Era::Modern, version))
 }

@@ -16,7 +16,6 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::event::Partial;
 use toolwright_core::session::Session;
 use toolwright_mcp::message::RpcError;
-use toolwright_mcp::revision::Era;
 
 use super::listener::Listener;
 use super::questions::Questions;
@@ -79,15 +78,6 @@ struct Waiting {
     purpose: Purpose,
 }
 
-/// What both ends of a connection agreed on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Spoken {
-    /// Generation.
-    pub(super) era: Era,
-    /// Revision.
-    pub(super) version: &'static str,
-}
-
 /// What a message that names no call belongs to.
 pub(super) enum Belonging {
     /// To this call.
@@ -102,8 +92,8 @@ pub(super) enum Belonging {
 pub(super) struct Inbox {
     /// Takes what is of no call.
     pub(super) listener: Arc<Listener>,
-    /// What is spoken, once the handshake is done.
-    pub(super) spoken: OnceLock<Spoken>,
+    /// The revision that is spoken, once the handshake is done.
+    pub(super) version: OnceLock<&'static str>,
     /// Cancelled at the end.
     pub(super) over: CancellationToken,
     /// Why it has ended.
@@ -155,7 +145,7 @@ impl Inbox {
     pub(super) fn new(listener: Arc<Listener>) -> Arc<Self> {
         Arc::new(Self {
             listener,
-            spoken: OnceLock::new(),
+            version: OnceLock::new(),
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
             state: Mutex::default(),
@@ -183,6 +173,11 @@ impl Inbox {
         }
         state.waiting.insert(id, Waiting { answer: Some(sender), purpose });
         Ok(receiver)
+    }
+
+    /// Has progress and questions of this request, which has been answered, go to `caller` still.
+    pub(super) fn hold(&self, id: RequestId, caller: Caller) {
+        self.lock().waiting.insert(id, Waiting { answer: None, purpose: Purpose::Call(caller) });
     }
 
     /// Forgets a request, and what the server asked during it; a late answer is ignored.
@@ -354,7 +349,7 @@ impl Incoming for Inbox {
                 self.fail_all("it sends back what it is sent; is it an MCP server?");
             }
             Envelope { method: Some(method), id: Some(id), params, .. } => {
-                let version = self.spoken.get().map(|spoken| spoken.version);
+                let version = self.version.get().copied();
                 self.questions.asked((id, &method, params), version, || self.belonging(during));
             }
             Envelope { result: Some(result), id: Some(id), .. } => {

@@ -127,6 +127,11 @@ impl Link {
         }
     }
 
+    /// Whether nothing was asked of it yet.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Idle)
+    }
+
     /// Why there is no connection, while it is paused.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
         match &*self.state.borrow() {

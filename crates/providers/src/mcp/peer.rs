@@ -8,9 +8,8 @@ use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_mcp::message::{RpcError, notification, to_json};
-use toolwright_mcp::revision::Era;
 
-use super::inbox::{Answer, Inbox, NoRoom, Purpose, Spoken};
+use super::inbox::{Answer, Inbox, NoRoom, Purpose};
 use super::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 
 /// Bound on telling a server about a cancellation.
@@ -92,15 +91,10 @@ impl Peer {
         Arc::new(Self { transport, inbox, next_id: AtomicU64::new(1) })
     }
 
-    /// Notes what both ends agreed on.
-    pub(super) fn speak(&self, era: Era, version: &'static str) {
+    /// Notes the revision that both ends agreed on.
+    pub(super) fn speak(&self, version: &'static str) {
         // A connection has one handshake that succeeds.
-        let _ = self.inbox.spoken.set(Spoken { era, version });
-    }
-
-    /// What both ends agreed on; [`Era::Legacy`] before.
-    pub(super) fn era(&self) -> Era {
-        self.inbox.spoken.get().map_or(Era::Legacy, |spoken| spoken.era)
+        let _ = self.inbox.version.set(version);
     }
 
     /// Sends a request and waits for its raw result. For a call, a progress token is added to `params`. Dropping the
@@ -163,7 +157,7 @@ impl Peer {
     }
 
     fn version(&self) -> Option<&'static str> {
-        self.inbox.spoken.get().map(|spoken| spoken.version)
+        self.inbox.version.get().copied()
     }
 
     /// Tells the server that an answer is not wanted any more.

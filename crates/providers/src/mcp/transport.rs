@@ -1,7 +1,7 @@
 //! What carries messages to one server and back: the line between the protocol and its transports.
 
 use async_trait::async_trait;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use toolwright_mcp::revision::Era;
 
 /// Id of a request of ours.
@@ -101,39 +101,5 @@ pub(super) enum Told {
     /// It has.
     Yes,
     /// It has not.
-    No,
-}
-
-/// Adds what a server demands of its callers to each HTTP request: OAuth 2.1, for one.
-#[async_trait]
-pub(crate) trait Authorizer: Send + Sync {
-    /// Headers of the next request. Refreshes what is about to expire, one flight for all who ask.
-    ///
-    /// # Errors
-    /// Cause and remedy, for the operator.
-    async fn headers(&self) -> Result<HeaderMap, String>;
-    /// The server refused a request that carried `sent` with 401 or 403. Whether it is worth sending again, with
-    /// [new headers](Authorizer::headers).
-    ///
-    /// # Errors
-    /// Cause and remedy, for the operator.
-    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String>;
-}
-
-/// A refusal.
-#[derive(Debug, Clone)]
-pub(crate) struct Challenge {
-    /// 401 or 403.
-    pub(crate) status: u16,
-    /// `WWW-Authenticate`, all of them.
-    pub(crate) authenticate: Vec<String>,
-}
-
-/// Whether to send again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Retry {
-    /// Once.
-    Yes,
-    /// No.
     No,
 }

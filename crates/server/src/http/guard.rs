@@ -13,9 +13,10 @@ use subtle::ConstantTimeEq as _;
 use toolwright_core::session::Principal;
 
 use super::HttpOptions;
+use crate::api::{self, ApiError};
 
-/// The one path that needs no token.
-const HEALTH: &str = "/health";
+/// The paths that need no token: those that ask whether there is anybody.
+const OPEN: [&str; 2] = [api::HEALTH, api::READY];
 
 /// A bearer token. Never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -46,23 +47,48 @@ pub struct Client {
     pub token: Token,
     /// Who it is.
     pub principal: Principal,
-    /// The servers and views that it may reach at `/mcp/{name}`, and nothing else; `None`: everything.
+    /// The servers and views that it may reach at `/mcp/{name}`, and nothing else; `None`: whatever speaks MCP. The
+    /// HTTP API is the owner's.
     pub views: Option<Vec<String>>,
 }
 
 /// Who makes a request; every request that passes the guard carries it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity(Arc<(Principal, Option<Vec<String>>)>);
+pub(crate) struct Identity(Arc<Known>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    principal: Principal,
+    reach: Reach,
+}
+
+/// Where somebody may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reach {
+    /// Everywhere.
+    All,
+    /// All that speaks MCP.
+    Mcp,
+    /// `/mcp/{name}` of these.
+    Only(Vec<String>),
+}
 
 impl Identity {
+    fn of(principal: &Principal, reach: Reach) -> Self {
+        Self(Arc::new(Known { principal: principal.clone(), reach }))
+    }
+
     pub(crate) fn principal(&self) -> &Principal {
-        &self.0.0
+        &self.0.principal
     }
 
     /// Whether it may reach this path.
     fn may_reach(&self, path: &str) -> bool {
-        let Some(views) = &self.0.1 else { return true };
-        path.strip_prefix("/mcp/").is_some_and(|name| views.iter().any(|view| view == name))
+        match &self.0.reach {
+            Reach::All => true,
+            Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/"),
+            Reach::Only(names) => path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name)),
+        }
     }
 }
 
@@ -80,8 +106,9 @@ pub(crate) struct Guard {
 impl Guard {
     pub(crate) fn new(options: &HttpOptions, bound: SocketAddr) -> Self {
         let lower = |list: &[String]| list.iter().map(|item| item.trim_end_matches('/').to_ascii_lowercase()).collect();
-        let usual = Identity(Arc::new((options.principal.clone(), None)));
-        let identity = |client: &Client| Identity(Arc::new((client.principal.clone(), client.views.clone())));
+        let usual = Identity::of(&options.principal, Reach::All);
+        let reach = |client: &Client| client.views.clone().map_or(Reach::Mcp, Reach::Only);
+        let identity = |client: &Client| Identity::of(&client.principal, reach(client));
         let others = options.clients.iter().map(|client| (client.token.clone(), identity(client)));
         let own = options.token.iter().map(|token| (token.clone(), usual.clone())).chain(others);
         Self {
@@ -146,30 +173,39 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 /// Lets a request through or answers it.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    let headers = request.headers();
+    let (headers, path) = (request.headers(), request.uri().path());
     if !guard.allows_host(headers, request.uri().authority()) {
-        let text = "403: this host name is not served; use localhost, or list the name in server.allowed_hosts\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
+        let why = "this host name is not served; use localhost, or list the name in server.allowed_hosts";
+        return refuse(path, StatusCode::FORBIDDEN, why);
     }
     if !guard.allows_origin(headers) {
-        let text = "403: this origin may not call; list it in server.allowed_origins\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
+        let why = "this origin may not call; list it in server.allowed_origins";
+        return refuse(path, StatusCode::FORBIDDEN, why);
     }
     let identity = guard.identity(headers).cloned();
-    if request.uri().path() != HEALTH && identity.is_none() {
-        let text = "401: send the server's token as `Authorization: Bearer TOKEN`\n";
-        let mut response = (StatusCode::UNAUTHORIZED, text).into_response();
+    if !OPEN.contains(&path) && identity.is_none() {
+        let why = "send the server's token as `Authorization: Bearer TOKEN`";
+        let mut response = refuse(path, StatusCode::UNAUTHORIZED, why);
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     }
     if let Some(identity) = identity {
-        if !identity.may_reach(request.uri().path()) && request.uri().path() != HEALTH {
-            let text = "403: this token is for other addresses\n";
-            return (StatusCode::FORBIDDEN, text).into_response();
+        if !identity.may_reach(path) && !OPEN.contains(&path) {
+            return refuse(path, StatusCode::FORBIDDEN, "this token is for other addresses");
         }
         request.extensions_mut().insert(identity);
     }
     next.run(request).await
+}
+
+/// A refusal in the form of what is asked for.
+fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
+    let in_api = path.strip_prefix(api::ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match (in_api, status) {
+        (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),
+        (true, _) => ApiError::forbidden(why).into_response(),
+        (false, _) => (status, format!("{}: {why}\n", status.as_u16())).into_response(),
+    }
 }
 
 #[cfg(test)]
@@ -266,15 +302,22 @@ mod tests {
         assert!(open.identity(&HeaderMap::new()).is_some_and(|identity| identity.principal().owner));
         let principal = Principal { id: "ci".into(), roles: vec!["dev".into()], owner: false };
         let token = Token::new("t2").expect("a token");
-        options.clients = vec![Client { token, principal, views: Some(vec!["small".into()]) }];
+        let views = Some(vec!["small".into()]);
+        options.clients = vec![Client { token, principal: principal.clone(), views }];
+        let token = Token::new("t3").expect("a token");
+        options.clients.push(Client { token, principal, views: None });
         let closed = Guard::new(&options, addr);
         assert!(closed.identity(&HeaderMap::new()).is_none(), "where there are tokens one is needed");
         options.token = Token::new("t1");
         let guard = Guard::new(&options, addr);
-        for (token, who, whole, small, other) in [("t1", "owner", true, true, true), ("t2", "ci", false, true, false)] {
+        for (token, who, expect) in [
+            ("t1", "owner", [true, true, true, true]),
+            ("t2", "ci", [false, true, false, false]),
+            ("t3", "ci", [true, true, true, false]),
+        ] {
             let identity = guard.identity(&headers(&[("authorization", &format!("Bearer {token}"))])).expect("known");
-            let reached = ["/mcp", "/mcp/small", "/mcp/other", "/metrics"].map(|path| identity.may_reach(path));
-            assert_eq!((&*identity.principal().id, reached), (who, [whole, small, other, other]), "{token}");
+            let reached = ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_reach(path));
+            assert_eq!((&*identity.principal().id, reached), (who, expect), "{token}");
         }
     }
 }

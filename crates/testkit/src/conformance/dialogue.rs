@@ -106,23 +106,32 @@ fn one_round(seal: &Seal, request: &Request, exchange: &Exchange, script: Script
     Ok(Answer::Result(result))
 }
 
+/// What the client refuses is left out, and the script goes on with the rest if it can.
 async fn all_rounds(request: &Request, exchange: &Exchange, script: Script) -> Answer {
-    let (mut answers, mut state) = (Map::new(), None);
+    let (mut answers, mut state, mut refusal) = (Map::new(), None, None);
     for _ in 0..MAX_ROUNDS {
-        match script(&Round { request, answers: &answers, state: state.as_ref() }) {
+        let questions = match script(&Round { request, answers: &answers, state: state.as_ref() }) {
             Step::Done(answer) => return answer,
             Step::Ask { questions, state: next } => {
                 state = next;
-                for (key, question) in questions {
-                    if !exchange.client_has(capability(&question)) {
-                        return Answer::failure(format!("The client does not support {}", capability(&question)));
-                    }
-                    let method = question["method"].as_str().unwrap_or_default();
-                    match exchange.ask(method, &question["params"]).await {
-                        Ok(answer) => answers.insert(key, answer),
-                        Err(error) => return Answer::failure(format!("The client refused: {}", error.message())),
-                    };
+                questions
+            }
+        };
+        if let Some(refusal) = refusal {
+            return Answer::failure(refusal);
+        }
+        for (key, question) in questions {
+            let capability = capability(&question);
+            if !exchange.client_has(capability) {
+                refusal = Some(format!("The client does not support {capability}"));
+                continue;
+            }
+            let method = question["method"].as_str().unwrap_or_default();
+            match exchange.ask(method, &question["params"]).await {
+                Ok(answer) => {
+                    answers.insert(key, answer);
                 }
+                Err(error) => refusal = Some(format!("The client refused: {}", error.message())),
             }
         }
     }

@@ -18,8 +18,8 @@ use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
-    Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, Token, ViewOptions, serve_http,
-    serve_stdio,
+    ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, Token, ViewOptions,
+    serve_http, serve_stdio,
 };
 
 use super::args::{Global, Serve, ServeAskName};
@@ -49,6 +49,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
         return Err(Failure::usage(message));
     }
     house.recover_jobs();
+    house.follow_pins();
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
     if serve.stdio {
@@ -62,6 +63,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     } else {
         let mut options = http_options(serve, &settings)?;
         options.metrics = Some(house.metrics_source());
+        options.stores = ApiStores { inbox: house.inbox(), approvals: house.approvals() };
         let with_token = options.token.is_some();
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);
@@ -226,6 +228,9 @@ async fn tell_providers(mut events: Receiver<Event>) {
                 if failed.remove(&provider).is_some() {
                     say(format_args!("{provider}: up again, {tools} tools"));
                 }
+            }
+            Ok(Event::PinNotice { provider, raw_name, message, .. }) => {
+                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(&raw_name), harmless(&message))));
             }
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => break,

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::{Path, Request as HttpRequest, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -20,6 +20,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::Principal;
 
 use crate::http::Identity;
+use crate::http::body::{BodyError, read_body};
 use crate::mcp::call::Caller;
 use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged};
@@ -32,8 +33,6 @@ use answer::{Events, Held, Refusal, json};
 use headers::Accepts;
 use sessions::{HttpSession, Sessions};
 
-/// How long a client may take to send a whole body, however steadily it comes.
-const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// Progress of one call that waits for the client to read; more is dropped.
 const NOTES: usize = 64;
 const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again later";
@@ -76,12 +75,12 @@ pub(crate) async fn part(
 }
 
 impl Endpoint {
-    pub(crate) fn new(gateway: Arc<Gateway>, options: HttpOptions, shutdown: Cancel) -> Self {
+    pub(crate) fn new(gateway: Arc<Gateway>, options: HttpOptions, requests: Arc<Semaphore>, shutdown: Cancel) -> Self {
         Self {
             gateway,
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             streams: Arc::new(Semaphore::new(options.max_sessions)),
-            requests: Arc::new(Semaphore::new(options.max_requests)),
+            requests,
             body_pause: options.body_pause,
             keep_alive: options.keep_alive,
             shutdown,
@@ -166,6 +165,9 @@ impl Endpoint {
                 self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
             }
             Era::Legacy if request.method == "initialize" => {
+                if self.gateway.is_draining() {
+                    return Err(Refusal::of(Era::Legacy, &request.id, &shutting_down()));
+                }
                 let caller = self.caller(principal, &uuid::Uuid::new_v4().to_string(), view);
                 let session = self.sessions.open(caller).ok_or_else(|| {
                     let why = "too many sessions; end one with DELETE, or try again later";
@@ -191,23 +193,12 @@ impl Endpoint {
 
     async fn body(&self, body: Body) -> Result<Bytes, Refusal> {
         let limit = self.gateway.options.max_message;
-        let late = |_| Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
-        let mut chunks = body.into_data_stream();
-        let read = async {
-            let mut whole = BytesMut::new();
-            while let Some(chunk) = tokio::time::timeout(self.body_pause, chunks.next()).await.map_err(late)? {
-                match chunk {
-                    Ok(chunk) if chunk.len() <= limit - whole.len() => whole.extend_from_slice(&chunk),
-                    // The other cause, a client that hangs up, sees no answer anyway.
-                    _ => {
-                        let why = format!("a message has at most {limit} bytes");
-                        return Err(Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &why));
-                    }
-                }
+        read_body(body, limit, self.body_pause).await.map_err(|error| match error {
+            BodyError::Late => Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            BodyError::TooLarge => {
+                Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes"))
             }
-            Ok(whole.freeze())
-        };
-        tokio::time::timeout(BODY_LIMIT, read).await.map_err(late)?
+        })
     }
 
     fn caller(&self, principal: &Principal, session: &str, view: View) -> Caller {
@@ -343,6 +334,10 @@ impl Endpoint {
         };
         Ok(sse::response(first.chain(changes.take_until(Box::pin(ended))).chain(last), self.keep_alive))
     }
+}
+
+fn shutting_down() -> RpcError {
+    RpcError::new(RpcError::BUSY, "the server is shutting down")
 }
 
 fn permit(of: &Arc<Semaphore>, why_not: &str) -> Result<OwnedSemaphorePermit, Refusal> {

@@ -434,7 +434,8 @@ pub struct ClientToken {
     /// Its roles: a tool or view that is for certain roles needs one of them.
     #[serde(default)]
     pub roles: Vec<String>,
-    /// The servers and views that it may reach at `/mcp/{name}`. Without the key it reaches everything.
+    /// The servers and views that it may reach at `/mcp/{name}`. Without the key it reaches all that speaks MCP; the
+    /// HTTP API is for `server.token` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<Vec<String>>,
 }
