@@ -2,6 +2,7 @@
 //! structs are the one definition table: the checker, the published JSON Schema and `config schema`
 //! all come from them.
 
+mod openapi;
 mod sandbox;
 mod scalar;
 mod sections;
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
@@ -55,8 +57,8 @@ pub struct ConfigFile {
     /// Which addresses `web__fetch` and REST tools may reach.
     pub web: WebSection,
     /// `OpenAPI` documents as tools.
-    #[schemars(extend("x-unsupported" = true))]
-    pub openapi: Option<Value>,
+    #[schemars(extend("x-entries" = true))]
+    pub openapi: IndexMap<String, OpenApiEntry>,
     /// Model-backed tools.
     #[schemars(extend("x-unsupported" = true))]
     pub llm_tools: Option<Value>,
