@@ -5,7 +5,7 @@ use std::path::Path;
 use toolwright_core::Effects;
 use toolwright_core::name::{RESERVED_NAMESPACES, ToolId};
 use toolwright_providers::net::AddressPolicy;
-use toolwright_providers::openapi::{Auth, Filter, GroupBy, OpenApiSpec, Operation, Origin};
+use toolwright_providers::openapi::{Auth, Filter, GroupBy, OpenApiSpec, Operation, Origin, ResultSchemas};
 use toolwright_providers::rest::{ResponseFormat, Selection};
 use url::Url;
 
@@ -70,6 +70,9 @@ pub(crate) fn resolve(
         ..OpenApiOperation::default()
     };
     spec.defaults = resolver.operation("", &defaults);
+    if written.output_schemas == Some(true) {
+        spec.results = ResultSchemas::Kept;
+    }
     spec.max_bytes = written.max_bytes;
     spec.address = AddressPolicy {
         allow_private: written.allow_private.unwrap_or(web.allow_private),

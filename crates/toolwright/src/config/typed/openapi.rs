@@ -57,6 +57,10 @@ pub struct OpenApiEntry {
     /// Settings of single operations, by `operationId` or like `GET /path`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub operations: BTreeMap<String, OpenApiOperation>,
+    /// Whether the document's schemas of responses are promised to clients as those of results, where there is one kind of
+    /// answer. Default false: servers answer otherwise than their documents say, and clients refuse such results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_schemas: Option<bool>,
     /// How responses are read. Default `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<RestResponse>,
