@@ -26,6 +26,7 @@ TOOLWRIGHT = BINARIES / "toolwright"
 MISBEHAVING = BINARIES / "misbehaving-mcp"
 CONFORMANCE_FIXTURE = BINARIES / "conformance-fixture"
 SCRIPTED_MODEL = BINARIES / "scripted-model"
+EVERYTHING_SERVER = PEERS / "everything-server"
 
 # Seconds. Generous: they are there to end a hung suite, not to measure.
 START_TIMEOUT = 60
@@ -88,7 +89,7 @@ def configure(folder, servers, **sections):
 
 
 def real_servers(folder):
-    """The four reference servers, over a small folder and a small repository."""
+    """The five reference servers, over a small folder, a small repository and an empty memory."""
     files, repository = folder / "files", folder / "repository"
     files.mkdir()
     (files / "hello.txt").write_text("hello from a real file\n")
@@ -100,6 +101,10 @@ def real_servers(folder):
     return {
         "everything": {"command": str(NODE), "args": [script("server-everything"), "stdio"]},
         "filesystem": {"command": str(NODE), "args": [script("server-filesystem"), str(files)]},
+        "memory": {
+            "command": str(NODE), "args": [script("server-memory")],
+            "env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")},
+        },
         "git": {"command": str(VENV_BIN / "mcp-server-git"), "args": ["--repository", str(repository)]},
         "time": {"command": str(VENV_BIN / "mcp-server-time"), "args": ["--local-timezone", "UTC"]},
     }
@@ -183,11 +188,48 @@ def stdio_gateway(folder, servers):
     )
 
 
-def python_client(target, mode="auto"):
+def python_client(target, mode="auto", **options):
     """The official Python client, for a URL or for stdio parameters."""
     from mcp import Client
 
-    return Client(target, mode=mode, read_timeout_seconds=CALL_TIMEOUT)
+    return Client(target, mode=mode, read_timeout_seconds=CALL_TIMEOUT, **options)
+
+
+def obliging():
+    """What makes a client answer everything that servers ask: forms, pages to open, models, roots."""
+    from mcp import types
+
+    async def elicit(_context, params):
+        if getattr(params, "mode", "form") == "url":
+            return types.ElicitResult(action="accept")
+        properties = params.requested_schema.get("properties", {})
+        return types.ElicitResult(action="accept", content={name: fill(field) for name, field in properties.items()})
+
+    async def sample(_context, _params):
+        content = types.TextContent(type="text", text="sampled by the client")
+        return types.CreateMessageResult(role="assistant", content=content, model="none", stop_reason="endTurn")
+
+    async def roots(_context):
+        return types.ListRootsResult(roots=[types.Root(uri="file:///roots/of/the/client", name="client")])
+
+    return {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+
+
+def fill(field):
+    """A value that this field of a form takes."""
+    if "default" in field:
+        return field["default"]
+    if options := field.get("enum") or [option["const"] for option in field.get("oneOf", [])]:
+        return options[0]
+    if field.get("type") == "array":
+        items = field.get("items", {})
+        return [(items.get("enum") or [option["const"] for option in items.get("anyOf", [])])[0]]
+    formats = {
+        "email": "somebody@example.org", "uri": "https://example.org/", "date": "2026-01-31",
+        "date-time": "2026-01-31T12:00:00Z",
+    }
+    text = formats.get(field.get("format"), "some text")
+    return {"boolean": True, "integer": 42, "number": 42}.get(field.get("type"), text)
 
 
 async def all_tools(client):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the pinned peers of the interop suite into ${TOOLWRIGHT_INTEROP_DIR:-target/interop}: a Python
 # virtual environment, an npm tree, `bin/node` (22 or newer, from PyPI, as the conformance suite needs it),
-# and the official test suite of JSON Schema. Does nothing when the pins are those of the last complete run.
+# the official test suite of JSON Schema, and the conformance server of the Python SDK. Does nothing when
+# the pins are those of the last complete run.
 # Needs: python3 with venv, npm, git, and the two package registries.
 set -euo pipefail
 
@@ -38,6 +39,14 @@ mkdir -p "$dir/json-schema-suite"
 retry "$dir/venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
     --no-binary jsonschema --dest "$dir/sdist" "$(grep '^jsonschema==' "$here/requirements.txt")"
 tar -xzf "$dir"/sdist/jsonschema-*.tar.gz -C "$dir/json-schema-suite" --strip-components=2 --wildcards 'jsonschema-*/json'
+
+# The SDK's own conformance server, which stands behind the gateway too, lies in the source of the SDK.
+rm -rf "$dir/everything-server"
+mkdir -p "$dir/everything-server"
+retry "$dir/venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
+    --no-binary mcp --dest "$dir/sdist" "$(grep '^mcp==' "$here/requirements.txt")"
+tar -xzf "$dir"/sdist/mcp-*.tar.gz -C "$dir/everything-server" --strip-components=4 \
+    --wildcards 'mcp-*/examples/servers/everything-server/mcp_everything_server'
 
 cp "$here/package.json" "$here/package-lock.json" "$here/.npmrc" "$dir/node/"
 retry npm --prefix "$dir/node" ci --no-audit --no-fund --loglevel=error

@@ -1,4 +1,4 @@
-"""Four real servers behind the gateway, used by the official clients on both transports and through the
+"""Five real servers behind the gateway, used by the official clients on both transports and through the
 protocol generations."""
 
 import json

@@ -1,13 +1,17 @@
 //! `toolwright-bench`: times the code, side by side with what it is to be compared with, in one run.
 //!
 //! Figures are for reading, not for tests: no test asserts a time.
-#![expect(clippy::print_stdout, reason = "a command-line program prints its results")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line program prints its results and progress"
+)]
 
 mod exec;
 mod gateway;
 mod house;
 mod jobs;
-mod jsonrpc;
+mod memory;
 mod queue;
 mod select;
 mod soak;
@@ -59,11 +63,16 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         calls: usize,
     },
-    /// A call to a stdio server: direct, through a relay of two `cat`s, and through `serve --stdio`.
+    /// A call to the reference server `everything`: direct, through a relay of two `cat`s, through Toolwright with
+    /// everything on, through a naive proxy on the official SDK, and through pinned peers; over stdio and HTTP, 1, 16
+    /// and 128 at once. Then starts with 1, 10 and 50 servers.
     Gateway {
         /// Calls to time on each path.
-        #[arg(long, default_value_t = 2_000)]
+        #[arg(long, default_value_t = 4_000)]
         calls: usize,
+        /// Directory of the peers. What is not there is installed with npm, pip and cargo.
+        #[arg(long, default_value = "target/bench-peers")]
+        peers: PathBuf,
     },
     /// Background jobs, every second of which may run again, in processes that are killed every second: what became
     /// of each id that was told, and what ran twice.
@@ -111,7 +120,9 @@ fn main() -> ExitCode {
         },
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Queue { calls } => queue::run(calls).and_then(|rows| print(&rows, cli.json)),
-        Command::Gateway { calls } => gateway::run(&cli.binary, calls).and_then(|rows| print(&rows, cli.json)),
+        Command::Gateway { calls, peers } => {
+            gateway::run(&cli.binary, &peers, calls).and_then(|rows| print(&rows, cli.json))
+        }
         Command::Jobs { jobs, seconds } => jobs::run(jobs, seconds).and_then(|rows| print(&rows, cli.json)),
         Command::JobsWorker(worker) => jobs::work(&worker),
         Command::Select { tools, data } => select::run(data.as_deref(), tools).and_then(|rows| print(&rows, cli.json)),

@@ -17,7 +17,7 @@ use toolwright_runtime::{QueueSpec, Queues, RunContext};
 
 use crate::Failure;
 use crate::house::{House, call};
-use crate::jsonrpc::rss_mb;
+use crate::memory::rss_mb;
 
 const QUEUE: &str = "three";
 /// Places at the front of the line.

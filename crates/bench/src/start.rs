@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Failure;
-use crate::jsonrpc::rss_mb;
+use crate::memory::rss_mb;
 use crate::stats::percentile_ms;
 
 #[derive(Serialize)]

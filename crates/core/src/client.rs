@@ -9,6 +9,9 @@ use crate::error::{ErrorKind, ProtocolError, ToolError};
 /// `sampling/createMessage` or `roots/list`, in the words of MCP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientRequest {
+    /// What the source calls it, where it names what it asks (2026-07-28: its key in `inputRequests`). A client of
+    /// the same generation is asked under this name, if no other request of the call has it.
+    pub key: Option<String>,
     /// The method.
     pub method: String,
     /// Its parameters, as the source wrote them.
@@ -31,6 +34,11 @@ pub trait CallClient: Send + Sync {
         let methods: Vec<_> = requests.iter().map(|request| request.method.as_str()).collect();
         let message = format!("the tool asks for {}, and whoever made the call cannot be asked", methods.join(", "));
         Err(ToolError::new(ErrorKind::ExecutionError, message))
+    }
+
+    /// The least severe log message that it wants of a source (`debug`, `info`, …); `None` for none.
+    fn log_level(&self) -> Option<String> {
+        None
     }
 
     /// Takes a log message of the source (the parameters of `notifications/message`). Must not block.

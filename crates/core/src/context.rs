@@ -264,6 +264,12 @@ pub trait Redactor: Send + Sync {
             other => other.clone(),
         }
     }
+
+    /// A tool's own result as JSON, on its way to whoever made the call. What only looks like a secret may be what
+    /// was asked for; a redactor that knows the secrets of the house takes out those, and the others in `error` alone.
+    fn redact_result(&self, result: &Value) -> Value {
+        self.redact_value(result)
+    }
 }
 
 /// Redacts nothing.

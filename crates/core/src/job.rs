@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cancel::CancelCause;
 use crate::error::{ErrorKind, ToolError, Unsupported};
+use crate::moment::iso;
 use crate::name::ToolId;
 use crate::outcome::{Outcome, ToolOutput};
 use crate::session::{CallId, Session, SessionId};
@@ -135,6 +136,31 @@ impl JobRecord {
         note(&self.id, &self.tool, self.state)
     }
 
+    /// The job as programs are shown it, without its outcome: an element of `jobs ls --json` and of `GET /api/jobs`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "tool": self.tool,
+            "state": self.state,
+            "created": iso(self.created_ms),
+            "owner": self.owner,
+            "session": self.session,
+            "principal": self.principal,
+            "arguments": self.arguments,
+            "attempts": self.attempts,
+            "ended": self.ended_ms.map(iso),
+        })
+    }
+
+    /// As [`JobRecord::to_json`], with the `outcome`, which is `null` until there is one.
+    #[must_use]
+    pub fn to_whole_json(&self) -> Value {
+        let mut value = self.to_json();
+        value["outcome"] = self.outcome.as_ref().map(Outcome::to_json).into();
+        value
+    }
+
     /// What there is to say of it in one line.
     #[must_use]
     pub fn line(&self) -> String {
@@ -228,6 +254,14 @@ pub struct JobText {
     pub first: usize,
     /// Lines there are, so far.
     pub total: usize,
+}
+
+impl JobText {
+    /// The lines as programs are shown them, with the job as it was then: `jobs read --json`.
+    #[must_use]
+    pub fn to_json(&self, job: &JobRecord) -> Value {
+        json!({"id": job.id, "state": job.state, "first": self.first, "total": self.total, "text": self.text})
+    }
 }
 
 /// The jobs of the house, those of its other processes too.

@@ -1,5 +1,12 @@
 //! The Model Context Protocol, as far as both its sides share it: messages, revisions, what one revision says in
 //! terms of another. Pure: no I/O, no clock. `providers/mcp` is the client over it, `server/mcp` the server.
 
+pub mod address;
+pub mod asking;
+pub mod convert;
+pub mod headers;
+pub mod level;
+pub mod merge;
 pub mod message;
 pub mod revision;
+pub mod state;

@@ -46,6 +46,8 @@ impl RpcError {
     pub const MISSING_CAPABILITY: i64 = -32021;
     /// MCP 2026-07-28: the protocol version is not served.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// MCP up to 2025-11-25: there is no such resource (2026-07-28 says [`RpcError::INVALID_PARAMS`]).
+    pub const RESOURCE_NOT_FOUND: i64 = -32002;
     /// Of the range for implementations: a bound was reached; try again.
     pub const BUSY: i64 = -32000;
 
@@ -90,6 +92,12 @@ pub struct Params {
     pub request_id: Option<Id>,
     /// `subscriptions/listen`.
     pub notifications: Option<Filter>,
+    /// `logging/setLevel`.
+    pub level: Option<String>,
+    /// The answers of a request that is sent again because it was answered `input_required` (2026-07-28).
+    pub input_responses: Option<Value>,
+    /// What that answer gave to be sent again with them.
+    pub request_state: Option<String>,
 }
 
 /// The part of `_meta` that is read here.
@@ -107,15 +115,27 @@ pub struct Meta {
     /// What the maker of a modern request can be asked.
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     pub client_capabilities: Option<Map<String, Value>>,
+    /// The least severe log message that the maker of a modern request wants; without it none.
+    #[serde(rename = "io.modelcontextprotocol/logLevel")]
+    pub log_level: Option<String>,
 }
 
-/// What a subscription asks for.
-#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
+/// What a subscription asks for (2026-07-28, `SubscriptionFilter`).
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Filter {
     /// Changes of the list of tools.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tools_list_changed: bool,
+    /// Changes of the list of prompts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prompts_list_changed: bool,
+    /// Changes of the list of resources.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub resources_list_changed: bool,
+    /// Changes of these resources.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_subscriptions: Vec<String>,
 }
 
 /// A request.

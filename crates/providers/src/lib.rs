@@ -3,6 +3,7 @@
 pub mod builtin;
 pub mod mcp;
 pub mod net;
+pub mod oauth;
 pub mod openapi;
 pub mod process;
 mod protected;

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
@@ -12,8 +13,12 @@ use toolwright_core::policy::Policy;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
+use crate::mcp::merged::Owners;
+use crate::mcp::parked::Parked;
+use crate::mcp::sources::Sources;
+use crate::mcp::subscriptions::Subscribers;
 use crate::mcp::tools::ToolLists;
-use crate::mcp::view::Expose;
+use crate::mcp::view::{Expose, Scope, View, ViewOptions};
 
 /// The longest tool name that is offered: some clients drop server and tool names over 60 together.
 pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
@@ -25,6 +30,8 @@ const DEFAULT_MAX_CALLS: usize = 512;
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
 /// How long running calls get to end once they are cancelled (SPEC section 8).
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How long calls may take to become jobs.
+const HAND_OVER: Duration = Duration::from_secs(1);
 /// How long calls that have ended may take to be answered.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -43,7 +50,7 @@ pub struct ServerInfo {
 /// Whether a client's own user is asked where policy asks, by elicitation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elicitation {
-    /// Those clients that can be: they speak 2025-06-18 or 2025-11-25, have forms, and take events.
+    /// Those clients that can be: they speak 2025-06-18 or later, have forms, and up to 2025-11-25 take events.
     WherePossible {
         /// How long a question stands.
         expiry: Duration,
@@ -72,6 +79,9 @@ pub struct GatewayOptions {
     pub instructions: Option<String>,
     /// How tools are put before a client that does not say: over stdio, and at addresses without `expose`.
     pub expose: Expose,
+    /// Parts of the catalogue with addresses of their own. A view and a provider may not have one name; see
+    /// [`Gateway::clash`].
+    pub views: Vec<ViewOptions>,
     /// Tools that [`Expose::Search`] lists too, as globs on ids and wire names.
     pub pinned: Vec<String>,
     /// Who finds tools for [`Expose::Search`].
@@ -110,6 +120,7 @@ impl GatewayOptions {
             },
             instructions: None,
             expose: Expose::Direct,
+            views: Vec::new(),
             pinned: Vec::new(),
             finder: ToolFinder::default(),
             max_tool_name: DEFAULT_MAX_TOOL_NAME,
@@ -124,6 +135,13 @@ impl GatewayOptions {
 pub struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) lists: ToolLists,
+    pub(crate) sources: Sources,
+    pub(crate) owners: Owners,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) parked: Arc<Parked>,
+    /// As results say it.
+    pub(crate) server_info: Value,
+    views: Vec<Arc<ViewOptions>>,
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
     policy: RwLock<Arc<Policy>>,
@@ -139,8 +157,15 @@ impl Gateway {
     /// A gateway.
     #[must_use]
     pub fn new(options: GatewayOptions) -> Arc<Self> {
+        let server_info = serde_json::to_value(&options.info).unwrap_or_default();
         Arc::new(Self {
             lists: ToolLists::default(),
+            sources: Sources::default(),
+            owners: Owners::default(),
+            subscribers: Subscribers::default(),
+            parked: Parked::new(server_info.clone()),
+            server_info,
+            views: options.views.iter().cloned().map(Arc::new).collect(),
             running: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(options.max_calls)),
             policy: RwLock::new(Arc::clone(&options.policy)),
@@ -159,17 +184,49 @@ impl Gateway {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period,
-    /// then has the executor end them and waits until they are answered, but not for ever. Returns at once when
-    /// nothing runs; may be called more than once.
+    /// The policy of calls in a view.
+    pub(crate) fn policy_at(&self, view: &View) -> Arc<Policy> {
+        let own = match &view.scope {
+            Scope::View(name) => self.view(name).and_then(|view| view.policy.clone()),
+            Scope::Whole | Scope::Provider(_) => None,
+        };
+        own.unwrap_or_else(|| self.policy())
+    }
+
+    /// The configured view of this name.
+    pub(crate) fn view(&self, name: &str) -> Option<Arc<ViewOptions>> {
+        self.views.iter().find(|view| view.name == name).cloned()
+    }
+
+    /// A view that has the name of a provider, if there is one: they share the addresses `/mcp/{name}`.
+    #[must_use]
+    pub fn clash(&self) -> Option<String> {
+        let sources = self.options.catalogue.sources();
+        let clashing = self.views.iter().find(|view| sources.iter().any(|provider| provider.name() == view.name));
+        clashing.map(|view| view.name.clone())
+    }
+
+    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period, makes
+    /// jobs of those that another process may run again, then has the executor end the others and waits until they
+    /// are answered, but not for ever. Returns at once when nothing runs; may be called more than once.
     pub async fn drain(&self) {
         self.running.close();
-        self.options.executor.close();
-        if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_err() {
-            self.options.executor.shut_down(STOP_GRACE).await;
-            if tokio::time::timeout(STOP_LIMIT, self.running.wait()).await.is_err() {
-                tracing::warn!("{} calls did not stop when cancelled", self.running.len());
+        let executor = &self.options.executor;
+        executor.close();
+        if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_ok() {
+            return;
+        }
+        if let Some(jobs) = executor.jobs() {
+            let handed_over = jobs.hand_over(HAND_OVER).await;
+            if handed_over > 0 {
+                tracing::info!("{handed_over} running calls are left as jobs to the next process");
             }
+            // A call that became a job is told to stop as that.
+            jobs.shut_down(STOP_GRACE).await;
+        }
+        executor.shut_down(STOP_GRACE).await;
+        if tokio::time::timeout(STOP_LIMIT, self.running.wait()).await.is_err() {
+            tracing::warn!("{} calls did not stop when cancelled", self.running.len());
         }
     }
 

@@ -1,7 +1,7 @@
 //! From the event hub to spans and metrics.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
@@ -10,6 +10,10 @@ use toolwright_core::event::Event;
 
 use crate::metrics::Metrics;
 use crate::spans::{Span, Spans};
+
+/// How long events may wait for each other. To be woken for each one would cost the calls that it tells of more than
+/// the telling.
+const REST: Duration = Duration::from_millis(5);
 
 /// Feeds metrics, and spans where somebody takes them, from events. It waits for nobody but events: where it lags behind
 /// or the taker of spans does, something is lost and counted, and that is all.
@@ -47,8 +51,21 @@ impl Observer {
                 Err(RecvError::Lagged(lost)) => self.metrics.lost(lost),
                 Err(RecvError::Closed) => break,
             }
+            self.take_waiting(&mut events);
+            tokio::select! {
+                () = tokio::time::sleep(REST) => {}
+                _ = stop.cancelled() => break,
+            }
         }
-        // Whatever else happens meanwhile is not waited for.
+        self.take_waiting(&mut events);
+        if let Some((spans, _)) = &mut self.spans {
+            spans.close(SystemTime::now(), &mut self.ended);
+        }
+        self.give();
+    }
+
+    /// Takes what is there. Whatever else happens meanwhile is not waited for.
+    fn take_waiting(&mut self, events: &mut broadcast::Receiver<Event>) {
         for _ in 0..events.len() {
             match events.try_recv() {
                 Ok(event) => self.take(&event),
@@ -56,10 +73,6 @@ impl Observer {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        if let Some((spans, _)) = &mut self.spans {
-            spans.close(SystemTime::now(), &mut self.ended);
-        }
-        self.give();
     }
 
     fn take(&mut self, event: &Event) {

@@ -41,7 +41,7 @@ impl Watch {
         let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         Sample {
             seconds: (elapsed.as_secs_f64() * 10.0).round() / 10.0,
-            rss_mb: crate::jsonrpc::rss_mb(std::process::id()),
+            rss_mb: crate::memory::rss_mb(std::process::id()),
             descriptors: f64::from(u32::try_from(open).unwrap_or(u32::MAX)),
             processes: self.processes(),
         }

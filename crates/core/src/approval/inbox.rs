@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{ApprovalDecision, ApprovalRequest};
 use crate::error::Unsupported;
@@ -24,6 +25,28 @@ pub struct Question {
     pub decision: Option<ApprovalDecision>,
     /// Who gave it.
     pub decided_by: Option<String>,
+}
+
+impl Question {
+    /// The question as programs are shown it: an element of `approvals ls --json` and of `GET /api/approvals`. Times
+    /// are in milliseconds since the epoch.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let request = &self.request;
+        json!({
+            "id": self.id,
+            "tool": request.tool,
+            "arguments": request.arguments,
+            "reason": request.reason,
+            "session": request.session,
+            "principal": request.principal,
+            "created": self.created_ms,
+            "expires": self.expires_ms,
+            "state": self.state,
+            "decision": self.decision,
+            "decided_by": self.decided_by,
+        })
+    }
 }
 
 /// How a question stands.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{Origin, Provider, ProviderKind, RegisteredTool};
 use crate::definition::ToolDefinition;
@@ -60,6 +61,32 @@ impl Entry {
         self.provider.trust() == HintTrust::Trusted
             && (effects.read_only || effects.idempotent)
             && !self.provider.awaits_others(self.id())
+    }
+
+    /// The tool as programs are shown it in a list: an element of `tools ls --json` and of `GET /api/tools`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let definition = self.definition();
+        json!({
+            "id": definition.id,
+            "wire_name": self.wire_name,
+            "description": definition.description,
+            "parameters": definition.parameters,
+            "tags": definition.tags,
+            "safe": definition.safe,
+            "effects": definition.effects,
+            "provider": self.provider.name(),
+        })
+    }
+
+    /// As [`Entry::to_json`], with `raw_name`, `hash` and the whole `definition`: `tools show --json`.
+    #[must_use]
+    pub fn to_whole_json(&self) -> Value {
+        let mut value = self.to_json();
+        value["raw_name"] = self.tool.raw_name().into();
+        value["hash"] = self.tool.hash().to_string().into();
+        value["definition"] = json!(self.definition());
+        value
     }
 
     /// Whether one of the globs is on its id, with or without its version, or on its wire name.
@@ -180,6 +207,13 @@ impl Snapshot {
     #[must_use]
     pub fn with_absent(self, absent: Vec<(String, String)>) -> Self {
         Self { absent, ..self }
+    }
+
+    /// With more that the operator should know of, behind what the snapshot itself found.
+    #[must_use]
+    pub fn with_issues(mut self, issues: Vec<CatalogueIssue>) -> Self {
+        self.issues.extend(issues);
+        self
     }
 
     /// To be indexed by what the index of `other` knows, if it has one: a predecessor, or the catalogue that
@@ -311,19 +345,39 @@ impl Snapshot {
         &self.issues
     }
 
-    /// Why a name that does not resolve may be missing: disabled, left out, filtered, or its provider down.
+    /// That no tool has this name, as far as is known why, and which ones are `near` it.
+    #[must_use]
+    pub fn unknown_message(&self, written: &str, near: &[String]) -> String {
+        let why = self.why_missing(written).map(|why| format!(" ({why})")).unwrap_or_default();
+        let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+        format!("no tool is called `{written}`{why}{hint}")
+    }
+
+    /// Why a wire name or id that does not resolve may be missing: disabled, left out, filtered, withheld, or its
+    /// provider down.
     #[must_use]
     pub fn why_missing(&self, written: &str) -> Option<String> {
-        let (namespace, bare) = written.split_once("__")?;
+        let of_id =
+            || written.split_once(':').map(|(namespace, rest)| (namespace, rest.split('@').next().unwrap_or(rest)));
+        let (namespace, bare) = written.split_once("__").or_else(of_id)?;
         if let Some((_, why)) = self.absent.iter().find(|(name, _)| name == written || name == namespace) {
             return Some(why.clone());
         }
         let provider = self.providers.iter().find(|provider| provider.name == namespace)?;
-        if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| name.eq_ignore_ascii_case(bare)) {
+        if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| is_written(name, bare)) {
             return Some(format!("provider {namespace} has `{name}`, but it is {reason}"));
         }
         provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
     }
+}
+
+/// Whether a source's own name is what was written, as it is or as names go on the wire or in ids.
+fn is_written(name: &str, written: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mut on_wire = name.chars().map(|c| if legal(c) { c } else { '_' });
+    name.eq_ignore_ascii_case(written)
+        || (written.chars().all(|c| on_wire.next().is_some_and(|have| have.eq_ignore_ascii_case(&c)))
+            && on_wire.next().is_none())
 }
 
 fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max: usize) -> NameTable {
@@ -331,7 +385,7 @@ fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max:
         .map(|(provider, tool)| NamedTool {
             provider,
             id: &tool.definition().id,
-            raw_name: tool.raw_name(),
+            raw_name: tool.shown_name(),
             aliases: &tool.definition().aliases,
         })
         .collect();
@@ -406,10 +460,19 @@ mod tests {
     fn a_missing_name_is_explained() {
         let snapshot = Snapshot::build(&[Listing {
             error: Some("exit status 1".into()),
-            withheld: vec![("Drop".into(), "filtered by tools_denied".into())],
+            withheld: vec![("Drop".into(), "filtered by tools_denied".into()), ("a.b".into(), "withheld".into())],
             ..listing("gh", vec![])
         }]);
-        assert!(snapshot.why_missing("gh__drop").expect("why").contains("filtered by tools_denied"));
+        for (written, why) in [
+            ("gh__drop", "filtered by tools_denied"),
+            ("gh:drop@0.0.0", "filtered by tools_denied"),
+            ("gh__a.b", "withheld"),
+            ("gh__a_b", "withheld"),
+            ("gh:a_b", "withheld"),
+            ("gh__a_bc", "exit status 1"),
+        ] {
+            assert!(snapshot.why_missing(written).expect("why").contains(why), "{written}");
+        }
         assert!(snapshot.why_missing("gh__x").expect("why").contains("exit status 1"));
         assert!(snapshot.why_missing("zz__x").is_none());
     }

@@ -35,7 +35,7 @@ pub use lexical::{LexicalIndex, LexicalRanking, Ranked};
 pub use pick::{Note, Pick, PickInput, PickOptions, Picked, Picking, Provenance, Ranking};
 pub use query::Query;
 pub use scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
-pub use search::{SearchFilter, SearchHit, search, similar};
+pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use summary::{first_sentence, namespaces, summary};
 pub(crate) use tokens::nameless_bytes;
 pub use tokens::shown_tokens;

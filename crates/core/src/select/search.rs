@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
 use super::Ranked;
 use crate::catalogue::{Entry, Snapshot};
 
@@ -39,6 +41,26 @@ pub struct SearchHit {
     pub score: f64,
     /// The best rule, in words.
     pub reason: &'static str,
+}
+
+impl SearchHit {
+    /// The hit as programs are shown it: an element of `tools search --json` and of `GET /api/search`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "id": self.entry.id(),
+            "wire_name": self.entry.wire_name,
+            "score": self.score,
+            "reason": self.reason,
+        })
+    }
+}
+
+/// What [`search`] finds; where it finds nothing, what [`similar`] does.
+#[must_use]
+pub fn search_or_similar(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFilter) -> Vec<SearchHit> {
+    let hits = search(snapshot, query, limit, filter);
+    if hits.is_empty() { similar(snapshot, query, limit, filter) } else { hits }
 }
 
 /// Case-insensitive search: exact id (with or without its version), wire name, name or alias 100, name

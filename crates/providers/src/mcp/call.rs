@@ -1,78 +1,49 @@
 //! One call: what goes out, and what its result means.
 
-use std::sync::Arc;
-
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ErrorData, MetaObject, RequestMetaObject};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::ProviderCall;
 use toolwright_core::content::ContentBlock;
-use toolwright_core::context::ToolContext;
-use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::RESULT_FIELDS;
 
-use super::connection::{AskError, Connection};
+use super::exchange::{Exchange, Sent, transport};
+use super::facts::Fact;
+use super::tasks;
 
-/// `_meta` key under which a call's idempotency key goes along.
-const IDEMPOTENCY_KEY: &str = "io.github.toolwright/idempotency-key";
 /// Longest piece of an unknown block that is shown, in characters.
 const EXCERPT: usize = 500;
 
-/// Runs one call on a connection of the server called `server`. Dropping the future cancels it there.
+/// Runs one call. Dropping the future cancels it at the server.
 ///
 /// # Errors
-/// [`ErrorKind::ExecutionError`] for what the server answers as an error, [`ErrorKind::TransportError`]
-/// for a lost or senseless answer, retryable if nothing was sent.
+/// As [`Exchange::run`].
 pub(super) async fn run(
-    connection: &Connection,
-    server: &str,
+    exchange: Exchange<'_>,
     call: ProviderCall<'_>,
-    context: &ToolContext,
+    fact: Option<&Fact>,
 ) -> Result<ToolOutput, ToolError> {
-    let mut params = CallToolRequestParams::new(call.raw_name.to_owned());
-    if let Value::Object(arguments) = call.arguments {
-        params = params.with_arguments(arguments);
+    let mut params = Map::with_capacity(4);
+    params.insert("name".to_owned(), call.raw_name.into());
+    let mut headers = Vec::new();
+    if let Value::Object(arguments) = &call.arguments {
+        headers = fact.map(|fact| fact.headers(arguments)).unwrap_or_default();
+        params.insert("arguments".to_owned(), call.arguments);
     }
-    let meta = meta(call.idempotency_key, context.traceparent.as_deref());
-    let partials = Some(Arc::clone(&context.partials));
-    let result = connection.ask(CallToolRequest::new(params).into(), meta, partials).await;
-    match result {
-        Ok(result) => output(result).map_err(|reason| transport(server, &reason)),
-        Err(error) => Err(tool_error(server, call.raw_name, error)),
+    if fact.is_some_and(|fact| fact.wants_task) && tasks::can_be_asked_for(exchange.connection.server()) {
+        params.insert("task".to_owned(), json!({}));
     }
-}
-
-fn meta(idempotency_key: &str, traceparent: Option<&str>) -> RequestMetaObject {
-    let mut meta = Map::new();
-    meta.insert(IDEMPOTENCY_KEY.to_owned(), idempotency_key.into());
-    if let Some(traceparent) = traceparent {
-        meta.insert("traceparent".to_owned(), traceparent.into());
-    }
-    RequestMetaObject(MetaObject(meta))
-}
-
-/// A failed exchange with the server called `server`, as the error of a call.
-fn tool_error(server: &str, tool: &str, error: AskError) -> ToolError {
-    match error {
-        AskError::Rpc(ErrorData { code, message, data, .. }) => {
-            let text = format!("MCP server {server} refused the call of {tool}: {message} (code {})", code.0);
-            let own = ProtocolError { code: code.0.into(), message: message.clone().into_owned(), data };
-            ToolError::new(ErrorKind::ExecutionError, text).with_model_message(message.into_owned()).with_protocol(own)
-        }
-        AskError::Broken(reason) => transport(server, &reason),
-        AskError::NotSent(reason) => transport(server, &reason).retryable(),
-        AskError::Full => {
-            let text = format!("MCP server {server} has too many calls in flight; call again when some have ended");
-            ToolError::new(ErrorKind::LimitExceeded, text).retryable()
-        }
-    }
-}
-
-/// The connection to `server` failed a call.
-pub(super) fn transport(server: &str, reason: &str) -> ToolError {
-    let first_line = reason.lines().next().unwrap_or_default();
-    ToolError::new(ErrorKind::TransportError, format!("MCP server {server}: {reason}"))
-        .with_model_message(format!("the connection to the tool failed: {first_line}"))
+    let what = format!("the call of {}", call.raw_name);
+    let sent = Sent {
+        method: "tools/call",
+        what: &what,
+        name: Some(call.raw_name),
+        headers,
+        params,
+        idempotency_key: Some(call.idempotency_key),
+    };
+    let result = exchange.run(sent).await?;
+    output(result).map_err(|reason| transport(exchange.server, &reason))
 }
 
 /// Reads a `tools/call` result. Fields are moved, none is interpreted that need not be.
@@ -83,15 +54,8 @@ fn output(result: Value) -> Result<ToolOutput, String> {
     let Value::Object(mut result) = result else {
         return Err("its answer to tools/call is not an object".to_owned());
     };
-    match result.shift_remove("resultType").as_ref().and_then(Value::as_str) {
-        None | Some("complete") => {}
-        Some("input_required") => {
-            return Err("it asks for input in the middle of the call, which is not offered to it".to_owned());
-        }
-        Some(other) => {
-            return Err(format!("it answers with a `{other}` in place of a result, which was not asked for"));
-        }
-    }
+    // Complete, or it would not have come here.
+    result.shift_remove("resultType");
     let content = match result.shift_remove("content") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(blocks)) => blocks.into_iter().map(block).collect(),
@@ -111,7 +75,7 @@ fn output(result: Value) -> Result<ToolOutput, String> {
 }
 
 /// A content block; one of an unknown type, or without what its type needs, becomes a text that says so.
-fn block(value: Value) -> ContentBlock {
+pub(super) fn block(value: Value) -> ContentBlock {
     let has = |key: &str| value.get(key).is_some_and(Value::is_string);
     let kind = value.get("type").and_then(Value::as_str).unwrap_or("missing").to_owned();
     let sound = match kind.as_str() {
@@ -149,7 +113,6 @@ fn stand_in(kind: &str, value: &Value) -> ContentBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_result_passes_untouched() {
@@ -188,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_no_result_is_refused() {
-        for result in [json!(null), json!([1]), json!({"content": "text"}), json!({"resultType": "input_required"})] {
+        for result in [json!(null), json!([1]), json!({"content": "text"})] {
             assert!(output(result.clone()).is_err(), "{result}");
         }
         assert_eq!(output(json!({})).expect("empty"), ToolOutput::default());

@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::ProtocolVersion;
-use rmcp::service::{ClientLifecycleMode, RoleClient, RunningService, serve_client_with_lifecycle_and_ct};
-use rmcp::transport::Transport;
-use tokio_util::sync::CancellationToken;
 use toolwright_core::event::{Event, EventSink};
+use toolwright_mcp::revision::Era;
 use url::Url;
 
-use super::connection::{Carrier, Connection, Generation};
+use super::connection::Connection;
 use super::explain::Failure;
-use super::handler::Handler;
-use super::http::{HttpPeer, header_map};
+use super::handshake::shake;
+use super::http::{HttpTransport, header_map};
 use super::inbox::Inbox;
+use super::listener::Listener;
 use super::nesting::{self, DEPTH_VARIABLE};
+use super::peer::Peer;
 use super::process::{Process, with_last_words};
 use super::spec::{McpServerSpec, McpTransport};
-use super::stdio::{Noise, StdioTransport};
+use super::stdio::StdioTransport;
+use super::subscription::Followed;
+use super::transport::{Incoming, Transport};
 use crate::net::{AddressPolicy, HttpClient, HttpOptions};
 use crate::process::{Stdin, SupervisedCommand};
 
@@ -27,23 +28,24 @@ use crate::process::{Stdin, SupervisedCommand};
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 /// What a process that was silent has for its second chance.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
-/// How long the end of a process may lag behind a failed handshake.
-const END_LAG: Duration = Duration::from_millis(500);
 
 /// Connects to a server.
+#[derive(Clone)]
 pub(super) struct Connector {
     /// What is configured.
     pub(super) spec: Arc<McpServerSpec>,
     /// Takes warnings.
     pub(super) events: Arc<dyn EventSink>,
     /// Takes what the server says by itself.
-    pub(super) handler: Arc<Handler>,
+    pub(super) listener: Arc<Listener>,
+    /// The resources that are followed.
+    pub(super) followed: Arc<Followed>,
 }
 
 /// One try at a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Attempt {
-    generation: Generation,
+    era: Era,
     bound: Duration,
 }
 
@@ -53,7 +55,7 @@ impl Connector {
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
-    pub(super) async fn connect(&self, known: Option<Generation>) -> Result<Arc<Connection>, String> {
+    pub(super) async fn connect(&self, known: Option<Era>) -> Result<Arc<Connection>, String> {
         match &self.spec.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let depth = nesting::depth_of(command, args, env, cwd.as_deref())?;
@@ -78,42 +80,39 @@ impl Connector {
         &self,
         program: &str,
         command: impl Fn() -> SupervisedCommand + Send + Sync,
-        known: Option<Generation>,
+        known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
         let timeout = self.spec.connect_timeout;
         let attempts = match known {
-            Some(Generation::Modern) => [attempt(Generation::Modern, timeout), attempt(Generation::Legacy, timeout)],
-            _ => [attempt(Generation::Legacy, timeout), attempt(Generation::Modern, timeout.min(SECOND_CHANCE))],
+            Some(Era::Modern) => [attempt(Era::Modern, timeout), attempt(Era::Legacy, timeout)],
+            _ => [attempt(Era::Legacy, timeout), attempt(Era::Modern, timeout.min(SECOND_CHANCE))],
         };
-        let mut pipes = None;
+        let mut running = None;
         let mut first_failure = None;
         for attempt in attempts {
-            let (transport, inbox, process) = match pipes.take() {
-                Some(pipes) => pipes,
+            let (peer, process) = match running.take() {
+                Some(running) => running,
                 None => self.start(command())?,
             };
-            let close = CancellationToken::new();
-            let failure = match self.shake_hands(transport.clone(), attempt, &close).await {
-                Ok(running) => {
-                    return Ok(Connection::new(running, attempt.generation, inbox, Carrier::Process(process), close));
-                }
+            let failure = match shake(&peer, attempt.era, attempt.bound).await {
+                Ok(server) => return Ok(Connection::new(peer, server, &self.followed)),
                 Err(failure) => failure,
             };
             let message = match failure {
                 Failure::Refused(message) => {
-                    pipes = Some((transport, inbox, process));
+                    running = Some((peer, process));
                     message
                 }
                 Failure::Silent(message) => match process.last_lines() {
                     lines if lines.is_empty() => message,
                     lines => with_last_words(&message, &lines),
                 },
-                Failure::Broken(message) => {
-                    drop(transport);
-                    let end = process.epitaph(END_LAG).await;
-                    let message = format!("{message}: {end}\nrun `{program}` by hand, with its arguments, to see why");
+                Failure::Broken(message) | Failure::Unreachable(message) => {
+                    let end = if peer.inbox.over.is_cancelled() { process.epitaph().await } else { None };
+                    let end = end.map_or_else(String::new, |end| format!(": {end}"));
+                    let message = format!("{message}{end}\nrun `{program}` by hand, with its arguments, to see why");
                     // A process that ends on `server/discover` may be an old one; any other just ends.
-                    if attempt.generation == Generation::Legacy {
+                    if attempt.era == Era::Legacy {
                         return Err(first_failure.unwrap_or(message));
                     }
                     message
@@ -125,7 +124,7 @@ impl Connector {
         Err(first_failure.unwrap_or_default())
     }
 
-    fn start(&self, command: SupervisedCommand) -> Result<(StdioTransport, Arc<Inbox>, Process), String> {
+    fn start(&self, command: SupervisedCommand) -> Result<(Arc<Peer>, Arc<StdioTransport>), String> {
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the command has no standard streams".to_owned());
@@ -134,18 +133,17 @@ impl Connector {
             let message = format!("server {}: {gaps}", self.spec.name);
             self.events.emit(Event::Warning { code: "sandbox_incomplete".into(), message });
         }
-        let inbox = Arc::new(Inbox::default());
-        let server: Arc<str> = Arc::clone(&self.handler.server);
-        let noise = Noise::new(Arc::clone(&server), Arc::clone(&self.events));
-        let transport = StdioTransport::new((stdin, stdout), self.spec.max_message_bytes, noise, Arc::clone(&inbox));
-        Ok((transport, inbox, Process::watch(child, server)))
+        let inbox = Inbox::new(Arc::clone(&self.listener));
+        let process = Process::watch(child, Arc::clone(&self.listener.server));
+        let transport = StdioTransport::new((stdin, stdout), process, self.spec.max_message_bytes, Arc::clone(&inbox));
+        Ok((Peer::new(Arc::clone(&transport) as Arc<dyn Transport>, inbox), transport))
     }
 
     async fn connect_http(
         &self,
         url: &str,
         headers: &BTreeMap<String, String>,
-        known: Option<Generation>,
+        known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
         let parsed = Url::parse(url).map_err(|error| format!("`url` is not a URL: {error}"))?;
         let headers = header_map(headers)?;
@@ -153,31 +151,29 @@ impl Connector {
         let client = HttpClient::new(AddressPolicy::open(), HttpOptions::default());
         let client = client.client_for(&parsed).await.map_err(|error| error.to_string())?;
         let timeout = self.spec.connect_timeout;
-        let (legacy, modern) = (attempt(Generation::Legacy, timeout), attempt(Generation::Modern, timeout));
+        let (legacy, modern) = (attempt(Era::Legacy, timeout), attempt(Era::Modern, timeout));
         let attempts = match known {
-            None => vec![attempt(Generation::Modern, timeout.min(DISCOVER_FIRST)), legacy, modern],
-            Some(Generation::Legacy) => vec![legacy, modern],
-            Some(Generation::Modern) => vec![modern, legacy],
+            None => vec![attempt(Era::Modern, timeout.min(DISCOVER_FIRST)), legacy, modern],
+            Some(Era::Legacy) => vec![legacy, modern],
+            Some(Era::Modern) => vec![modern, legacy],
         };
         let mut best = None;
         for attempt in attempts {
-            let inbox = Arc::new(Inbox::default());
-            let peer = HttpPeer::new(client.clone(), self.spec.max_message_bytes, Arc::clone(&inbox));
-            let close = CancellationToken::new();
-            let shaken = self.shake_hands(peer.transport(url, headers.clone()), attempt, &close).await;
-            let failure = match (shaken, peer.last_failure()) {
-                (Ok(running), _) => {
-                    return Ok(Connection::new(running, attempt.generation, inbox, Carrier::Http(peer), close));
-                }
-                (Err(_), Some(failure)) if failure.is_final() => Failure::Final(failure.to_string()),
-                (Err(Failure::Broken(_)), Some(failure)) => Failure::Broken(failure.to_string()),
-                (Err(failure), _) => failure,
+            let inbox = Inbox::new(Arc::clone(&self.listener));
+            let incoming = Arc::clone(&inbox) as Arc<dyn Incoming>;
+            let transport =
+                HttpTransport::new(client.clone(), url, headers.clone(), self.spec.max_message_bytes, incoming);
+            let peer = Peer::new(transport as Arc<dyn Transport>, inbox);
+            let failure = match shake(&peer, attempt.era, attempt.bound).await {
+                Ok(server) => return Ok(Connection::new(peer, server, &self.followed)),
+                Err(failure) => failure,
             };
+            peer.transport.close().await;
             match failure {
-                Failure::Final(message) => return Err(message),
+                Failure::Final(message) | Failure::Unreachable(message) => return Err(message),
                 // What an old server says to `initialize` tells more than its word on `server/discover`.
                 Failure::Refused(message) | Failure::Silent(message) | Failure::Broken(message) => {
-                    if best.is_none() || attempt.generation == Generation::Legacy {
+                    if best.is_none() || attempt.era == Era::Legacy {
                         best = Some(message);
                     }
                 }
@@ -185,39 +181,8 @@ impl Connector {
         }
         Err(best.unwrap_or_default())
     }
-
-    async fn shake_hands<T>(
-        &self,
-        transport: T,
-        attempt: Attempt,
-        close: &CancellationToken,
-    ) -> Result<RunningService<RoleClient, Arc<Handler>>, Failure>
-    where
-        T: Transport<RoleClient> + 'static,
-    {
-        let mode = match attempt.generation {
-            Generation::Legacy => ClientLifecycleMode::Initialize,
-            Generation::Modern => {
-                ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
-            }
-        };
-        let handler = Arc::clone(&self.handler);
-        let shaken = serve_client_with_lifecycle_and_ct(handler, transport, mode, close.clone());
-        match tokio::time::timeout(attempt.bound, shaken).await {
-            Ok(Ok(running)) => Ok(running),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(Failure::Silent(format!(
-                "it did not answer `{}` within {}: is it an MCP server, and does it start that slowly?",
-                match attempt.generation {
-                    Generation::Legacy => "initialize",
-                    Generation::Modern => "server/discover",
-                },
-                toolwright_core::duration::format(attempt.bound),
-            ))),
-        }
-    }
 }
 
-fn attempt(generation: Generation, bound: Duration) -> Attempt {
-    Attempt { generation, bound }
+fn attempt(era: Era, bound: Duration) -> Attempt {
+    Attempt { era, bound }
 }

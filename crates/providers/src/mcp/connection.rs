@@ -2,70 +2,30 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rmcp::model::{
-    CancelledNotificationParam, ClientRequest, ErrorData, GetExtensions as _, ListToolsRequest, PingRequest, RequestId,
-    RequestMetaObject, ServerPeerInfo, SubscriptionFilter,
-};
-use rmcp::service::{Peer, PeerRequestOptions, RoleClient, RunningService, ServiceError};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use toolwright_core::context::PartialSink;
+use toolwright_mcp::revision::Era;
 
-use super::handler::Handler;
-use super::http::HttpPeer;
-use super::inbox::{Answer, Inbox, MAX_IN_FLIGHT, Ticket, TicketRef, Typed};
-use super::process::Process;
+use super::handshake::{ServerInfo, modern_meta};
+use super::inbox::{Caller, Inbox};
+use super::peer::{AskError, Peer, Reached, Request};
+use super::subscription::{Followed, follow};
+use super::transport::{Incoming as _, RequestId};
 
-/// How long the end of a process may lag behind that of its output.
-const END_LAG: Duration = Duration::from_secs(1);
+/// Bound on learning why a connection has ended.
+const CAUSE_BOUND: Duration = Duration::from_secs(2);
 /// Bound on closing a connection, the end of its process included.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
-/// Bound on telling a server about a cancellation.
-const CANCEL_BOUND: Duration = Duration::from_secs(5);
 /// Bound on the answer to a probe.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
-/// First and longest pause before a broken subscription is made again.
-const SUBSCRIBE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// What a server speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Generation {
-    /// `initialize`, up to 2025-11-25.
-    Legacy,
-    /// `server/discover` and stateless requests, 2026-07-28.
-    Modern,
-}
-
-/// What carries a connection.
-pub(super) enum Carrier {
-    /// A child process.
-    Process(Process),
-    /// HTTP.
-    Http(HttpPeer),
-}
-
-/// A request that failed.
-#[derive(Debug)]
-pub(super) enum AskError {
-    /// The server says so.
-    Rpc(ErrorData),
-    /// The answer cannot be had; the request may have had its effect.
-    Broken(String),
-    /// The request had no effect.
-    NotSent(String),
-    /// Too many requests are in flight.
-    Full,
-}
 
 /// A connection in use.
 pub(super) struct Connection {
-    peer: Peer<RoleClient>,
-    generation: Generation,
-    inbox: Arc<Inbox>,
-    carrier: Carrier,
+    peer: Arc<Peer>,
+    server: ServerInfo,
     close: CancellationToken,
     /// Why we ended it, if we did.
     verdict: OnceLock<String>,
@@ -74,59 +34,55 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over after a handshake; `close` is the token that `running` was started with.
-    pub(super) fn new(
-        running: RunningService<RoleClient, Arc<Handler>>,
-        generation: Generation,
-        inbox: Arc<Inbox>,
-        carrier: Carrier,
-        close: CancellationToken,
-    ) -> Arc<Self> {
+    /// Takes over after a handshake. Must be called inside a runtime.
+    pub(super) fn new(peer: Arc<Peer>, server: ServerInfo, followed: &Arc<Followed>) -> Arc<Self> {
+        tokio::spawn(follow(Arc::clone(&peer), server.clone(), Arc::clone(followed)));
         let connection = Arc::new(Self {
-            peer: running.peer().clone(),
-            generation,
-            inbox,
-            carrier,
-            close,
+            peer: Arc::clone(&peer),
+            server,
+            close: CancellationToken::new(),
             verdict: OnceLock::new(),
             end: watch::Sender::new(None),
             probing: AtomicBool::new(false),
         });
-        if generation == Generation::Modern && connection.announces_changes() {
-            let tools_changed = Arc::clone(&running.service().tools_changed);
-            tokio::spawn(subscribe(connection.peer.clone(), tools_changed, connection.close.clone()));
-        }
-        let watched = Arc::downgrade(&connection);
+        let (watched, close) = (Arc::downgrade(&connection), connection.close.clone());
         tokio::spawn(async move {
-            // How the service ended does not matter: it has.
-            let _ = running.waiting().await;
-            if let Some(connection) = watched.upgrade() {
-                connection.close.cancel();
-                let cause = connection.cause_of_end().await;
-                connection.end.send_replace(Some(cause.into()));
+            let ended_itself = tokio::select! {
+                () = peer.inbox.over.cancelled() => true,
+                () = close.cancelled() => false,
+            };
+            close.cancel();
+            let said = if ended_itself { peer.transport.epitaph().await } else { None };
+            if !ended_itself {
+                peer.transport.close().await;
             }
+            if let Some(connection) = watched.upgrade() {
+                let cause = connection.verdict.get().cloned().or(said);
+                let cause = cause.or_else(|| peer.inbox.last_word.get().cloned());
+                connection.end.send_replace(Some(cause.unwrap_or_default().into()));
+            }
+            if ended_itself {
+                peer.transport.close().await;
+            }
+            // Whatever the transport says of it.
+            peer.inbox.ended("the connection is closed".to_owned());
         });
         connection
     }
 
-    /// What the server speaks.
-    pub(super) fn generation(&self) -> Generation {
-        self.generation
-    }
-
     /// What the server said of itself.
-    pub(super) fn server_info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.peer.peer_info()
+    pub(super) fn server(&self) -> &ServerInfo {
+        &self.server
     }
 
     /// Whether a new session must be made.
     pub(super) fn is_expired(&self) -> bool {
-        matches!(&self.carrier, Carrier::Http(http) if http.is_expired())
+        self.peer.inbox.has_expired()
     }
 
     /// Whether it is over.
     pub(super) fn is_closed(&self) -> bool {
-        self.close.is_cancelled() || self.peer.is_transport_closed()
+        self.close.is_cancelled() || self.peer.inbox.over.is_cancelled()
     }
 
     /// Waits for its end; the reason, with a process's last words.
@@ -148,92 +104,46 @@ impl Connection {
         // The first verdict stands.
         let _ = self.verdict.set(reason.to_owned());
         self.close.cancel();
-        let closed = async {
-            self.ended().await;
-            if let Carrier::Process(process) = &self.carrier {
-                process.stop().await;
-            }
-        };
-        if tokio::time::timeout(CLOSE_BOUND, closed).await.is_err() {
+        if tokio::time::timeout(CLOSE_BOUND, self.ended()).await.is_err() {
             tracing::debug!("a connection was not closed within {CLOSE_BOUND:?}");
         }
     }
 
-    async fn cause_of_end(&self) -> String {
-        if let Some(verdict) = self.verdict.get() {
-            return verdict.clone();
+    /// Sends a request of ours, without a call behind it, and waits for its raw result.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(super) async fn ask_plainly(&self, method: &str, mut params: Map<String, Value>) -> Result<Value, AskError> {
+        if self.server.era == Era::Modern {
+            params.insert("_meta".to_owned(), modern_meta(Map::new()).into());
         }
-        match &self.carrier {
-            Carrier::Process(process) => process.epitaph(END_LAG).await,
-            Carrier::Http(http) => {
-                http.last_failure().map_or_else(|| "the connection is closed".to_owned(), |failure| failure.to_string())
-            }
-        }
+        self.ask(Request::house(method), &mut params).await
     }
 
-    fn announces_changes(&self) -> bool {
-        let tools = self.server_info().and_then(|info| info.capabilities.tools.clone());
-        tools.is_some_and(|tools| tools.list_changed == Some(true))
-    }
-
-    /// Sends a request and waits for its raw result. Dropping the future tells the server that the result
-    /// is not wanted any more; nothing waits for the server then.
-    pub(super) async fn ask(
-        &self,
-        mut request: ClientRequest,
-        meta: RequestMetaObject,
-        partials: Option<Arc<dyn PartialSink>>,
-    ) -> Result<Value, AskError> {
-        if self.inbox.len() >= MAX_IN_FLIGHT {
-            return Err(AskError::Full);
-        }
-        // What rmcp learns from a list matters over modern HTTP only.
-        let learns = matches!(request, ClientRequest::ListToolsRequest(_))
-            && self.generation == Generation::Modern
-            && matches!(self.carrier, Carrier::Http(_));
-        let (ticket, mut answer) = Ticket::new(if learns { Typed::Yes } else { Typed::No }, partials);
-        request.extensions_mut().insert(TicketRef(Arc::clone(&ticket)));
-        let options = PeerRequestOptions::no_options().with_meta(meta);
-        let Ok(mut handle) = self.peer.send_cancellable_request(request, options).await else {
-            return Err(AskError::NotSent(self.cause().await));
-        };
-        let mut in_flight = InFlight { connection: self, ticket: &ticket, id: handle.id.clone(), wanted: true };
-        let response = tokio::select! {
-            biased;
-            answer = &mut answer => {
-                if matches!(answer, Ok(Answer::Result(_))) {
-                    in_flight.wanted = false;
-                    // rmcp is about to learn that the request has been answered; it complains if nobody listens.
-                    let _ = (&mut handle.rx).await;
-                }
-                return settled(answer.ok());
-            }
-            response = &mut handle.rx => response,
-        };
-        in_flight.wanted = false;
-        let answer = answer.try_recv().ok();
-        match response {
-            _ if answer.is_some() => settled(answer),
-            Ok(Err(ServiceError::McpError(error))) => Err(AskError::Rpc(error)),
-            Ok(Ok(typed)) => serde_json::to_value(typed).map_err(|error| AskError::Broken(error.to_string())),
-            Ok(Err(ServiceError::TransportSend(error))) if !ticket.was_dispatched() => {
-                Err(AskError::NotSent(error.error.to_string()))
-            }
-            // One response has ended, not the connection (HTTP).
-            Ok(Err(ServiceError::TransportClosed)) if !self.is_closed() => {
-                Err(AskError::Broken("the server ended its response before the result".to_owned()))
-            }
-            Ok(Err(error)) if !self.is_closed() => Err(AskError::Broken(error.to_string())),
-            Ok(Err(_)) | Err(_) => {
+    /// Sends a request whose `_meta` is complete and waits for its raw result. Dropping the future tells the server
+    /// that the result is not wanted any more; nothing waits for the server then.
+    ///
+    /// # Errors
+    /// [`AskError`]; never [`AskError::Ended`], whose reason is told.
+    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Map<String, Value>) -> Result<Value, AskError> {
+        match self.peer.ask(request, params).await {
+            Err(AskError::Ended(reached)) => {
                 let cause = self.cause().await;
-                Err(if ticket.was_dispatched() { AskError::Broken(cause) } else { AskError::NotSent(cause) })
+                Err(if reached == Reached::Perhaps { AskError::Broken(cause) } else { AskError::NotSent(cause) })
             }
+            other => other,
         }
+    }
+
+    /// Has progress and questions of a request that has been answered go to `caller` until this is dropped.
+    pub(super) fn hold(&self, id: RequestId, caller: Caller) -> Held {
+        self.peer.inbox.hold(id, caller);
+        Held { inbox: Arc::clone(&self.peer.inbox), id }
     }
 
     /// Why a connection that is ending ends.
     async fn cause(&self) -> String {
-        match tokio::time::timeout(END_LAG * 2, self.ended()).await {
+        match tokio::time::timeout(CAUSE_BOUND, self.ended()).await {
             Ok(cause) => cause.to_string(),
             Err(_) => "the connection is closed".to_owned(),
         }
@@ -247,16 +157,14 @@ impl Connection {
         }
         let connection = Arc::clone(self);
         tokio::spawn(async move {
-            let (request, name): (ClientRequest, _) = match connection.generation {
-                Generation::Legacy => (PingRequest::default().into(), "a ping"),
-                Generation::Modern => (ListToolsRequest::default().into(), "tools/list"),
+            let (method, name) = match connection.server.era {
+                Era::Legacy => ("ping", "a ping"),
+                Era::Modern => ("tools/list", "tools/list"),
             };
-            let answered =
-                connection.peer.send_request_with_option(request, PeerRequestOptions::with_timeout(PROBE_BOUND));
-            let answered = async { answered.await?.await_response().await };
-            let sick = match tokio::time::timeout(PROBE_BOUND * 2, answered).await {
-                // A refusal is an answer too.
-                Ok(Ok(_) | Err(ServiceError::McpError(_))) => false,
+            let answered = connection.ask_plainly(method, Map::new());
+            let sick = match tokio::time::timeout(PROBE_BOUND, answered).await {
+                // A refusal is an answer too; who is too busy to be asked is not sick.
+                Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => false,
                 Ok(Err(_)) | Err(_) => true,
             };
             connection.probing.store(false, Ordering::Release);
@@ -267,78 +175,20 @@ impl Connection {
     }
 }
 
-fn settled(answer: Option<Answer>) -> Result<Value, AskError> {
-    match answer {
-        Some(Answer::Result(value)) => Ok(value),
-        Some(Answer::Broken(reason)) => Err(AskError::Broken(reason)),
-        Some(Answer::NotSent(reason)) => Err(AskError::NotSent(reason)),
-        None => Err(AskError::Broken("the request was lost".to_owned())),
+/// A request that has been answered and goes on all the same.
+pub(super) struct Held {
+    inbox: Arc<Inbox>,
+    id: RequestId,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.inbox.forget(self.id);
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.close.cancel();
-    }
-}
-
-/// A request on its way: dropped unanswered, it is cancelled at the server.
-struct InFlight<'a> {
-    connection: &'a Connection,
-    ticket: &'a Ticket,
-    id: RequestId,
-    wanted: bool,
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.ticket.abandon();
-        self.connection.inbox.forget(&self.id);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if !self.wanted || self.connection.is_closed() {
-            return;
-        }
-        let peer = self.connection.peer.clone();
-        let reason = "the result is not wanted any more".to_owned();
-        let cancelled = CancelledNotificationParam::new(Some(self.id.clone()), Some(reason));
-        runtime.spawn(async move {
-            // A server that takes no cancellation is found out by the probe.
-            let _ = tokio::time::timeout(CANCEL_BOUND, peer.notify_cancelled(cancelled)).await;
-        });
-    }
-}
-
-/// Follows a 2026-07-28 server's announcements, which older ones send unasked.
-async fn subscribe(peer: Peer<RoleClient>, tools_changed: Arc<dyn Fn() + Send + Sync>, close: CancellationToken) {
-    let (first, longest) = SUBSCRIBE_PAUSES;
-    let mut pause = first;
-    let follow = async {
-        loop {
-            let filter = SubscriptionFilter::builder().tools_list_changed().build();
-            match peer.listen(filter).await {
-                Ok(mut subscription) => {
-                    let since = Instant::now();
-                    while let Ok(Some(_)) = subscription.next().await {
-                        tools_changed();
-                    }
-                    if since.elapsed() > longest {
-                        pause = first;
-                    }
-                }
-                Err(ServiceError::McpError(error)) => {
-                    tracing::debug!("no subscription to tool changes: {}", error.message);
-                    return;
-                }
-                Err(_) => {}
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
-            // What was announced meanwhile was missed.
-            tools_changed();
-        }
-    };
-    tokio::select! {
-        () = follow => {}
-        () = close.cancelled() => {}
     }
 }

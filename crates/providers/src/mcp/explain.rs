@@ -1,6 +1,6 @@
 //! Why a server cannot be used, and what would mend it.
 
-use rmcp::service::ClientInitializeError;
+use super::transport::SendError;
 
 /// A failed HTTP exchange.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,19 +40,21 @@ pub(super) enum HttpFailure {
 
 impl HttpFailure {
     /// Whether the request is known to have had no effect.
-    pub(super) fn had_no_effect(&self) -> bool {
+    fn had_no_effect(&self) -> bool {
         matches!(
             self,
             Self::Connect(_) | Self::SessionExpired | Self::Status { status: 300..=399 | 401 | 403 | 429, .. }
         )
     }
 
-    /// Whether another generation of the protocol would fare no better.
-    pub(super) fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Self::Connect(_) | Self::TooLarge(_) | Self::Status { status: 300..=399 | 401 | 403 | 407 | 429 | 502..=504, .. }
-        )
+    /// What it means for the request.
+    pub(super) fn to_send_error(&self) -> SendError {
+        match self {
+            Self::SessionExpired => SendError::Expired,
+            Self::Status { status: 300..=399 | 401 | 403 | 407, .. } => SendError::Final(self.to_string()),
+            _ if self.had_no_effect() => SendError::NotSent(self.to_string()),
+            _ => SendError::Broken(self.to_string()),
+        }
     }
 }
 
@@ -101,31 +103,10 @@ pub(super) enum Failure {
     Silent(String),
     /// The answer makes no sense, or the connection ended.
     Broken(String),
+    /// Nothing could be sent.
+    Unreachable(String),
     /// Another attempt would fare no better.
     Final(String),
-}
-
-impl From<ClientInitializeError> for Failure {
-    fn from(error: ClientInitializeError) -> Self {
-        match error {
-            ClientInitializeError::JsonRpcError(error) => {
-                Self::Refused(format!("it refused: {} (code {})", error.message, error.code.0))
-            }
-            ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
-                let versions = server_supported.iter().map(|version| version.as_str()).collect::<Vec<_>>().join(", ");
-                Self::Refused(format!("it speaks only the protocol versions {versions}, none of which is spoken here"))
-            }
-            ClientInitializeError::ConnectionClosed(_) => Self::Broken("it closed the connection".to_owned()),
-            ClientInitializeError::TransportError { error, .. } => Self::Broken(error.error.to_string()),
-            ClientInitializeError::ExpectedInitResult(_)
-            | ClientInitializeError::ExpectedInitResponse(_)
-            | ClientInitializeError::ConflictInitResponseId(..)
-            | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
-                Self::Broken("its answer to the handshake is not what MCP prescribes; is it an MCP server?".to_owned())
-            }
-            other => Self::Broken(other.to_string()),
-        }
-    }
 }
 
 #[cfg(test)]

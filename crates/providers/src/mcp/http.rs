@@ -1,284 +1,240 @@
-//! Streamable HTTP: the requests that `rmcp`'s worker makes, over one pooled client.
-//!
-//! Sessions, resumption and the headers of 2026-07-28 are the worker's. What is done here is what it
-//! leaves to its client: bounds on every body, raw results, and failures that say what to do.
+//! Streamable HTTP over one pooled client: every request a POST, answered with JSON or a stream of events.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt as _};
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
 use http::header::{ACCEPT, CONTENT_TYPE, LOCATION};
-use http::{HeaderName, HeaderValue, StatusCode};
-use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::common::client_side_sse::ExponentialBackoff;
-use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
-    StreamableHttpPostResponse,
-};
-use sse_stream::{Sse, SseStream};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::Value;
+use sse_stream::SseStream;
+use tokio::task::AbortHandle;
+use toolwright_mcp::revision::Era;
 
 use super::explain::HttpFailure;
-use super::inbox::{Admission, Answer, Inbox, Taken, Ticket, answered, ticket_of};
+use super::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 const SESSION: &str = "mcp-session-id";
+const VERSION: &str = "mcp-protocol-version";
 /// Headers that the protocol owns.
 const RESERVED: [&str; 4] = ["accept", "mcp-session-id", "mcp-protocol-version", "last-event-id"];
-/// Requests that wait for their response's head at once.
-const MAX_CONCURRENT: usize = 256;
-/// Longest pause before a broken event stream is opened again.
-const MAX_STREAM_BACKOFF: Duration = Duration::from_secs(60);
+/// First and longest pause before the session's event stream is opened again.
+const STREAM_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// What is read of the body of a failure, in bytes.
 const FAILURE_BODY: usize = 64 * 1024;
 
-type Error = StreamableHttpError<HttpFailure>;
-
-/// The HTTP side of one connection. Clones share it.
-#[derive(Clone)]
-pub(super) struct HttpPeer {
+/// The HTTP side of one connection.
+pub(super) struct HttpTransport {
     client: reqwest::Client,
-    inbox: Arc<Inbox>,
+    url: String,
+    headers: HeaderMap,
     max: usize,
-    failure: Arc<Mutex<Option<HttpFailure>>>,
-    expired: Arc<AtomicBool>,
+    incoming: Arc<dyn Incoming>,
+    own: Weak<Self>,
+    session: OnceLock<HeaderValue>,
+    established: OnceLock<(Era, &'static str)>,
+    tasks: Mutex<HashMap<Option<RequestId>, AbortHandle>>,
 }
 
-impl HttpPeer {
-    /// A peer whose messages are at most `max` bytes.
-    pub(super) fn new(client: reqwest::Client, max: usize, inbox: Arc<Inbox>) -> Self {
-        Self { client, inbox, max, failure: Arc::default(), expired: Arc::default() }
-    }
-
-    /// The transport over it.
-    pub(super) fn transport(
-        &self,
+impl HttpTransport {
+    /// A transport to `url` whose messages are at most `max` bytes.
+    pub(super) fn new(
+        client: reqwest::Client,
         url: &str,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> StreamableHttpClientTransport<Self> {
-        let mut backoff = ExponentialBackoff::default();
-        backoff.max_delay = Some(MAX_STREAM_BACKOFF);
-        let mut config = StreamableHttpClientTransportConfig::with_uri(url)
-            .custom_headers(headers)
-            .max_concurrent_requests(MAX_CONCURRENT)
-            .max_sse_event_size(self.max)
-            // It would send again what may have had its effect.
-            .reinit_on_expired_session(false);
-        config.channel_buffer_capacity = MAX_CONCURRENT;
-        config.retry_config = Arc::new(backoff);
-        StreamableHttpClientTransport::with_client(self.clone(), config)
+        headers: HeaderMap,
+        max: usize,
+        incoming: Arc<dyn Incoming>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|own| Self {
+            client,
+            url: url.to_owned(),
+            headers,
+            max,
+            incoming,
+            own: Weak::clone(own),
+            session: OnceLock::new(),
+            established: OnceLock::new(),
+            tasks: Mutex::default(),
+        })
     }
 
-    /// The last failure, for a handshake that failed.
-    pub(super) fn last_failure(&self) -> Option<HttpFailure> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether the server has forgotten the session.
-    pub(super) fn is_expired(&self) -> bool {
-        self.expired.load(Ordering::Acquire)
-    }
-
-    /// Notes a failure for the handshake and for the request's ticket.
-    fn failed(&self, failure: HttpFailure, ticket: Option<&Ticket>) -> Error {
-        if let Some(ticket) = ticket {
-            let reason = failure.to_string();
-            ticket.settle(if failure.had_no_effect() { Answer::NotSent(reason) } else { Answer::Broken(reason) });
+    async fn post(&self, message: Outgoing) -> Result<(), HttpFailure> {
+        let mut request = self.client.post(&self.url).headers(self.headers.clone());
+        request = request.header(ACCEPT, format!("{JSON}, {EVENT_STREAM}")).header(CONTENT_TYPE, JSON);
+        let is_modern = message.version == Some(toolwright_mcp::revision::MODERN_VERSIONS[0]);
+        if let Some(version) = message.version {
+            request = request.header(VERSION, version);
         }
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure.clone());
-        StreamableHttpError::Client(failure)
-    }
-
-    async fn post(
-        &self,
-        uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session: Option<Arc<str>>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Error> {
-        if self.inbox.register(&message) == Admission::Drop {
-            return Err(StreamableHttpError::Client(HttpFailure::Other("cancelled before it was sent".to_owned())));
-        }
-        let (id, ticket) = match ticket_of(&message) {
-            Some((id, ticket)) => (Some(id), Some(ticket)),
-            None => (request_id(&message), None),
-        };
-        let ticket = ticket.as_deref();
-        let mut request = self.client.post(&*uri).header(ACCEPT, format!("{JSON}, {EVENT_STREAM}"));
-        for (name, value) in headers {
+        for (name, value) in message.headers {
             request = request.header(name, value);
         }
-        if let Some(session) = &session {
-            request = request.header(SESSION, &**session);
+        let id = match message.kind {
+            OutgoingKind::Request { id, method, name } => {
+                if is_modern {
+                    request = request.header("mcp-method", method);
+                    if let Some(name) = name {
+                        request = request.header("mcp-name", name);
+                    }
+                }
+                Some(id)
+            }
+            OutgoingKind::Notification { .. } | OutgoingKind::Response => None,
+        };
+        if let Some(session) = self.session.get() {
+            request = request.header(SESSION, session.clone());
         }
-        if let Some(ticket) = ticket {
-            ticket.dispatched();
-        }
-        let response = request.json(&message).send().await.map_err(|error| self.failed(error.into(), ticket))?;
+        let response = request.body(message.json).send().await?;
         let status = response.status();
-        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-            return Ok(StreamableHttpPostResponse::Accepted);
-        }
         let kind = content_type(&response);
         if !status.is_success() {
-            let refusal = self.refusal(response, &kind, id.as_ref(), session.is_some()).await;
-            return refusal.map_err(|failure| self.failed(failure, ticket));
+            return self.refusal(response, &kind, id).await;
         }
-        let new_session = response.headers().get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        if id.is_none() {
-            // Nothing is expected for a notification or an answer of ours, whatever the server sends.
-            return Ok(StreamableHttpPostResponse::Accepted);
+        if let Some(session) = response.headers().get(SESSION) {
+            // The first one stands.
+            let _ = self.session.set(session.clone());
         }
+        let Some(id) = id else { return Ok(()) };
         if kind.starts_with(EVENT_STREAM) {
-            let stream = self.bounded(response.bytes_stream(), id);
-            return Ok(StreamableHttpPostResponse::Sse(stream, new_session));
+            self.events(response, Some(id)).await?;
+        } else if kind.starts_with(JSON) {
+            let body = read(response, self.max).await?;
+            self.incoming.message(&body, Some(id));
+            return Err(HttpFailure::NotJsonRpc(excerpt(&body)));
+        } else {
+            return Err(HttpFailure::NotMcp(kind));
         }
-        if !kind.starts_with(JSON) {
-            return Err(self.failed(HttpFailure::NotMcp(kind), ticket));
-        }
-        let body = read(response, self.max).await.map_err(|failure| self.failed(failure, ticket))?;
-        match self.message(&body) {
-            Some(message) => Ok(StreamableHttpPostResponse::Json(message, new_session)),
-            None => Err(self.failed(HttpFailure::NotJsonRpc(excerpt(&body)), ticket)),
-        }
+        Err(HttpFailure::Other("the server ended its response before the result".to_owned()))
     }
 
     /// What a failed response says: a JSON-RPC error, or the failure.
-    async fn refusal(
-        &self,
-        response: reqwest::Response,
-        kind: &str,
-        id: Option<&RequestId>,
-        in_session: bool,
-    ) -> Result<StreamableHttpPostResponse, HttpFailure> {
+    async fn refusal(&self, response: reqwest::Response, kind: &str, id: Option<RequestId>) -> Result<(), HttpFailure> {
         let status = response.status();
         let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let body = read(response, FAILURE_BODY).await.unwrap_or_default();
-        if in_session && forgets_session(status, &body) {
-            self.expired.store(true, Ordering::Release);
+        if self.session.get().is_some() && forgets_session(status, &body) {
             return Err(HttpFailure::SessionExpired);
         }
         let refused_access = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if !refused_access
-            && kind.starts_with(JSON)
-            && let Some(id) = id
-            && let Ok(JsonRpcMessage::Error(mut error)) = serde_json::from_slice::<ServerJsonRpcMessage>(&body)
-        {
-            // The response belongs to this request, whatever id a server gives it that could not read ours.
-            error.id = Some(id.clone());
-            return Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), None));
+        let is_error = || serde_json::from_slice::<Value>(&body).is_ok_and(|body| body.get("error").is_some());
+        if !refused_access && kind.starts_with(JSON) && id.is_some() && is_error() {
+            // Answers the request, whatever id a server gives it that could not read ours.
+            self.incoming.message(&body, id);
         }
         Err(HttpFailure::Status { status: status.as_u16(), location, body: excerpt(&body) })
     }
 
-    fn message(&self, body: &[u8]) -> Option<ServerJsonRpcMessage> {
-        match self.inbox.take(body) {
-            Taken::Answer(id) => Some(answered(id)),
-            _ => serde_json::from_slice(body).ok(),
+    /// Hands the events of a body on, each bounded.
+    async fn events(&self, response: reqwest::Response, id: Option<RequestId>) -> Result<(), HttpFailure> {
+        let mut limit = EventLimit { size: 0, line: 0, max: self.max };
+        let body = response.bytes_stream().map(move |chunk| {
+            let chunk = chunk.map_err(HttpFailure::from)?;
+            if limit.admits(&chunk) { Ok(chunk) } else { Err(HttpFailure::TooLarge(limit.max)) }
+        });
+        let mut events = SseStream::from_bytes_stream(body);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    if let Some(data) = event.data.filter(|data| !data.is_empty()) {
+                        self.incoming.message(data.as_bytes(), id);
+                    }
+                }
+                Err(sse_stream::Error::Body(error)) => {
+                    return Err(match error.downcast::<HttpFailure>() {
+                        Ok(failure) => *failure,
+                        Err(error) => HttpFailure::Broken(error.to_string()),
+                    });
+                }
+                Err(error) => return Err(HttpFailure::Broken(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the stream open on which a server speaks unasked.
+    async fn follow(&self, version: &'static str) {
+        let (first, longest) = STREAM_PAUSES;
+        let mut pause = first;
+        loop {
+            let mut request = self.client.get(&self.url).headers(self.headers.clone());
+            request = request.header(ACCEPT, EVENT_STREAM).header(VERSION, version);
+            if let Some(session) = self.session.get() {
+                request = request.header(SESSION, session.clone());
+            }
+            if let Ok(response) = request.send().await {
+                if !response.status().is_success() {
+                    return;
+                }
+                pause = first;
+                // It is opened again.
+                let _ = self.events(response, None).await;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
         }
     }
 
-    /// The events of a body, each bounded, raw results and progress taken out.
-    fn bounded<E>(
-        &self,
-        body: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
-        id: Option<RequestId>,
-    ) -> BoxStream<'static, Result<Sse, SseError>>
-    where
-        HttpFailure: From<E>,
-    {
-        let mut limit = EventLimit { size: 0, line: 0, max: self.max };
-        let inbox = Arc::clone(&self.inbox);
-        let body = body.map(move |chunk| {
-            let chunk = chunk.map_err(HttpFailure::from)?;
-            if limit.admits(&chunk) {
-                return Ok(chunk);
+    fn keep(&self, id: Option<RequestId>, task: AbortHandle) {
+        let mut tasks = self.tasks();
+        tasks.retain(|_, task| !task.is_finished());
+        tasks.insert(id, task);
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, HashMap<Option<RequestId>, AbortHandle>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Transport for HttpTransport {
+    async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+        let OutgoingKind::Request { id, .. } = &message.kind else {
+            return self.post(message).await.map_err(|failure| failure.to_send_error());
+        };
+        let (id, Some(own)) = (*id, self.own.upgrade()) else { return Ok(()) };
+        let task = tokio::spawn(async move {
+            if let Err(failure) = own.post(message).await {
+                own.incoming.lost(id, failure.to_send_error());
             }
-            let failure = HttpFailure::TooLarge(limit.max);
-            if let Some(id) = &id {
-                inbox.fail(id, &failure.to_string());
-            }
-            Err(failure)
         });
-        self.raw(SseStream::from_bytes_stream(body))
+        self.keep(Some(id), task.abort_handle());
+        Ok(())
     }
 
-    /// Takes raw results and progress out of a stream of events.
-    fn raw(
-        &self,
-        events: impl Stream<Item = Result<Sse, SseError>> + Send + 'static,
-    ) -> BoxStream<'static, Result<Sse, SseError>> {
-        let inbox = Arc::clone(&self.inbox);
-        events
-            .map(move |event| {
-                let mut event = event?;
-                if let Some(data) = event.data.take() {
-                    event.data = match inbox.take(data.as_bytes()) {
-                        Taken::Answer(id) => serde_json::to_string(&answered(id)).ok(),
-                        Taken::Progress => None,
-                        Taken::Other | Taken::Garbage => Some(data),
-                    };
-                }
-                Ok(event)
-            })
-            .boxed()
-    }
-}
-
-impl StreamableHttpClient for HttpPeer {
-    type Error = HttpFailure;
-
-    async fn post_message(
-        &self,
-        uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        _auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Error> {
-        self.post(uri, message, session_id, custom_headers).await
+    fn established(&self, era: Era, version: &'static str) {
+        // There is one handshake.
+        let _ = self.established.set((era, version));
+        if era == Era::Legacy
+            && let Some(own) = self.own.upgrade()
+        {
+            self.keep(None, tokio::spawn(async move { own.follow(version).await }).abort_handle());
+        }
     }
 
-    async fn delete_session(
-        &self,
-        uri: Arc<str>,
-        session_id: Arc<str>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Error> {
-        self.client.delete_session(uri, session_id, auth_header, custom_headers).await.map_err(converted)
+    fn abandon(&self, id: RequestId) -> Told {
+        if let Some(task) = self.tasks().remove(&Some(id)) {
+            task.abort();
+        }
+        match self.established.get() {
+            Some((Era::Modern, _)) => Told::Yes,
+            _ => Told::No,
+        }
     }
 
-    async fn get_stream(
-        &self,
-        uri: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Error> {
-        let (client, max) = (&self.client, self.max);
-        let stream = client
-            .get_stream_with_max_sse_event_size(uri, session_id, last_event_id, auth_header, custom_headers, max)
-            .await;
-        stream.map(|events| self.raw(events)).map_err(converted)
-    }
-}
-
-/// The same error, with a failure of ours in place of the client's.
-fn converted(error: StreamableHttpError<reqwest::Error>) -> Error {
-    match error {
-        StreamableHttpError::Client(error) => StreamableHttpError::Client(error.into()),
-        StreamableHttpError::ServerDoesNotSupportSse => StreamableHttpError::ServerDoesNotSupportSse,
-        StreamableHttpError::AuthRequired(error) => StreamableHttpError::AuthRequired(error),
-        StreamableHttpError::InsufficientScope(error) => StreamableHttpError::InsufficientScope(error),
-        StreamableHttpError::HttpStatus(error) => StreamableHttpError::HttpStatus(error),
-        other => StreamableHttpError::Client(HttpFailure::Other(other.to_string())),
+    async fn close(&self) {
+        for (_, task) in self.tasks().drain() {
+            task.abort();
+        }
+        if let (Some(session), Some((_, version))) = (self.session.get(), self.established.get()) {
+            let request = self.client.delete(&self.url).headers(self.headers.clone());
+            let request = request.header(SESSION, session.clone()).header(VERSION, *version);
+            // A server need not care for the end of a session.
+            let _ = tokio::time::timeout(Duration::from_secs(1), request.send()).await;
+        }
+        self.incoming.ended("the connection is closed".to_owned());
     }
 }
 
@@ -286,8 +242,8 @@ fn converted(error: StreamableHttpError<reqwest::Error>) -> Error {
 ///
 /// # Errors
 /// Names the header that cannot be sent, never its value.
-pub(super) fn header_map(headers: &BTreeMap<String, String>) -> Result<HashMap<HeaderName, HeaderValue>, String> {
-    let mut map = HashMap::with_capacity(headers.len());
+pub(super) fn header_map(headers: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
+    let mut map = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let parsed: HeaderName = name.parse().map_err(|_| format!("`headers.{name}` is not a legal header name"))?;
         if RESERVED.contains(&parsed.as_str()) {
@@ -305,13 +261,6 @@ pub(super) fn header_map(headers: &BTreeMap<String, String>) -> Result<HashMap<H
 fn forgets_session(status: StatusCode, body: &[u8]) -> bool {
     let complains = || String::from_utf8_lossy(body).to_ascii_lowercase().contains("session");
     status == StatusCode::NOT_FOUND || (status == StatusCode::BAD_REQUEST && complains())
-}
-
-fn request_id(message: &ClientJsonRpcMessage) -> Option<RequestId> {
-    match message {
-        JsonRpcMessage::Request(request) => Some(request.id.clone()),
-        _ => None,
-    }
 }
 
 fn content_type(response: &reqwest::Response) -> String {

@@ -1,157 +1,126 @@
-//! Results and progress, taken from the wire before `rmcp` types them.
-//!
-//! A request that wants its raw result carries a [`Ticket`] in its extensions, which never reach the
-//! wire. A transport registers the ticket before it writes the request, so no answer can overtake it, and
-//! hands every incoming message to [`Inbox::take`].
+//! What arrives over one connection, sorted: answers to whoever asked, progress to the calls that it is of, questions
+//! of the server to the clients of its calls, all else to the [`Listener`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use rmcp::model::{
-    ClientJsonRpcMessage, EmptyResult, GetExtensions as _, GetMeta as _, JsonRpcMessage, RequestId,
-    ServerJsonRpcMessage, ServerResult,
-};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
-use toolwright_core::context::PartialSink;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use toolwright_core::catalogue::SourceNotice;
+use toolwright_core::client::CallClient;
+use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::event::Partial;
+use toolwright_core::session::Session;
+use toolwright_mcp::message::RpcError;
+
+use super::listener::Listener;
+use super::questions::Questions;
+use super::sniff::{own_id, sniff_id};
+use super::transport::{Incoming, RequestId, SendError, Transport};
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
+
+/// Requests that only clients make: what sends one of them to us is an echo.
+const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 
 /// What became of a request.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// The result, as it came.
     Result(Value),
-    /// The peer broke the protocol or a bound; the request may have had its effect.
-    Broken(String),
-    /// The request was not accepted: it had no effect.
-    NotSent(String),
+    /// The server refuses.
+    Error(RpcError),
+    /// It will not come.
+    Lost(SendError),
+    /// The connection has ended.
+    Ended,
 }
 
-/// Whether `rmcp` must see a result too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Typed {
-    /// It is told only that the request has been answered.
-    No,
-    /// It learns from the result: which arguments of a tool are repeated in headers (2026-07-28, HTTP).
-    Yes,
-}
-
-/// One request that wants its raw result.
-pub(super) struct Ticket {
-    typed: Typed,
-    partials: Option<Arc<dyn PartialSink>>,
-    answer: Mutex<Option<oneshot::Sender<Answer>>>,
-    dispatched: AtomicBool,
-    abandoned: AtomicBool,
-}
-
-/// A ticket as a request's extension.
+/// On whose behalf a request goes out: a call, as far as the server may speak to it.
 #[derive(Clone)]
-pub(super) struct TicketRef(pub(super) Arc<Ticket>);
+pub(super) struct Caller {
+    /// Takes progress.
+    pub(super) partials: Arc<dyn PartialSink>,
+    /// Answers questions and takes log messages.
+    pub(super) client: Arc<dyn CallClient>,
+    /// Its session.
+    pub(super) session: Arc<Session>,
+}
 
-impl Ticket {
-    /// A ticket, and where its answer arrives.
-    pub(super) fn new(typed: Typed, partials: Option<Arc<dyn PartialSink>>) -> (Arc<Self>, oneshot::Receiver<Answer>) {
-        let (sender, receiver) = oneshot::channel();
-        let ticket = Self {
-            typed,
-            partials,
-            answer: Mutex::new(Some(sender)),
-            dispatched: AtomicBool::new(false),
-            abandoned: AtomicBool::new(false),
-        };
-        (Arc::new(ticket), receiver)
-    }
-
-    /// Notes that the request may have reached the server.
-    pub(super) fn dispatched(&self) {
-        self.dispatched.store(true, Ordering::Release);
-    }
-
-    /// Whether the request may have reached the server.
-    pub(super) fn was_dispatched(&self) -> bool {
-        self.dispatched.load(Ordering::Acquire)
-    }
-
-    /// Notes that nobody waits any more.
-    pub(super) fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Release);
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Acquire)
-    }
-
-    /// Gives the answer; a second one is ignored.
-    pub(super) fn settle(&self, answer: Answer) {
-        let sender = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sender) = sender {
-            // Nobody waits for the answer of an abandoned request.
-            let _ = sender.send(answer);
+impl From<&ToolContext> for Caller {
+    fn from(context: &ToolContext) -> Self {
+        Self {
+            partials: Arc::clone(&context.partials),
+            client: Arc::clone(&context.client),
+            session: Arc::clone(&context.session),
         }
     }
 }
 
-/// What a message was.
-#[derive(Debug)]
-pub(super) enum Taken {
-    /// The result of the ticket with this id; [`answered`] tells `rmcp`.
-    Answer(RequestId),
-    /// Progress, passed on or too late.
-    Progress,
-    /// For `rmcp`, as it is.
-    Other,
-    /// Not a JSON-RPC message.
-    Garbage,
+/// What a request is for.
+pub(super) enum Purpose {
+    /// For ourselves.
+    House,
+    /// For a call.
+    Call(Caller),
+    /// A subscription; this takes what the server accepted of it.
+    Subscription(watch::Sender<Option<Value>>),
 }
 
-/// What to do with a request.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// Write it.
-    Send,
-    /// Its caller has left before it was written: leave it out.
-    Drop,
-}
-
-/// The tickets of one connection.
-#[derive(Default)]
-pub(super) struct Inbox {
-    pending: Mutex<Pending>,
-}
-
-#[derive(Default)]
-struct Pending {
-    by_id: HashMap<RequestId, Waiting>,
-    /// Which request a progress token stands for.
-    by_token: HashMap<RequestId, RequestId>,
-}
-
+/// A request that waits, or that has been answered and is about to be forgotten.
 struct Waiting {
-    ticket: Arc<Ticket>,
-    token: Option<RequestId>,
+    answer: Option<oneshot::Sender<Answer>>,
+    purpose: Purpose,
+}
+
+/// What a message that names no call belongs to.
+pub(super) enum Belonging {
+    /// To this call.
+    Call(RequestId, Caller),
+    /// No call is in flight.
+    Nobody,
+    /// Calls of several sessions are in flight.
+    Several,
+}
+
+/// What arrives over one connection.
+pub(super) struct Inbox {
+    /// Takes what is of no call.
+    pub(super) listener: Arc<Listener>,
+    /// The revision that is spoken, once the handshake is done.
+    pub(super) version: OnceLock<&'static str>,
+    /// Cancelled at the end.
+    pub(super) over: CancellationToken,
+    /// Why it has ended.
+    pub(super) last_word: OnceLock<String>,
+    state: Mutex<State>,
+    questions: Arc<Questions>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: HashMap<RequestId, Waiting>,
+    has_ended: bool,
+    has_expired: bool,
 }
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
-    #[serde(default)]
-    id: Option<RequestId>,
+    #[serde(default, borrow)]
+    id: Option<&'a RawValue>,
     #[serde(default, borrow)]
     method: Option<Cow<'a, str>>,
     #[serde(default, borrow)]
     params: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "present")]
     result: Option<Value>,
-    #[serde(default)]
-    error: Option<IgnoredAny>,
+    #[serde(default, borrow)]
+    error: Option<&'a RawValue>,
 }
 
 /// `null` is a value too.
@@ -161,8 +130,9 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Progress {
-    progress_token: RequestId,
+struct Progress<'a> {
+    #[serde(borrow)]
+    progress_token: &'a RawValue,
     progress: f64,
     #[serde(default)]
     total: Option<f64>,
@@ -171,246 +141,255 @@ struct Progress {
 }
 
 impl Inbox {
-    /// Requests in flight.
-    pub(super) fn len(&self) -> usize {
-        self.lock().by_id.len()
+    /// An inbox of a connection that is about to be opened.
+    pub(super) fn new(listener: Arc<Listener>) -> Arc<Self> {
+        Arc::new(Self {
+            listener,
+            version: OnceLock::new(),
+            over: CancellationToken::new(),
+            last_word: OnceLock::new(),
+            state: Mutex::default(),
+            questions: Arc::default(),
+        })
     }
 
-    /// Registers an outgoing message's ticket, if it has one. Must come before the message is written.
-    pub(super) fn register(&self, message: &ClientJsonRpcMessage) -> Admission {
-        let Some((id, ticket)) = ticket_of(message) else { return Admission::Send };
-        let mut pending = self.lock();
-        if ticket.is_abandoned() {
-            return Admission::Drop;
+    /// Takes the transport that carries our answers to the server's questions, once.
+    pub(super) fn attach(&self, transport: Weak<dyn Transport>) {
+        self.questions.attach(transport);
+    }
+
+    /// Has the answer of this request kept. Must come before it is sent.
+    ///
+    /// # Errors
+    /// Nothing may be sent: too much is in flight, or the connection has ended.
+    pub(super) fn register(&self, id: RequestId, purpose: Purpose) -> Result<oneshot::Receiver<Answer>, NoRoom> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.lock();
+        if state.has_ended {
+            return Err(NoRoom::Ended);
         }
-        let token = match message {
-            JsonRpcMessage::Request(request) => request.request.get_meta().get_progress_token().map(|token| token.0),
+        if state.waiting.len() >= MAX_IN_FLIGHT {
+            return Err(NoRoom::Full);
+        }
+        state.waiting.insert(id, Waiting { answer: Some(sender), purpose });
+        Ok(receiver)
+    }
+
+    /// Has progress and questions of this request, which has been answered, go to `caller` still.
+    pub(super) fn hold(&self, id: RequestId, caller: Caller) {
+        self.lock().waiting.insert(id, Waiting { answer: None, purpose: Purpose::Call(caller) });
+    }
+
+    /// Forgets a request, and what the server asked during it; a late answer is ignored.
+    pub(super) fn forget(&self, id: RequestId) {
+        let waiting = self.lock().waiting.remove(&id);
+        if matches!(waiting, Some(Waiting { purpose: Purpose::Call(_), .. })) {
+            self.questions.call_ended(id);
+        }
+    }
+
+    /// Whether a new session must be made.
+    pub(super) fn has_expired(&self) -> bool {
+        self.lock().has_expired
+    }
+
+    /// The server has forgotten the session.
+    pub(super) fn expire(&self) {
+        self.lock().has_expired = true;
+    }
+
+    /// The one request that waits; `None` where there are more, or none.
+    pub(super) fn only(&self) -> Option<RequestId> {
+        let state = self.lock();
+        let mut waiting = state.waiting.iter().filter(|(_, waiting)| waiting.answer.is_some()).map(|(id, _)| *id);
+        waiting.next().filter(|_| waiting.next().is_none())
+    }
+
+    /// Fails every request that waits.
+    pub(super) fn fail_all(&self, reason: &str) {
+        for sender in self.senders() {
+            // Whoever waited may have left.
+            let _ = sender.send(Answer::Lost(SendError::Broken(reason.to_owned())));
+        }
+    }
+
+    fn senders(&self) -> Vec<oneshot::Sender<Answer>> {
+        self.lock().waiting.values_mut().filter_map(|waiting| waiting.answer.take()).collect()
+    }
+
+    fn settle(&self, id: RequestId, answer: Answer) {
+        let sender = self.lock().waiting.get_mut(&id).and_then(|waiting| waiting.answer.take());
+        if let Some(sender) = sender {
+            // Whoever waited may have left.
+            let _ = sender.send(answer);
+        }
+    }
+
+    fn is_waiting(&self, id: RequestId) -> bool {
+        self.lock().waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some())
+    }
+
+    /// Whose a message is that the server sent in the answer's stream of `during`, where the transport knows.
+    fn belonging(&self, during: Option<RequestId>) -> Belonging {
+        let state = self.lock();
+        let call = |id: RequestId| match state.waiting.get(&id)?.purpose {
+            Purpose::Call(ref caller) => Some((id, caller.clone())),
             _ => None,
         };
-        if let Some(token) = &token {
-            pending.by_token.insert(token.clone(), id.clone());
+        if let Some(id) = during {
+            return call(id).map_or(Belonging::Nobody, |(id, caller)| Belonging::Call(id, caller));
         }
-        pending.by_id.insert(id, Waiting { ticket, token });
-        Admission::Send
-    }
-
-    /// Forgets a request; late answers are then `rmcp`'s to ignore.
-    pub(super) fn forget(&self, id: &RequestId) {
-        let mut pending = self.lock();
-        if let Some(Waiting { token: Some(token), .. }) = pending.by_id.remove(id) {
-            pending.by_token.remove(&token);
-        }
-    }
-
-    /// Takes one incoming message.
-    pub(super) fn take(&self, text: &[u8]) -> Taken {
-        let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(text) else { return Taken::Garbage };
-        match (envelope.method, envelope.id, envelope.result) {
-            (Some(method), None, _) if method == "notifications/progress" => {
-                self.progress(envelope.params);
-                Taken::Progress
+        let mut newest: Option<(RequestId, &Caller)> = None;
+        for (id, waiting) in &state.waiting {
+            let Purpose::Call(caller) = &waiting.purpose else { continue };
+            match newest {
+                Some((_, other)) if other.session.id != caller.session.id => return Belonging::Several,
+                Some((other, _)) if other > *id => {}
+                _ => newest = Some((*id, caller)),
             }
-            (Some(_), ..) => Taken::Other,
-            (None, Some(id), Some(result)) => match self.ticket(&id) {
-                Some((id, ticket)) => {
-                    ticket.settle(Answer::Result(result));
-                    if ticket.typed == Typed::Yes { Taken::Other } else { Taken::Answer(id) }
-                }
-                None => Taken::Other,
+        }
+        newest.map_or(Belonging::Nobody, |(id, caller)| Belonging::Call(id, caller.clone()))
+    }
+
+    fn told(&self, method: &str, params: Option<&RawValue>, during: Option<RequestId>) {
+        let params = || params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok()).unwrap_or_default();
+        match method {
+            "notifications/message" => match self.belonging(during) {
+                Belonging::Call(_, caller) => caller.client.log(params()),
+                Belonging::Nobody | Belonging::Several => self.listener.log(params()),
             },
-            _ if envelope.error.is_some() => Taken::Other,
-            _ => Taken::Garbage,
+            "notifications/tools/list_changed" => self.listener.tools_changed(),
+            "notifications/resources/list_changed" => self.listener.notice(SourceNotice::ResourcesChanged),
+            "notifications/prompts/list_changed" => self.listener.notice(SourceNotice::PromptsChanged),
+            "notifications/resources/updated" => {
+                if let Some(uri) = params().get("uri").and_then(Value::as_str) {
+                    self.listener.notice(SourceNotice::ResourceUpdated { uri: uri.to_owned() });
+                }
+            }
+            "notifications/cancelled" => self.cancelled(params().get("requestId")),
+            "notifications/subscriptions/acknowledged" => self.acknowledged(&params(), during),
+            // Whatever else a server announces is for clients that know it.
+            _ => tracing::debug!(server = &*self.listener.server, method, "a notification that is not known here"),
         }
     }
 
-    /// Fails the request with this id, if it waits here.
-    pub(super) fn fail(&self, id: &RequestId, reason: &str) {
-        if let Some((_, ticket)) = self.ticket(id) {
-            ticket.settle(Answer::Broken(reason.to_owned()));
+    /// The server takes a question back, or (2026-07-28 on a pipe) ends a subscription.
+    fn cancelled(&self, id: Option<&Value>) {
+        let Some(id) = id else { return };
+        let text = id.to_string();
+        self.questions.withdrawn(&text);
+        if let Some(id) = own_id(&text) {
+            let is_subscription =
+                self.lock().waiting.get(&id).is_some_and(|waiting| matches!(waiting.purpose, Purpose::Subscription(_)));
+            if is_subscription {
+                self.settle(id, Answer::Result(Value::Null));
+            }
         }
     }
 
-    /// The one request that waits here; `None` where there are more, or none.
-    pub(super) fn only(&self) -> Option<RequestId> {
-        let pending = self.lock();
-        let mut ids = pending.by_id.keys();
-        ids.next().filter(|_| pending.by_id.len() == 1).cloned()
-    }
-
-    /// Fails every request that waits here.
-    pub(super) fn fail_all(&self, reason: &str) {
-        let tickets: Vec<_> = self.lock().by_id.values().map(|waiting| Arc::clone(&waiting.ticket)).collect();
-        for ticket in tickets {
-            ticket.settle(Answer::Broken(reason.to_owned()));
+    fn acknowledged(&self, params: &Value, during: Option<RequestId>) {
+        let named = params.get("_meta").and_then(|meta| meta.get(toolwright_mcp::revision::SUBSCRIPTION_ID));
+        let Some(id) = named.and_then(|id| own_id(&id.to_string())).or(during) else { return };
+        if let Some(Waiting { purpose: Purpose::Subscription(accepted), .. }) = self.lock().waiting.get(&id) {
+            accepted.send_replace(Some(params.get("notifications").cloned().unwrap_or_default()));
         }
     }
 
     fn progress(&self, params: Option<&RawValue>) {
-        let Some(Ok(progress)) = params.map(|params| serde_json::from_str::<Progress>(params.get())) else { return };
-        let sink = {
-            let pending = self.lock();
-            let waiting = pending.by_token.get(&progress.progress_token).and_then(|id| pending.by_id.get(id));
-            waiting.and_then(|waiting| waiting.ticket.partials.clone())
+        let Some(Ok(progress)) = params.map(|params| serde_json::from_str::<Progress<'_>>(params.get())) else {
+            return;
         };
-        if let Some(sink) = sink {
-            let Progress { progress, total, message, .. } = progress;
-            sink.send(Partial::Progress { progress, total, message });
-        }
-    }
-
-    /// The ticket of an answer's id. Some servers write the number as a string.
-    fn ticket(&self, id: &RequestId) -> Option<(RequestId, Arc<Ticket>)> {
-        let pending = self.lock();
-        let number = || match id {
-            RequestId::String(text) => text.parse().ok().map(RequestId::Number),
-            RequestId::Number(_) => None,
+        let Some(id) = own_id(progress.progress_token.get()) else { return };
+        let sink = match self.lock().waiting.get(&id) {
+            Some(Waiting { purpose: Purpose::Call(caller), .. }) => Arc::clone(&caller.partials),
+            _ => return,
         };
-        let id = if pending.by_id.contains_key(id) { id.clone() } else { number()? };
-        let ticket = Arc::clone(&pending.by_id.get(&id)?.ticket);
-        Some((id, ticket))
+        let Progress { progress, total, message, .. } = progress;
+        sink.send(Partial::Progress { progress, total, message });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The ticket that a message carries.
-pub(super) fn ticket_of(message: &ClientJsonRpcMessage) -> Option<(RequestId, Arc<Ticket>)> {
-    let JsonRpcMessage::Request(request) = message else { return None };
-    let ticket = request.request.extensions().get::<TicketRef>()?;
-    Some((request.id.clone(), Arc::clone(&ticket.0)))
-}
-
-/// What `rmcp` gets in place of a result that went to its ticket.
-pub(super) fn answered(id: RequestId) -> ServerJsonRpcMessage {
-    JsonRpcMessage::response(ServerResult::EmptyResult(EmptyResult {}), id)
-}
-
-/// The id of an answer that cannot be parsed or is too long, from its beginning or its end. `None` when it
-/// is no answer (a log line in JSON may have an `id` too), or its id is elsewhere.
-pub(super) fn sniff_id(head: &[u8], tail: &[u8]) -> Option<RequestId> {
-    if [head, tail].iter().all(|part| memchr::memmem::find(part, b"\"jsonrpc\"").is_none()) {
-        return None;
-    }
-    let head = String::from_utf8_lossy(head);
-    let key = |name: &str| head.find(&format!("\"{name}\""));
-    let body = [key("method"), key("params"), key("result"), key("error")].into_iter().flatten().min();
-    if let Some(at) = key("id")
-        && body.is_none_or(|body| at < body)
-    {
-        // A question of the server's has an id too.
-        return number_after_key(&head[at..]).filter(|_| key("method").is_none()).map(|(id, _)| id);
-    }
-    if key("method").is_some_and(|method| Some(method) == body) {
-        return None;
-    }
-    let tail = String::from_utf8_lossy(tail);
-    let (id, rest) = number_after_key(&tail[tail.rfind("\"id\"")?..])?;
-    let rest: String = rest.split_whitespace().collect();
-    // Anything else is a field of the result.
-    matches!(rest.as_str(), "}" | ",\"jsonrpc\":\"2.0\"}").then_some(id)
-}
-
-/// The number in `"id": 7`, and what follows it. Every id of ours is a number, though some servers make a
-/// text of it.
-fn number_after_key(text: &str) -> Option<(RequestId, &str)> {
-    let value = text.strip_prefix("\"id\"")?.trim_start().strip_prefix(':')?;
-    let (number, rest) = value.split_at(value.find([',', '}'])?);
-    number.trim().trim_matches('"').parse().ok().map(|number| (RequestId::Number(number), rest))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rmcp::model::{ClientRequest, PingRequest};
-
-    fn request(id: i64, ticket: Option<&Arc<Ticket>>) -> ClientJsonRpcMessage {
-        let mut request = ClientRequest::PingRequest(PingRequest::default());
-        request.get_meta_mut().set_progress_token(rmcp::model::ProgressToken(RequestId::Number(id + 100)));
-        if let Some(ticket) = ticket {
-            request.extensions_mut().insert(TicketRef(Arc::clone(ticket)));
-        }
-        JsonRpcMessage::request(request, RequestId::Number(id))
-    }
-
-    #[derive(Default)]
-    struct Log(Mutex<Vec<Partial>>);
-    impl PartialSink for Log {
-        fn send(&self, partial: Partial) {
-            self.0.lock().expect("log").push(partial);
+    /// A line that is not a message. One that was meant as an answer fails its request, which would wait for its
+    /// time-out otherwise.
+    fn unreadable(&self, json: &[u8], problem: &str) {
+        match sniff_id(json, &[]) {
+            Some(id) => {
+                let reason = format!("the server's answer is not a valid message: {problem}");
+                self.settle(id, Answer::Lost(SendError::Broken(reason)));
+            }
+            None => self.listener.garbage(json),
         }
     }
 
-    #[test]
-    fn a_raw_result_reaches_its_ticket_untouched() {
-        let inbox = Inbox::default();
-        let (ticket, mut answer) = Ticket::new(Typed::No, None);
-        assert_eq!(inbox.register(&request(5, Some(&ticket))), Admission::Send);
-        assert!(matches!(inbox.take(br#"{"jsonrpc":"2.0","id":6,"result":{}}"#), Taken::Other));
-        let text = br#"{"jsonrpc":"2.0","id":"5","result":{"z":0.1,"a":{"later":null}}}"#;
-        assert!(matches!(inbox.take(text), Taken::Answer(RequestId::Number(5))));
-        let Ok(Answer::Result(value)) = answer.try_recv() else { panic!("no result") };
-        assert_eq!(value.to_string(), r#"{"z":0.1,"a":{"later":null}}"#);
-        inbox.forget(&RequestId::Number(5));
-        assert_eq!(inbox.len(), 0);
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    #[test]
-    fn progress_reaches_the_call_that_asked_and_no_other() {
-        let inbox = Inbox::default();
-        let log = Arc::new(Log::default());
-        let (ticket, _answer) = Ticket::new(Typed::No, Some(Arc::clone(&log) as Arc<dyn PartialSink>));
-        inbox.register(&request(5, Some(&ticket)));
-        for token in ["105", "106", "\"105\""] {
-            let text = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1,"total":3}}}}"#
-            );
-            assert!(matches!(inbox.take(text.as_bytes()), Taken::Progress));
-        }
-        let expect = [Partial::Progress { progress: 1.0, total: Some(3.0), message: None }];
-        assert_eq!(*log.0.lock().expect("log"), expect);
-    }
+/// Why a request cannot be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// [`MAX_IN_FLIGHT`] are in flight.
+    Full,
+    /// The connection has ended.
+    Ended,
+}
 
-    #[test]
-    fn an_abandoned_request_is_not_written() {
-        let inbox = Inbox::default();
-        let (ticket, _answer) = Ticket::new(Typed::No, None);
-        ticket.abandon();
-        assert_eq!(inbox.register(&request(1, Some(&ticket))), Admission::Drop);
-        assert_eq!(inbox.register(&request(2, None)), Admission::Send);
-        assert_eq!(inbox.len(), 0);
-    }
-
-    #[test]
-    fn messages_are_sorted() {
-        let inbox = Inbox::default();
-        for (text, garbage) in [
-            ("hello", true),
-            ("{\"a\":1}", true),
-            ("[]", true),
-            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":1,\"message\":\"\"}}", false),
-            ("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}", false),
-            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", false),
-        ] {
-            assert_eq!(matches!(inbox.take(text.as_bytes()), Taken::Garbage), garbage, "{text}");
+impl Incoming for Inbox {
+    fn message(&self, json: &[u8], during: Option<RequestId>) {
+        let envelope = match serde_json::from_slice::<Envelope<'_>>(json) {
+            Ok(envelope) => envelope,
+            Err(error) => return self.unreadable(json, &error.to_string()),
+        };
+        match envelope {
+            Envelope { method: Some(method), id: None, params, .. } if method == "notifications/progress" => {
+                self.progress(params);
+            }
+            Envelope { method: Some(method), id: None, params, .. } => self.told(&method, params, during),
+            Envelope { method: Some(method), id: Some(_), .. } if HANDSHAKES.contains(&&*method) => {
+                self.fail_all("it sends back what it is sent; is it an MCP server?");
+            }
+            Envelope { method: Some(method), id: Some(id), params, .. } => {
+                let version = self.version.get().copied();
+                self.questions.asked((id, &method, params), version, || self.belonging(during));
+            }
+            Envelope { result: Some(result), id: Some(id), .. } => {
+                if let Some(id) = own_id(id.get()) {
+                    self.settle(id, Answer::Result(result));
+                }
+            }
+            Envelope { error: Some(error), id, .. } => {
+                let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_waiting(*id));
+                // A server that could not read a request cannot give its id.
+                let Some(id) = own.or(during).or_else(|| id.is_none().then(|| self.only()).flatten()) else { return };
+                let error = serde_json::from_str(error.get()).unwrap_or_else(|problem| {
+                    RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
+                });
+                self.settle(id, Answer::Error(error));
+            }
+            _ => self.unreadable(json, "not a JSON-RPC message"),
         }
     }
 
-    #[test]
-    fn ids_are_found_in_what_cannot_be_parsed() {
-        for (head, tail, expect) in [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{"id":9"#, "", Some(7)),
-            (r#"{"id" : "7" ,"jsonrpc":"2.0","#, "", Some(7)),
-            (r#"{"jsonrpc":"2.0","result":{"id":9,"content":["#, r#""x"]},"id":7}"#, Some(7)),
-            (r#"{"level":"info","id":7}"#, "", None),
-            (r#"{"jsonrpc":"2.0","result":{"content":["#, r#"{"id":9},"x"]}}"#, None),
-            (r#"{"result":{"content":["#, r#""x"]},"id":7,"jsonrpc":"2.0"}"#, Some(7)),
-            (r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"id":3,"#, r#""id":4}}"#, None),
-            (r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"#, "", None),
-            ("garbage", "more", None),
-        ] {
-            assert_eq!(sniff_id(head.as_bytes(), tail.as_bytes()), expect.map(RequestId::Number), "{head}");
+    fn lost(&self, id: RequestId, error: SendError) {
+        if error == SendError::Expired {
+            self.expire();
         }
+        self.settle(id, Answer::Lost(error));
+    }
+
+    fn noise(&self, what: &str) {
+        self.listener.broken(what);
+    }
+
+    fn ended(&self, reason: String) {
+        // The first reason stands.
+        let _ = self.last_word.set(reason);
+        self.lock().has_ended = true;
+        for sender in self.senders() {
+            // Whoever waited may have left.
+            let _ = sender.send(Answer::Ended);
+        }
+        self.questions.end();
+        self.over.cancel();
     }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::duration;
+use toolwright_mcp::revision::Era;
 
 use super::connect::Connector;
-use super::connection::{Connection, Generation};
+use super::connection::Connection;
 
 /// Pauses before a connection is made again (SPEC section 10): the first after an end, the last for good.
 const BACK_OFF: [Duration; 7] = [
@@ -68,7 +69,7 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Memory {
-    generation: Option<Generation>,
+    era: Option<Era>,
     failures: usize,
 }
 
@@ -124,6 +125,11 @@ impl Link {
             State::Up(connection) if !connection.is_closed() => Some(Arc::clone(connection)),
             _ => None,
         }
+    }
+
+    /// Whether nothing was asked of it yet.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Idle)
     }
 
     /// Why there is no connection, while it is paused.
@@ -188,7 +194,7 @@ impl Link {
     }
 
     async fn connect(self: Arc<Self>) {
-        let known = self.memory().generation;
+        let known = self.memory().era;
         let connected = tokio::select! {
             connected = self.connector.connect(known) => connected,
             // What was started is dropped, and a process with it ended.
@@ -201,7 +207,7 @@ impl Link {
     }
 
     async fn connected(self: &Arc<Self>, connection: Arc<Connection>) {
-        self.memory().generation = Some(connection.generation());
+        self.memory().era = Some(connection.server().era);
         let kept = self.state.send_if_modified(|state| {
             let wanted = matches!(state, State::Connecting { .. });
             if wanted {

@@ -2,80 +2,106 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rmcp::model::{ErrorCode, ListToolsRequest, PaginatedRequestParams, RequestMetaObject};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
+use toolwright_mcp::headers;
+use toolwright_mcp::message::RpcError;
 
-use super::connection::{AskError, Connection};
+use super::connection::Connection;
+use super::facts::{Fact, Facts};
+use super::peer::AskError;
+use super::shown::Shown;
 use super::spec::McpServerSpec;
 
 /// Bounds on one list.
 const MAX_PAGES: usize = 500;
-const MAX_TOOLS: usize = 20_000;
+const MAX_ENTRIES: usize = 20_000;
 /// Fields of a tool that have a place of their own in a definition.
 const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
 
 /// A list as the server gave it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RawList {
-    /// Its tools.
-    pub(super) tools: Vec<Value>,
+    /// Its entries.
+    pub(super) entries: Vec<Value>,
+    /// How long it may be kept (2026-07-28), where the server says.
+    pub(super) ttl: Option<Duration>,
     /// Why it is not whole, when a bound was reached.
     pub(super) cut: Option<String>,
 }
 
-/// Reads all pages.
-pub(super) async fn fetch(connection: &Connection) -> Result<RawList, AskError> {
-    let mut tools = Vec::new();
+/// Reads all pages of `method`, a list of what is called `key` in its results.
+pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> Result<RawList, AskError> {
+    let mut list = RawList::default();
     let mut seen = HashSet::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
-        let mut request = ListToolsRequest::default();
-        if let Some(cursor) = &cursor {
-            request.params = Some(PaginatedRequestParams::default().with_cursor(Some(cursor.clone())));
-        }
-        let mut page = match connection.ask(request.into(), RequestMetaObject::new(), None).await {
+        let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
+        let mut page = match connection.ask_plainly(method, params).await {
             Ok(page) => page,
             // A server without tools, of prompts or resources.
-            Err(AskError::Rpc(error)) if error.code == ErrorCode::METHOD_NOT_FOUND && cursor.is_none() => Value::Null,
+            Err(AskError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND && cursor.is_none() => Value::Null,
             Err(error) => return Err(error),
         };
-        match page.get_mut("tools").map(Value::take) {
-            Some(Value::Array(more)) => tools.extend(more),
+        match page.get_mut(key).map(Value::take) {
+            Some(Value::Array(more)) => list.entries.extend(more),
             _ if page.is_null() => {}
-            _ => return Err(AskError::Broken("its answer to tools/list has no list of tools".to_owned())),
+            _ => return Err(AskError::Broken(format!("its answer to {method} has no list of {key}"))),
         }
-        if tools.len() > MAX_TOOLS {
-            tools.truncate(MAX_TOOLS);
-            return Ok(RawList {
-                tools,
-                cut: Some(format!("it lists more than {MAX_TOOLS} tools; the rest is left out")),
-            });
+        if let Some(ttl) = page.get("ttlMs").and_then(Value::as_u64).map(Duration::from_millis) {
+            list.ttl = Some(list.ttl.map_or(ttl, |least| least.min(ttl)));
+        }
+        if list.entries.len() > MAX_ENTRIES {
+            list.entries.truncate(MAX_ENTRIES);
+            list.cut = Some(format!("it lists more than {MAX_ENTRIES} {key}; the rest is left out"));
+            return Ok(list);
         }
         cursor = match page.get("nextCursor").and_then(Value::as_str) {
-            None | Some("") => return Ok(RawList { tools, cut: None }),
+            None | Some("") => return Ok(list),
             Some(next) => Some(next.to_owned()),
         };
         if let Some(next) = &cursor
             && !seen.insert(next.clone())
         {
-            return Ok(RawList {
-                tools,
-                cut: Some("its pages of tools go in a circle; each was read once".to_owned()),
-            });
+            list.cut = Some(format!("its pages of {key} go in a circle; each was read once"));
+            return Ok(list);
         }
     }
-    Ok(RawList { tools, cut: Some(format!("its list has more than {MAX_PAGES} pages; the rest is left out")) })
+    list.cut = Some(format!("its list of {key} has more than {MAX_PAGES} pages; the rest is left out"));
+    Ok(list)
 }
 
-/// Tools of the catalogue, and the names that are not offered, each with its reason.
+/// What a list is made of: what a server gave, and is kept between runs.
+#[derive(Debug, Default)]
+pub(super) struct Raw<'a> {
+    /// Its tools.
+    pub(super) tools: &'a [Value],
+    /// Tools of ours that stand for its resources and prompts.
+    pub(super) shown: Vec<Shown>,
+    /// What becomes of marks for headers.
+    pub(super) marks: Marks,
+}
+
+/// What becomes of `x-mcp-header` in input schemas.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// They mean nothing: on a pipe, or up to 2025-11-25.
+    #[default]
+    Ignored,
+    /// Parameters are said again in headers, and a tool whose marks make no sense is not offered.
+    Followed,
+}
+
+/// Tools of the catalogue, what is known of them, and the names that are not offered, each with its reason.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     pub(super) tools: Vec<Arc<RegisteredTool>>,
+    pub(super) facts: Facts,
     pub(super) withheld: Vec<(String, String)>,
 }
 
@@ -83,16 +109,19 @@ pub(super) struct Listed {
 ///
 /// # Errors
 /// When the namespace is illegal.
-pub(super) fn build(spec: &McpServerSpec, raw: &[Value]) -> Result<Listed, ProviderError> {
+pub(super) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, ProviderError> {
     let mut listed = Listed::default();
-    let mut sound = Vec::with_capacity(raw.len());
+    let mut sound = Vec::with_capacity(raw.tools.len() + raw.shown.len());
     let mut names = HashSet::new();
-    for (index, tool) in raw.iter().enumerate() {
+    for (index, tool) in raw.tools.iter().enumerate() {
         match checked(tool) {
             Ok((name, _)) if !names.insert(name) => {
                 listed.withheld.push((name.to_owned(), "listed twice by the server; the first is kept".to_owned()));
             }
-            Ok(tool) => sound.push(tool),
+            Ok((name, fields)) => match fact(fields, raw.marks) {
+                Ok(fact) => sound.push((name, fields, fact)),
+                Err(reason) => listed.withheld.push((name.to_owned(), format!("broken: {reason}"))),
+            },
             Err(reason) => {
                 let name =
                     tool.get("name").and_then(Value::as_str).map_or_else(|| format!("tool {index}"), str::to_owned);
@@ -100,18 +129,44 @@ pub(super) fn build(spec: &McpServerSpec, raw: &[Value]) -> Result<Listed, Provi
             }
         }
     }
+    for Shown { name, fields, stands_for } in &raw.shown {
+        if names.insert(name) {
+            sound.push((name, fields, Some(Fact { stands_for: Some(stands_for.clone()), ..Fact::default() })));
+        } else {
+            listed.withheld.push((name.clone(), "the server has a tool of this name itself".to_owned()));
+        }
+    }
     // All names, filtered ones too, so that a filter never renames a tool.
-    let raw_names: Vec<&str> = sound.iter().map(|(name, _)| *name).collect();
+    let raw_names: Vec<&str> = sound.iter().map(|(name, ..)| *name).collect();
     let ids = foreign_ids(&spec.namespace, &raw_names)
         .map_err(|error| ProviderError { message: error.to_string(), source: Some(Arc::new(error)) })?;
-    for (id, (name, tool)) in ids.into_iter().zip(sound) {
+    for (id, (name, tool, fact)) in ids.into_iter().zip(sound) {
         if let Some(reason) = filtered(spec, name) {
             listed.withheld.push((name.to_owned(), reason.to_owned()));
         } else {
-            listed.tools.push(RegisteredTool::foreign(definition(spec, id, tool), name));
+            let definition = definition(spec, id, tool);
+            listed.tools.push(match spec.shown.get(name) {
+                Some(shown) => RegisteredTool::foreign_as(definition, name, shown),
+                None => RegisteredTool::foreign(definition, name),
+            });
+            listed.facts.0.extend(fact.map(|fact| (name.to_owned(), fact)));
         }
     }
     Ok(listed)
+}
+
+/// What is worth knowing of a tool; `None` for most.
+///
+/// # Errors
+/// Why it cannot be offered where parameters are said again in headers.
+fn fact(tool: &Map<String, Value>, marks: Marks) -> Result<Option<Fact>, String> {
+    let mirrored = match tool.get("inputSchema") {
+        Some(schema) if marks == Marks::Followed => headers::mirrored(schema)?,
+        _ => Vec::new(),
+    };
+    let task = tool.get("execution").and_then(|execution| execution.get("taskSupport")).and_then(Value::as_str);
+    let wants_task = task == Some("required");
+    Ok((wants_task || !mirrored.is_empty()).then_some(Fact { mirrored, wants_task, stands_for: None }))
 }
 
 /// The name and fields of a tool that can be offered.
@@ -184,13 +239,14 @@ mod tests {
     use serde_json::json;
     use std::collections::BTreeMap;
     use std::time::Duration;
+    use toolwright_core::catalogue::ToolOverride;
 
     fn spec() -> McpServerSpec {
         McpServerSpec::new("srv", McpTransport::Http { url: "http://x/mcp".into(), headers: BTreeMap::new() })
     }
 
     fn one(tool: Value) -> ToolDefinition {
-        let listed = build(&spec(), &[tool]).expect("listed");
+        let listed = build(&spec(), Raw { tools: &[tool], ..Raw::default() }).expect("listed");
         listed.tools[0].definition().clone()
     }
 
@@ -245,7 +301,7 @@ mod tests {
             json!({"name": "a.b"}),
             json!({"name": "a_b", "outputSchema": true}),
         ];
-        let listed = build(&spec, &raw).expect("listed");
+        let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let names: Vec<_> = listed.tools.iter().map(|tool| tool.raw_name()).collect();
         assert_eq!(names, ["good", "a.b", "a_b"]);
         assert_ne!(listed.tools[1].definition().id, listed.tools[2].definition().id);
@@ -257,11 +313,36 @@ mod tests {
     #[test]
     fn a_filter_renames_nothing() {
         let raw = [json!({"name": "a.b"}), json!({"name": "a_b"})];
-        let all = build(&spec(), &raw).expect("listed");
+        let all = build(&spec(), Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let mut spec = spec();
         spec.tools_denied = vec!["a.b".into()];
-        let some = build(&spec, &raw).expect("listed");
+        let some = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         assert_eq!(some.tools[0].definition().id, all.tools[1].definition().id);
+    }
+
+    #[test]
+    fn a_tool_is_shown_as_its_operator_says_and_stays_what_it_is() {
+        let raw = [json!({"name": "Get", "description": "From the server."}), json!({"name": "b"})];
+        let plain = build(&spec(), &raw).expect("listed");
+        let shown = ToolOverride {
+            name: Some("fetch_page".into()),
+            description: Some("Ours.".into()),
+            tags: vec!["web".into()],
+            ..ToolOverride::default()
+        };
+        let mut spec = spec();
+        spec.shown.insert("Get".into(), shown);
+        let ours = build(&spec, &raw).expect("listed");
+        let (was, is) = (&plain.tools[0], &ours.tools[0]);
+        assert_eq!(was.definition().id, is.definition().id);
+        assert_eq!(
+            (is.raw_name(), is.shown_name(), is.definition().description.as_str()),
+            ("Get", "fetch_page", "Ours.")
+        );
+        assert_eq!(is.definition().tags, ["web"]);
+        assert_eq!((is.source_hash(), is.source_contract()), (was.hash(), was.definition().contract()));
+        assert_ne!(is.hash(), was.hash(), "what is approved by a person is what is shown");
+        assert_eq!(ours.tools[1].hash(), plain.tools[1].hash());
     }
 
     #[test]
@@ -271,7 +352,7 @@ mod tests {
         spec.tools_cache = [("off".into(), None), ("own".into(), Some(Duration::from_secs(1)))].into();
         let reads = |name: &str| json!({"name": name, "annotations": {"readOnlyHint": true}});
         let raw = [reads("r"), json!({"name": "w"}), reads("off"), json!({"name": "own"})];
-        let listed = build(&spec, &raw).expect("listed");
+        let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
         assert_eq!(ttls, [Some(Duration::from_secs(9)), None, None, Some(Duration::from_secs(1))]);
     }

@@ -2,12 +2,14 @@
 //! 2026-07-28.
 //!
 //! ```text
-//! McpProvider ── Link (state, back-off) ── connect() ── Connection ── rmcp ── stdio frames | HTTP ── server
-//!                                                           └── Inbox: raw results and progress, by call
+//! McpProvider ── Link (state, back-off) ── connect() ── Connection ── Peer ── dyn Transport ── server
+//!                                                         (requests) └── Inbox ◄──────┘
+//!                                                                 (answers, questions, notices)
 //! ```
 //!
-//! `rmcp` does the handshakes, ids and sessions. Results of `tools/list` and `tools/call` go around its
-//! types, because those drop fields that they do not know: `inbox` takes them as they arrive.
+//! The wire is written here, over `toolwright_mcp`'s messages: results pass as raw values, so that nothing that a server
+//! said is lost. The task of a call writes its request to the pipe itself, and the task that reads hands the answer
+//! straight to it.
 //!
 //! # Which generation is tried first
 //! A server's generation is found once and remembered. On a pipe `initialize` comes first: every server
@@ -20,22 +22,36 @@
 mod call;
 mod connect;
 mod connection;
+mod exchange;
 mod explain;
+mod facts;
 mod frames;
-mod handler;
+mod handshake;
 mod http;
 mod inbox;
 mod link;
+mod links;
+mod listener;
 mod listing;
+mod manifest;
+mod methods;
 mod nesting;
+mod peer;
 mod process;
 mod provider;
+mod questions;
 mod relist;
+#[cfg_attr(not(test), expect(dead_code, reason = "the protocol over it comes next"))]
+mod remote;
+mod shown;
+mod sniff;
+mod source;
 mod spec;
 mod stdio;
-#[expect(dead_code, reason = "the transports over it come next")]
+mod subscription;
+mod tasks;
 mod transport;
 
 pub use nesting::DEPTH_VARIABLE;
 pub use provider::McpProvider;
-pub use spec::{DEFAULT_RETRIES, McpDeps, McpServerSpec, McpTransport};
+pub use spec::{AsTools, DEFAULT_RETRIES, McpDeps, McpServerSpec, McpTransport};

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
-use toolwright_core::cancel::CancelCause;
+use serde::Deserialize as _;
+use serde_json::{Map, Value};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
-    CallLimits, ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallLimits, ChangeNotifier, Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
@@ -19,12 +19,18 @@ use toolwright_core::session::Principal;
 
 use super::call;
 use super::connect::Connector;
-use super::connection::AskError;
-use super::handler::Handler;
+use super::exchange::Exchange;
 use super::link::{Link, Patience};
-use super::listing::{self, RawList};
+use super::links::Links;
+use super::listener::Listener;
+use super::listing::{self, Listed as Built, RawList};
+use super::manifest::Manifest;
+use super::methods::McpMethods;
+use super::peer::AskError;
 use super::relist::{Attempt, Changes, Relist};
-use super::spec::{McpDeps, McpServerSpec};
+use super::shown;
+use super::source::Source;
+use super::spec::{AsTools, McpDeps, McpServerSpec};
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
 /// a server that does not answer is found out here, where it can be probed.
@@ -35,11 +41,11 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(50);
 /// It connects when it is first asked to list, call or warm up, keeps one connection, and makes it again
 /// when it ends. A call that may have reached the server is never sent twice.
 pub struct McpProvider {
-    spec: Arc<McpServerSpec>,
+    source: Arc<Source>,
+    methods: Arc<McpMethods>,
     deps: McpDeps,
     manifest_key: String,
     credential_scope: ContentHash,
-    link: Arc<Link>,
     changes: Arc<Changes>,
     relist: Relist,
     listed: Mutex<Listed>,
@@ -50,13 +56,14 @@ pub struct McpProvider {
 struct Listed {
     withheld: Vec<(String, String)>,
     instructions: Option<String>,
+    capabilities: Option<Arc<Map<String, Value>>>,
     /// The outcome of the last list; `None` before the first.
     outcome: Option<Result<(), String>>,
 }
 
 impl std::fmt::Debug for McpProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("McpProvider").field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("McpProvider").field("spec", &self.source.spec).finish_non_exhaustive()
     }
 }
 
@@ -66,18 +73,27 @@ impl McpProvider {
     pub fn new(spec: McpServerSpec, deps: McpDeps) -> Arc<Self> {
         let spec = Arc::new(spec);
         let changes = Arc::new(Changes::default());
-        let announced = Arc::clone(&changes);
-        let handler =
-            Handler { server: spec.name.as_str().into(), tools_changed: Arc::new(move || announced.announce()) };
-        let connector =
-            Connector { spec: Arc::clone(&spec), events: Arc::clone(&deps.events), handler: Arc::new(handler) };
-        let announced = Arc::clone(&changes);
+        let announce = || {
+            let changes = Arc::clone(&changes);
+            Arc::new(move || changes.announce()) as Arc<dyn Fn() + Send + Sync>
+        };
+        let listener = Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce());
+        let followed = Arc::default();
+        let connector = Connector {
+            spec: Arc::clone(&spec),
+            events: Arc::clone(&deps.events),
+            listener: Arc::clone(&listener),
+            followed: Arc::clone(&followed),
+        };
+        let links = Links::new(connector, announce());
+        let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
+        let source = Source::new(spec, links, listener, followed);
         Arc::new(Self {
-            manifest_key: spec.manifest_key(),
-            credential_scope: spec.credential_scope(),
-            link: Link::new(connector, Arc::new(move || announced.announce())),
-            spec,
+            methods: McpMethods::new(Arc::clone(&source)),
+            source,
             deps,
+            manifest_key,
+            credential_scope,
             relist: Relist::new(Arc::clone(&changes)),
             changes,
             listed: Mutex::default(),
@@ -87,18 +103,22 @@ impl McpProvider {
     /// What is configured.
     #[must_use]
     pub fn spec(&self) -> &McpServerSpec {
-        &self.spec
+        &self.source.spec
+    }
+
+    fn link(&self) -> &Arc<Link> {
+        &self.source.links.shared
     }
 
     /// Asks for the list. Whatever goes wrong once there is a connection, being dropped included, the list is
     /// asked for again after a pause; without a connection, the next one is announced.
     async fn fetch(&self) -> Result<(Attempt<'_>, RawList), String> {
-        let bound = list_bound(self.spec.request_timeout);
+        let bound = list_bound(self.spec().request_timeout);
         let mut renewed = false;
         loop {
-            let connection = self.link.connection(Patience::WaitToList).await?;
+            let connection = self.link().connection(Patience::WaitToList).await?;
             let mut attempt = self.relist.attempt(Arc::clone(&connection));
-            let fetched = tokio::time::timeout(bound, listing::fetch(&connection)).await;
+            let fetched = tokio::time::timeout(bound, listing::fetch(&connection, "tools/list", "tools")).await;
             attempt.was_answered = fetched.is_ok();
             return match fetched {
                 Ok(Ok(list)) => Ok((attempt, list)),
@@ -108,11 +128,7 @@ impl McpProvider {
                     attempt.succeeded();
                     continue;
                 }
-                Ok(Err(AskError::Rpc(error))) => {
-                    Err(format!("it refused to list its tools: {} (code {})", error.message, error.code.0))
-                }
-                Ok(Err(AskError::Broken(reason) | AskError::NotSent(reason))) => Err(reason),
-                Ok(Err(AskError::Full)) => Err("too many requests are in flight to it".to_owned()),
+                Ok(Err(error)) => Err(reason(error, "tools")),
                 Err(_) => {
                     let within = toolwright_core::duration::format(bound);
                     let remedy = if bound < LIST_TIMEOUT { "`request_timeout` can be raised" } else { "see its log" };
@@ -122,10 +138,76 @@ impl McpProvider {
         }
     }
 
-    async fn keep_manifest(&self, tools: &[Value], instructions: Option<&str>) {
-        let manifest = json!({"tools": tools, "instructions": instructions});
-        if let Err(error) = self.deps.manifests.set_manifest(&self.manifest_key, &manifest).await {
-            tracing::debug!(server = self.spec.name, "the tool list was not cached: {error}");
+    /// Its prompts, where they are offered as tools. A server that does not list them keeps its tools.
+    async fn prompts(&self, attempt: &Attempt<'_>) -> Vec<Value> {
+        if self.spec().prompts == AsTools::No || !attempt.connection.server().offers("prompts") {
+            return Vec::new();
+        }
+        let bound = list_bound(self.spec().request_timeout);
+        let fetched = listing::fetch(&attempt.connection, "prompts/list", "prompts");
+        let problem = match tokio::time::timeout(bound, fetched).await {
+            Ok(Ok(list)) => {
+                self.tell_cut(list.cut);
+                return list.entries;
+            }
+            Ok(Err(error)) => reason(error, "prompts"),
+            Err(_) => "it did not list its prompts in time".to_owned(),
+        };
+        self.source.listener.warn("mcp_prompts", &format!("{problem}; they are not offered as tools"));
+        Vec::new()
+    }
+
+    fn tell_cut(&self, cut: Option<String>) {
+        if let Some(reason) = cut {
+            let message = format!("MCP server {}: {reason}", self.spec().name);
+            self.deps.events.emit(Event::Warning { code: "mcp_list_cut".to_owned(), message });
+        }
+    }
+
+    /// What is kept of the last run.
+    async fn manifest(&self) -> Option<Manifest> {
+        let kept = match self.deps.manifests.manifest(&self.manifest_key).await {
+            Ok(kept) => kept?,
+            Err(error) => {
+                tracing::debug!(server = self.spec().name, "the cached tool list was not read: {error}");
+                return None;
+            }
+        };
+        kept.get("tools")?;
+        Manifest::deserialize(kept).ok()
+    }
+
+    /// Takes over what a manifest tells; what it offers.
+    fn take(&self, manifest: &Manifest, outcome: Option<Result<(), String>>) -> Result<Built, ProviderError> {
+        let mut built = manifest.build(self.spec())?;
+        self.source.keep(std::mem::take(&mut built.facts));
+        *self.listed() = Listed {
+            withheld: built.withheld.clone(),
+            instructions: manifest.instructions.clone(),
+            capabilities: Some(Arc::clone(&manifest.capabilities)),
+            outcome,
+        };
+        Ok(built)
+    }
+
+    /// The tools of an earlier run, where the server need not be started for them.
+    async fn put_off(&self) -> Option<Built> {
+        if !self.spec().lazy || !self.link().is_idle() {
+            return None;
+        }
+        let manifest = self.manifest().await?;
+        self.take(&manifest, Some(Ok(()))).ok()
+    }
+
+    async fn keep_manifest(&self, manifest: &Manifest) {
+        let kept = match serde_json::to_value(manifest) {
+            Ok(value) => {
+                self.deps.manifests.set_manifest(&self.manifest_key, &value).await.map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = kept {
+            tracing::debug!(server = self.spec().name, "the tool list was not cached: {error}");
         }
     }
 
@@ -134,14 +216,14 @@ impl McpProvider {
     }
 
     fn named(&self, reason: &str) -> ProviderError {
-        ProviderError::new(format!("MCP server {}: {reason}", self.spec.name))
+        ProviderError::new(format!("MCP server {}: {reason}", self.spec().name))
     }
 }
 
 #[async_trait]
 impl Provider for McpProvider {
     fn name(&self) -> &str {
-        &self.spec.name
+        &self.spec().name
     }
 
     fn kind(&self) -> ProviderKind {
@@ -149,60 +231,53 @@ impl Provider for McpProvider {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let built = match self.fetch().await {
-            Ok((attempt, list)) => listing::build(&self.spec, &list.tools).map(|built| (attempt, list, built)),
-            Err(reason) => Err(self.named(&reason)),
-        };
-        let (attempt, list, built) = match built {
-            Ok(built) => built,
-            Err(error) => {
-                self.listed().outcome = Some(Err(error.message.clone()));
-                return Err(error);
-            }
-        };
-        let instructions = attempt.connection.server_info().and_then(|info| info.instructions.clone());
-        attempt.succeeded();
-        self.keep_manifest(&list.tools, instructions.as_deref()).await;
-        if let Some(reason) = list.cut {
-            let message = format!("MCP server {}: {reason}", self.spec.name);
-            self.deps.events.emit(Event::Warning { code: "mcp_list_cut".to_owned(), message });
+        if let Some(built) = self.put_off().await {
+            return Ok(built.tools);
         }
-        *self.listed() = Listed { withheld: built.withheld, instructions, outcome: Some(Ok(())) };
+        let failed = |error: ProviderError| {
+            self.listed().outcome = Some(Err(error.message.clone()));
+            error
+        };
+        let (attempt, list) = self.fetch().await.map_err(|reason| failed(self.named(&reason)))?;
+        let prompts = self.prompts(&attempt).await;
+        let manifest = Manifest::new(attempt.connection.server(), list.entries, prompts);
+        let built = self.take(&manifest, Some(Ok(()))).map_err(failed)?;
+        attempt.succeeded();
+        self.relist.due_after(list.ttl);
+        self.keep_manifest(&manifest).await;
+        self.tell_cut(list.cut);
         Ok(built.tools)
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let name = &self.spec.name;
-        let connection = tokio::select! {
-            biased;
-            cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
-            connection = self.link.connection(Patience::FailFast) => {
-                connection.map_err(|reason| call::transport(name, &reason).retryable())?
-            }
-        };
-        tokio::select! {
-            biased;
-            cause = context.cancel.cancelled() => {
-                if cause == CancelCause::Deadline {
-                    connection.probe();
+        let facts = self.source.facts();
+        let fact = facts.of(call.raw_name);
+        let server = &self.spec().name;
+        self.source
+            .during(context, |connection| async move {
+                let exchange = Exchange { server, connection: &connection, context };
+                match fact.and_then(|fact| fact.stands_for.as_ref()) {
+                    Some(stands_for) => shown::run(exchange, stands_for, call).await,
+                    None => call::run(exchange, call, fact).await,
                 }
-                Err(ToolError::canceled(cause))
-            }
-            result = call::run(&connection, name, call, context) => result,
-        }
+            })
+            .await
     }
 
     async fn warm_up(&self) -> Result<(), ProviderError> {
-        self.link.connection(Patience::Wait).await.map(drop).map_err(|reason| self.named(&reason))
+        if self.put_off().await.is_some() {
+            return Ok(());
+        }
+        self.link().connection(Patience::Wait).await.map(drop).map_err(|reason| self.named(&reason))
     }
 
     async fn shut_down(&self) {
         self.relist.close();
-        self.link.shut_down().await;
+        self.source.links.shut_down().await;
     }
 
     fn health(&self) -> Health {
-        match (&self.listed().outcome, self.link.failure()) {
+        match (&self.listed().outcome, self.link().failure()) {
             (_, Some(reason)) => Health::Failed { reason: reason.to_string() },
             (Some(Err(reason)), None) => Health::Failed { reason: reason.clone() },
             (Some(Ok(())), None) => Health::Ready,
@@ -211,19 +286,17 @@ impl Provider for McpProvider {
     }
 
     fn instructions(&self) -> Option<String> {
-        let said = self.link.current().and_then(|connection| connection.server_info()?.instructions.clone());
+        let said = self.link().current().and_then(|connection| connection.server().instructions.clone());
         said.or_else(|| self.listed().instructions.clone())
     }
 
     fn mcp_peer(&self) -> Option<McpPeer> {
-        let info = self.link.current();
-        let version = info.as_ref().and_then(|connection| Some(connection.server_info()?.protocol_version.to_string()));
-        Some(McpPeer { server: self.spec.name.clone(), protocol_version: version, session: None })
+        let version = self.link().current().map(|connection| connection.server().version.to_owned());
+        Some(McpPeer { server: self.spec().name.clone(), protocol_version: version, session: None })
     }
 
     fn limits(&self) -> CallLimits {
-        let spec = &self.spec;
-        CallLimits { timeout: spec.request_timeout, idle_timeout: spec.idle_timeout, retries: Some(spec.retries) }
+        self.spec().limits()
     }
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
@@ -231,7 +304,20 @@ impl Provider for McpProvider {
     }
 
     fn trust(&self) -> HintTrust {
-        if self.spec.trusted { HintTrust::Trusted } else { HintTrust::Foreign }
+        if self.spec().trusted { HintTrust::Trusted } else { HintTrust::Foreign }
+    }
+
+    fn methods(&self) -> Option<Arc<dyn Provider>> {
+        Some(Arc::clone(&self.methods) as Arc<dyn Provider>)
+    }
+
+    fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
+        let said = self.link().current().map(|connection| Arc::clone(&connection.server().capabilities));
+        said.or_else(|| self.listed().capabilities.clone())
+    }
+
+    fn on_notice(&self, notify: NoticeSink) {
+        self.source.listener.listen(notify);
     }
 
     fn on_change(&self, notify: ChangeNotifier) {
@@ -243,27 +329,28 @@ impl Provider for McpProvider {
     }
 
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
-        let manifest = match self.deps.manifests.manifest(&self.manifest_key).await {
-            Ok(manifest) => manifest?,
-            Err(error) => {
-                tracing::debug!(server = self.spec.name, "the cached tool list was not read: {error}");
-                return None;
-            }
-        };
-        let built = listing::build(&self.spec, manifest.get("tools")?.as_array()?).ok()?;
-        let mut listed = self.listed();
-        if listed.outcome.is_none() {
-            listed.withheld = built.withheld;
-            listed.instructions = manifest.get("instructions").and_then(Value::as_str).map(str::to_owned);
+        let manifest = self.manifest().await?;
+        if self.listed().outcome.is_some() {
+            return manifest.build(self.spec()).ok().map(|built| built.tools);
         }
-        Some(built.tools)
+        self.take(&manifest, None).ok().map(|built| built.tools)
     }
 }
 
 impl Drop for McpProvider {
     fn drop(&mut self) {
         self.relist.close();
-        self.link.give_up();
+        self.source.links.give_up();
+    }
+}
+
+/// Why there is no list of `what`.
+fn reason(error: AskError, what: &str) -> String {
+    match error {
+        AskError::Rpc(error) => format!("it refused to list its {what}: {} (code {})", error.message, error.code),
+        AskError::Broken(reason) | AskError::NotSent(reason) | AskError::Final(reason) => reason,
+        AskError::Ended(_) => "the connection is closed".to_owned(),
+        AskError::Full => "too many requests are in flight to it".to_owned(),
     }
 }
 

@@ -12,6 +12,8 @@ use super::link::back_off;
 
 /// How long announcements of a changed list are collected before one is passed on.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// The least and the most that a server may say a list may be kept for.
+const TTL_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(86_400));
 
 /// Announcements of changes, many in a short time passed on as one.
 #[derive(Default)]
@@ -78,6 +80,14 @@ impl Relist {
         Attempt { relist: self, connection, was_answered: false, has_succeeded: false }
     }
 
+    /// A list that may be kept for so long is due again after that; one that is said to be old at once is not asked
+    /// for without need.
+    pub(super) fn due_after(&self, ttl: Option<Duration>) {
+        if let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) {
+            self.announce_after(ttl.clamp(TTL_BOUNDS.0, TTL_BOUNDS.1));
+        }
+    }
+
     /// Nothing is announced from here on.
     pub(super) fn close(&self) {
         let mut state = self.state();
@@ -92,6 +102,15 @@ impl Relist {
     }
 
     fn failed(&self) {
+        let pause = {
+            let mut state = self.state();
+            state.failures = state.failures.saturating_add(1);
+            back_off(state.failures)
+        };
+        self.announce_after(pause);
+    }
+
+    fn announce_after(&self, pause: Duration) {
         // Outside of a runtime everything is over.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut state = self.state();
@@ -99,8 +118,7 @@ impl Relist {
             return;
         }
         state.forget_pending();
-        state.failures = state.failures.saturating_add(1);
-        let (pause, changes) = (back_off(state.failures), Arc::clone(&self.changes));
+        let changes = Arc::clone(&self.changes);
         let pending = runtime.spawn(async move {
             tokio::time::sleep(pause).await;
             changes.announce();

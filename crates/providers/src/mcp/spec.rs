@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::{CallLimits, ToolOverride};
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
+use crate::net::Authorizer;
 use crate::process::sandbox::Sandbox;
 use crate::process::withheld_by_default;
 
@@ -34,6 +36,8 @@ pub struct McpServerSpec {
     pub tools_allowed: Vec<String>,
     /// Patterns over raw names, applied after `tools_allowed`.
     pub tools_denied: Vec<String>,
+    /// How single tools are shown, by raw name.
+    pub shown: BTreeMap<String, ToolOverride>,
     /// Environment variables that its process does not inherit, as `*` and `?` patterns; the transport's
     /// `env` gives back what it is to have.
     pub withheld_env: Vec<String>,
@@ -62,6 +66,27 @@ pub struct McpServerSpec {
     pub max_message_bytes: usize,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
+    /// Whether all sessions share one connection; if not, each has its own, made at its first call and ended after ten
+    /// minutes without one.
+    pub shared: bool,
+    /// Whether it is started no sooner than a call needs it, once its tools are known from an earlier run.
+    pub lazy: bool,
+    /// Whether its resources are offered as tools (`list_resources`, `read_resource`).
+    pub resources: AsTools,
+    /// Whether its prompts are offered as tools (`prompt_…`).
+    pub prompts: AsTools,
+    /// Adds what a server at a URL demands of its callers.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
+}
+
+/// Whether something of a server that is no tool is offered as one too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AsTools {
+    /// It is not.
+    #[default]
+    No,
+    /// It is.
+    Yes,
 }
 
 impl McpServerSpec {
@@ -74,6 +99,7 @@ impl McpServerSpec {
             transport,
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),
+            shown: BTreeMap::new(),
             withheld_env: withheld_by_default(),
             sandbox: None,
             request_timeout: None,
@@ -87,7 +113,17 @@ impl McpServerSpec {
             tools_cache: BTreeMap::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             trusted: false,
+            shared: true,
+            lazy: false,
+            resources: AsTools::No,
+            prompts: AsTools::No,
+            authorizer: None,
         }
+    }
+
+    /// Limits of its calls.
+    pub(super) fn limits(&self) -> CallLimits {
+        CallLimits { timeout: self.request_timeout, idle_timeout: self.idle_timeout, retries: Some(self.retries) }
     }
 
     /// Tells what it is reached by and with, secret values included, from anything else.

@@ -1,243 +1,205 @@
 //! The stdio transport: one JSON message a line, on the pipes of a child process.
+//!
+//! Whoever sends a message writes it, under a lock: no task stands between a call and the pipe. What a caller that
+//! left has begun to write is written to its end by the next, so that a frame is never cut.
 
-use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
-use rmcp::service::RoleClient;
-use rmcp::transport::Transport;
+use async_trait::async_trait;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{Mutex, mpsc, oneshot};
-use toolwright_core::event::{Event, EventSink};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::AbortHandle;
 
 use super::frames::{Frame, FrameReader};
-use super::inbox::{Admission, Answer, Inbox, Taken, Ticket, answered, sniff_id, ticket_of};
+use super::inbox::Inbox;
+use super::process::Process;
+use super::sniff::{is_answer, sniff_id};
+use super::transport::{Incoming as _, Outgoing, RequestId, SendError, Transport};
 
-/// Messages that wait for a server to read them.
-const OUTBOX: usize = 256;
-/// What is shown of a line that is not a message, in characters.
-const EXCERPT: usize = 120;
+/// How long the end of a process may lag behind that of its output.
+const END_LAG: Duration = Duration::from_secs(1);
 
-/// A transport over a child's pipes. Clones share the pipes, so that a second handshake can follow a
-/// refused first one; the last clone closes the child's input.
-#[derive(Clone)]
+/// The pipes of a child, and the child. Dropping it ends the process tree.
 pub(super) struct StdioTransport {
-    incoming: Arc<Mutex<Incoming>>,
-    outbox: mpsc::Sender<Outgoing>,
+    pipe: Arc<Mutex<Pipe>>,
+    process: Process,
+    reader: AbortHandle,
     inbox: Arc<Inbox>,
 }
 
-struct Outgoing {
-    line: Vec<u8>,
-    ticket: Option<Arc<Ticket>>,
-    written: oneshot::Sender<io::Result<()>>,
-}
-
 impl StdioTransport {
-    /// Takes the pipes over; messages are at most `max` bytes.
-    pub(super) fn new((stdin, stdout): (ChildStdin, ChildStdout), max: usize, noise: Noise, inbox: Arc<Inbox>) -> Self {
-        let (outbox, lines) = mpsc::channel(OUTBOX);
-        tokio::spawn(write_lines(stdin, lines));
-        let incoming =
-            Incoming { frames: FrameReader::new(stdout, max), ready: VecDeque::new(), long_head: None, max, noise };
-        Self { incoming: Arc::new(Mutex::new(incoming)), outbox, inbox }
+    /// Takes the pipes over; messages to `inbox` are at most `max` bytes. Must be called inside a runtime.
+    pub(super) fn new(
+        (stdin, stdout): (ChildStdin, ChildStdout),
+        process: Process,
+        max: usize,
+        inbox: Arc<Inbox>,
+    ) -> Arc<Self> {
+        let reader = Reader { frames: FrameReader::new(stdout, max), long_head: None, max, inbox: Arc::clone(&inbox) };
+        let reader = tokio::spawn(reader.run()).abort_handle();
+        let pipe = Pipe { stdin: Some(stdin), line: Vec::new(), written: 0 };
+        Arc::new(Self { pipe: Arc::new(Mutex::new(pipe)), process, reader, inbox })
     }
 
-    fn queue(&self, message: &ClientJsonRpcMessage) -> io::Result<oneshot::Receiver<io::Result<()>>> {
-        let mut line = serde_json::to_vec(message)?;
-        line.push(b'\n');
-        let (written, receiver) = oneshot::channel();
-        let ticket = ticket_of(message).map(|(_, ticket)| ticket);
-        self.outbox.try_send(Outgoing { line, ticket, written }).map_err(|error| {
-            let (reason, Outgoing { ticket, .. }) = match error {
-                mpsc::error::TrySendError::Full(message) => ("the server does not read its input", message),
-                mpsc::error::TrySendError::Closed(message) => ("the server's input is closed", message),
-            };
-            if let Some(ticket) = ticket {
-                ticket.settle(Answer::NotSent(reason.to_owned()));
-            }
-            io::Error::other(reason)
-        })?;
-        Ok(receiver)
+    /// What the process last said on standard error.
+    pub(super) fn last_lines(&self) -> String {
+        self.process.last_lines()
     }
 }
 
-/// Writes in the order of sending: a cancellation must not overtake what it cancels.
-async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Outgoing>) {
-    while let Some(Outgoing { line, ticket, written }) = lines.recv().await {
-        let result = write_line(&mut stdin, &line, ticket.as_deref()).await;
-        // Whoever waited for it may have left.
-        let _ = written.send(result);
-    }
-}
-
-async fn write_line(stdin: &mut ChildStdin, line: &[u8], ticket: Option<&Ticket>) -> io::Result<()> {
-    if let Some(ticket) = ticket {
-        ticket.dispatched();
-    }
-    match stdin.write(line).await {
-        Ok(count) => stdin.write_all(&line[count..]).await?,
-        Err(error) => {
-            if let Some(ticket) = ticket {
-                ticket.settle(Answer::NotSent(format!("the server's input is closed ({error})")));
-            }
-            return Err(error);
-        }
-    }
-    stdin.flush().await
-}
-
-impl Transport<RoleClient> for StdioTransport {
-    type Error = io::Error;
-
-    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let queued = match self.inbox.register(&message) {
-            Admission::Drop => None,
-            Admission::Send => Some(self.queue(&message)),
-        };
-        async move {
-            match queued {
-                None => Ok(()),
-                Some(queued) => queued?.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into())),
+#[async_trait]
+impl Transport for StdioTransport {
+    async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+        let mut turn = Turn { pipe: Arc::clone(&self.pipe).lock_owned().await };
+        let closed = |error: io::Error| SendError::NotSent(format!("the server's input is closed ({error})"));
+        turn.pipe.drain().await.map_err(closed)?;
+        turn.pipe.line = message.json;
+        turn.pipe.line.push(b'\n');
+        match turn.pipe.drain().await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let had_begun = turn.pipe.written > 0;
+                turn.pipe.stdin = None;
+                turn.pipe.forget();
+                Err(if had_begun {
+                    SendError::Broken(format!("the server's input broke ({error})"))
+                } else {
+                    closed(error)
+                })
             }
         }
     }
 
-    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        self.incoming.lock().await.receive(&self.inbox).await
+    async fn close(&self) {
+        // Whoever holds the lock waits for a server that does not read; the end of the process ends that.
+        if let Ok(mut pipe) = self.pipe.try_lock() {
+            pipe.stdin = None;
+        }
+        self.reader.abort();
+        self.inbox.ended("the connection is closed".to_owned());
+        self.process.stop().await;
     }
 
-    async fn close(&mut self) -> io::Result<()> {
-        // Dropping it closes the pipe.
+    async fn epitaph(&self) -> Option<String> {
+        Some(self.process.epitaph(END_LAG).await)
+    }
+}
+
+impl Drop for StdioTransport {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// The child's input, and the message that is being written.
+struct Pipe {
+    stdin: Option<ChildStdin>,
+    line: Vec<u8>,
+    written: usize,
+}
+
+impl Pipe {
+    /// Writes what is left of the message. Cancel-safe.
+    async fn drain(&mut self) -> io::Result<()> {
+        while self.written < self.line.len() {
+            let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+            match stdin.write(&self.line[self.written..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => self.written += count,
+            }
+        }
+        self.forget();
         Ok(())
     }
+
+    fn forget(&mut self) {
+        self.line = Vec::new();
+        self.written = 0;
+    }
 }
 
-struct Incoming {
+/// A sender's turn at the pipe.
+struct Turn {
+    pipe: OwnedMutexGuard<Pipe>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.pipe.written == 0 {
+            // Nobody waits for what was not begun.
+            return self.pipe.forget();
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let pipe = Arc::clone(OwnedMutexGuard::mutex(&self.pipe));
+        runtime.spawn(async move {
+            let mut pipe = pipe.lock().await;
+            if pipe.drain().await.is_err() {
+                pipe.forget();
+            }
+        });
+    }
+}
+
+/// Reads the child's output.
+struct Reader {
     frames: FrameReader<ChildStdout>,
-    /// Messages that are there already: the rest of a batch, errors of ours for answers that cannot be had.
-    ready: VecDeque<ServerJsonRpcMessage>,
     /// The beginning of a line over the bound, while its request is not known.
     long_head: Option<Vec<u8>>,
     max: usize,
-    noise: Noise,
+    inbox: Arc<Inbox>,
 }
 
-impl Incoming {
-    /// The next message for `rmcp`; `None` at the end. Cancel-safe.
-    async fn receive(&mut self, inbox: &Inbox) -> Option<ServerJsonRpcMessage> {
+impl Reader {
+    async fn run(mut self) {
         loop {
-            if let Some(message) = self.ready.pop_front() {
-                return Some(message);
-            }
             // A read error is the end as well: nothing more can come.
             match self.frames.next().await.unwrap_or(Frame::End) {
-                Frame::Line(line) => self.line(&line, inbox),
+                Frame::Line(line) => self.line(&line),
                 // Half a message is what a dying server leaves behind: its end says more.
                 Frame::Rest(rest) if serde_json::from_slice::<IgnoredAny>(&rest).is_err() => {}
-                Frame::Rest(rest) => self.line(&rest, inbox),
+                Frame::Rest(rest) => self.line(&rest),
                 Frame::TooLong(head) => {
-                    self.noise.warn("mcp_message_too_long", &self.too_long());
+                    self.inbox.listener.warn("mcp_message_too_long", &self.too_long());
                     // Where only one request waits, an answer is its answer: its end may be a gigabyte away.
-                    let only = || inbox.only().filter(|_| is_answer(&head));
+                    let only = || self.inbox.only().filter(|_| is_answer(&head));
                     match sniff_id(&head, &[]).or_else(only) {
-                        Some(id) => self.fail(id, &self.too_long(), inbox),
+                        Some(id) => self.fail(id),
                         None => self.long_head = Some(head),
                     }
                 }
                 Frame::LongLineEnd(tail) => {
                     let Some(head) = self.long_head.take() else { continue };
                     match sniff_id(&head, &tail) {
-                        Some(id) => self.fail(id, &self.too_long(), inbox),
-                        None if is_answer(&head) => inbox.fail_all(&self.too_long()),
+                        Some(id) => self.fail(id),
+                        None if is_answer(&head) => self.inbox.fail_all(&self.too_long()),
                         None => {}
                     }
                 }
-                Frame::End => return None,
+                Frame::End => return self.inbox.ended("the server closed its standard output".to_owned()),
             }
         }
     }
 
     /// Takes a line: one message, or a batch of them, which revisions up to 2025-03-26 allow.
-    fn line(&mut self, line: &[u8], inbox: &Inbox) {
+    fn line(&self, line: &[u8]) {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         let is_batch = line.trim_ascii_start().starts_with(b"[");
         match is_batch.then(|| serde_json::from_slice::<Vec<&RawValue>>(line)) {
-            Some(Ok(batch)) => batch.iter().for_each(|message| self.message(message.get().as_bytes(), inbox)),
-            _ => self.message(line, inbox),
+            Some(Ok(batch)) => batch.iter().for_each(|message| self.inbox.message(message.get().as_bytes(), None)),
+            _ => self.inbox.message(line, None),
         }
     }
 
-    fn message(&mut self, message: &[u8], inbox: &Inbox) {
-        let problem = match inbox.take(message) {
-            Taken::Answer(id) => return self.ready.push_back(answered(id)),
-            Taken::Progress => return,
-            Taken::Other => match serde_json::from_slice(message) {
-                Ok(typed) => return self.ready.push_back(typed),
-                Err(error) => error.to_string(),
-            },
-            Taken::Garbage => serde_json::from_slice::<IgnoredAny>(message)
-                .map_or_else(|error| error.to_string(), |_| "not a JSON-RPC message".to_owned()),
-        };
-        match sniff_id(message, &[]) {
-            // It was meant as an answer; without this its caller would wait for its time-out.
-            Some(id) => self.fail(id, &format!("the server's answer is not a valid message: {problem}"), inbox),
-            None => self.noise.garbage(message),
-        }
-    }
-
-    fn fail(&mut self, id: RequestId, reason: &str, inbox: &Inbox) {
-        inbox.fail(&id, reason);
-        self.ready.push_back(JsonRpcMessage::error(ErrorData::internal_error(reason.to_owned(), None), Some(id)));
+    fn fail(&self, id: RequestId) {
+        self.inbox.lost(id, SendError::Broken(self.too_long()));
     }
 
     fn too_long(&self) -> String {
         format!("message over max_message_bytes ({})", self.max)
-    }
-}
-
-fn is_answer(head: &[u8]) -> bool {
-    memchr::memmem::find(head, b"\"method\"").is_none() && head.trim_ascii_start().starts_with(b"{")
-}
-
-/// Warnings about what a server writes, few however much it writes.
-pub(super) struct Noise {
-    server: Arc<str>,
-    events: Arc<dyn EventSink>,
-    lines: u64,
-}
-
-impl Noise {
-    /// Warnings about `server`.
-    pub(super) fn new(server: Arc<str>, events: Arc<dyn EventSink>) -> Self {
-        Self { server, events, lines: 0 }
-    }
-
-    /// Counts a line that is not a message; warns at the first, the tenth, the hundredth and so on.
-    fn garbage(&mut self, line: &[u8]) {
-        self.lines += 1;
-        tracing::debug!(server = &*self.server, line = %String::from_utf8_lossy(&line[..line.len().min(1000)]), "not a message");
-        if self.lines == 10_u64.saturating_pow(self.lines.ilog10()) {
-            let excerpt: String =
-                String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]).chars().take(EXCERPT).collect();
-            self.warn(
-                "mcp_garbage",
-                &format!(
-                    "{} line(s) on its standard output are not messages and were skipped; logs belong on standard error. Last: {excerpt}",
-                    self.lines
-                ),
-            );
-        }
-    }
-
-    fn warn(&self, code: &str, message: &str) {
-        tracing::warn!(server = &*self.server, "{message}");
-        self.events
-            .emit(Event::Warning { code: code.to_owned(), message: format!("MCP server {}: {message}", self.server) });
     }
 }

@@ -1,7 +1,7 @@
 //! What carries messages to one server and back: the line between the protocol and its transports.
 
 use async_trait::async_trait;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use toolwright_mcp::revision::Era;
 
 /// Id of a request of ours.
@@ -48,14 +48,17 @@ pub(super) enum SendError {
     NotSent(String),
     /// It may have had its effect.
     Broken(String),
-    /// Something that trying again does not mend: not authorized, not found, the wrong kind of server. It had no
-    /// effect.
+    /// Something that trying again does not mend: not authorized, a redirect. It had no effect. An answer that a
+    /// server of another revision may give to what it does not know (400, 404, 405, another content type) is
+    /// [`SendError::Broken`], so that the next handshake is tried.
     Final(String),
     /// The server has forgotten the session. It had no effect.
     Expired,
 }
 
-/// Takes what arrives. Never blocks.
+/// Takes what arrives. Never blocks. Both sides of a request that has been answered, or is not waited for any more, are
+/// ignored, so a transport need not know whether an answer came: at the end of a response it may say
+/// [`Incoming::lost`] in any case.
 pub(super) trait Incoming: Send + Sync {
     /// One message. `during` is our request in whose answer's stream it came, where the transport knows.
     fn message(&self, json: &[u8], during: Option<RequestId>);
@@ -67,7 +70,7 @@ pub(super) trait Incoming: Send + Sync {
     fn ended(&self, reason: String);
 }
 
-/// An open way to one server. All of it may be used at once.
+/// An open way to one server. All of it may be used at once. Dropped without being closed, it ends all that it started.
 #[async_trait]
 pub(super) trait Transport: Send + Sync {
     /// Sends a message and returns once it is on its way: written to a pipe, or handed to a task that waits for the
@@ -98,39 +101,5 @@ pub(super) enum Told {
     /// It has.
     Yes,
     /// It has not.
-    No,
-}
-
-/// Adds what a server demands of its callers to each HTTP request: OAuth 2.1, for one.
-#[async_trait]
-pub(crate) trait Authorizer: Send + Sync {
-    /// Headers of the next request. Refreshes what is about to expire, one flight for all who ask.
-    ///
-    /// # Errors
-    /// Cause and remedy, for the operator.
-    async fn headers(&self) -> Result<HeaderMap, String>;
-    /// The server refused a request that carried `sent` with 401 or 403. Whether it is worth sending again, with
-    /// [new headers](Authorizer::headers).
-    ///
-    /// # Errors
-    /// Cause and remedy, for the operator.
-    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String>;
-}
-
-/// A refusal.
-#[derive(Debug, Clone)]
-pub(crate) struct Challenge {
-    /// 401 or 403.
-    pub(crate) status: u16,
-    /// `WWW-Authenticate`, all of them.
-    pub(crate) authenticate: Vec<String>,
-}
-
-/// Whether to send again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Retry {
-    /// Once.
-    Yes,
-    /// No.
     No,
 }

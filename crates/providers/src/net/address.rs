@@ -27,7 +27,7 @@ impl AddressPolicy {
     }
 
     /// Whether `url` needs no address check.
-    pub(super) fn exempts(&self, url: &Url) -> bool {
+    pub(crate) fn exempts(&self, url: &Url) -> bool {
         self.allow_private || self.allowed_hosts.iter().any(|pattern| matches_host(pattern, url))
     }
 

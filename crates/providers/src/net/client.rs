@@ -20,6 +20,10 @@ const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections kept for each host.
 const MAX_IDLE_PER_HOST: usize = 8;
+/// The same for a client of one origin. As many calls as may wait for one server keep their connections.
+const MAX_IDLE_OF_ORIGIN: usize = 128;
+/// How long a connection may be silent before the system asks whether its peer is still there.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 /// Headers that go along to another origin: they describe the request and grant nothing.
 const HARMLESS_HEADERS: [http::HeaderName; 4] = [ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, USER_AGENT];
 
@@ -87,13 +91,15 @@ enum Route {
     Proxied,
 }
 
-/// What is done about redirects inside a pool.
-#[derive(Debug, Clone, Copy)]
-enum Redirects {
-    /// Left to [`HttpClient::send`], which checks each.
-    Returned,
-    /// Followed within one origin.
-    SameOrigin,
+/// What a pool is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Any host. Redirects are left to [`HttpClient::send`], which checks each.
+    Anywhere,
+    /// One origin. Redirects are followed within it.
+    OneOrigin,
+    /// The same, over connections that can be upgraded to another protocol: HTTP/1.1 alone.
+    Upgrades,
 }
 
 impl HttpClient {
@@ -148,7 +154,16 @@ impl HttpClient {
     /// [`NetError`] when `url` is refused or the client cannot be built.
     pub async fn client_for(&self, url: &Url) -> Result<reqwest::Client, NetError> {
         let route = self.route(url).await?;
-        self.build(route, Redirects::SameOrigin)
+        self.build(route, Use::OneOrigin)
+    }
+
+    /// As [`HttpClient::client_for`], with connections that can be upgraded, to a WebSocket for one.
+    ///
+    /// # Errors
+    /// As [`HttpClient::client_for`].
+    pub async fn upgrading_client_for(&self, url: &Url) -> Result<reqwest::Client, NetError> {
+        let route = self.route(url).await?;
+        self.build(route, Use::Upgrades)
     }
 
     async fn send_once(&self, request: &HttpRequest) -> Result<reqwest::Response, NetError> {
@@ -197,25 +212,27 @@ impl HttpClient {
         if let Some(client) = pool.get() {
             return Ok(client);
         }
-        let client = self.build(route, Redirects::Returned)?;
+        let client = self.build(route, Use::Anywhere)?;
         Ok(pool.get_or_init(|| client))
     }
 
-    fn build(&self, route: Route, redirects: Redirects) -> Result<reqwest::Client, NetError> {
+    fn build(&self, route: Route, purpose: Use) -> Result<reqwest::Client, NetError> {
         super::install_tls();
         let reach = if route == Route::Checked { Reach::Public } else { Reach::Any };
         let builder = reqwest::Client::builder()
             .user_agent(concat!("toolwright/", env!("CARGO_PKG_VERSION")))
-            .redirect(match redirects {
-                Redirects::Returned => reqwest::redirect::Policy::none(),
-                Redirects::SameOrigin => same_origin_redirects(),
+            .redirect(match purpose {
+                Use::Anywhere => reqwest::redirect::Policy::none(),
+                Use::OneOrigin | Use::Upgrades => same_origin_redirects(),
             })
             .referer(false)
             .connect_timeout(CONNECT_TIMEOUT)
-            .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+            .pool_max_idle_per_host(if purpose == Use::Anywhere { MAX_IDLE_PER_HOST } else { MAX_IDLE_OF_ORIGIN })
             .tcp_nodelay(true)
+            .tcp_keepalive(TCP_KEEPALIVE)
             .no_proxy()
             .dns_resolver(DialResolver { resolver: Arc::clone(&self.options.resolver), reach });
+        let builder = if purpose == Use::Upgrades { builder.http1_only() } else { builder };
         let builder = if route == Route::Proxied { self.options.proxies.apply(builder)? } else { builder };
         builder.build().map_err(|error| NetError::Setup(error.without_url().to_string()))
     }

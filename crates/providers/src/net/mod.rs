@@ -9,6 +9,7 @@
 //! What the proxy resolves later is the proxy's affair.
 
 mod address;
+mod authorize;
 mod client;
 mod error;
 mod media;
@@ -19,6 +20,7 @@ mod response;
 use std::sync::Once;
 
 pub use address::AddressPolicy;
+pub use authorize::{Authorizer, Challenge, Retry};
 pub use client::{HttpClient, HttpOptions, HttpRequest};
 pub use error::NetError;
 pub use media::{MediaType, decode_text};

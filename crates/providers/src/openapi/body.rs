@@ -58,12 +58,7 @@ pub(super) fn chosen<'d>(
     }
 }
 
-fn of<'d>(
-    document: &'d Document,
-    body: Part<'d>,
-    media: &str,
-    part: Part<'d>,
-) -> Result<(u8, Chosen<'d>), String> {
+fn of<'d>(document: &'d Document, body: Part<'d>, media: &str, part: Part<'d>) -> Result<(u8, Chosen<'d>), String> {
     let part = document.follow(part)?;
     let schema = part.get("schema");
     let resolved = schema.map(|schema| document.follow(schema)).transpose()?;
@@ -192,7 +187,8 @@ fn parts<'d>(
         let content = match style {
             _ if is_file => PartContent::File,
             Some((style, explode)) => {
-                let style = style.ok_or_else(|| format!("the part `{name}` of its body has a style that there is not"))?;
+                let style =
+                    style.ok_or_else(|| format!("the part `{name}` of its body has a style that there is not"))?;
                 PartContent::Styled(style, explode)
             }
             None => PartContent::Value,

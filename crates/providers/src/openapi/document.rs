@@ -125,13 +125,16 @@ impl Document {
             return Ok(Part { file, value: whole });
         }
         let pointer = percent_decode_str(fragment).decode_utf8_lossy();
-        let value = whole.pointer(&pointer).ok_or_else(|| format!("$ref `{reference}` names nothing in the document"))?;
+        let value =
+            whole.pointer(&pointer).ok_or_else(|| format!("$ref `{reference}` names nothing in the document"))?;
         Ok(Part { file, value })
     }
 
     fn read_others(&mut self) {
         let folder = match &self.origin {
-            Origin::File(path) => path.parent().map(|folder| std::fs::canonicalize(folder).unwrap_or(folder.to_owned())),
+            Origin::File(path) => {
+                path.parent().map(|folder| std::fs::canonicalize(folder).unwrap_or(folder.to_owned()))
+            }
             Origin::Url(_) => None,
         };
         let start = match &self.origin {

@@ -164,10 +164,7 @@ fn headers(spec: &OpenApiSpec) -> Result<Vec<(HeaderName, String)>, OpenApiError
 }
 
 /// Every operation of the document, in its order.
-fn operations<'d>(
-    document: &'d Document,
-    spec: &'d OpenApiSpec,
-) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
+fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
     let paths = document.root().get("paths").into_iter().flat_map(Part::members);
     let each = paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
         let item = match document.follow(written) {
@@ -206,9 +203,8 @@ fn method_and_path(method: &Method, path: &str) -> String {
 fn left_out(document: &Document, spec: &OpenApiSpec, entry: &Found<'_>) -> Option<String> {
     let filter = &spec.filter;
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
-    let passes = |list: &[String], values: &[&str]| {
-        list.is_empty() || values.iter().any(|value| allowed_by(list, &[], value))
-    };
+    let passes =
+        |list: &[String], values: &[&str]| list.is_empty() || values.iter().any(|value| allowed_by(list, &[], value));
     if document.version == Version::V2 {
         return Some("the document is Swagger 2.0; OpenAPI 3.0 and 3.1 are imported: convert it".into());
     }
@@ -220,7 +216,10 @@ fn left_out(document: &Document, spec: &OpenApiSpec, entry: &Found<'_>) -> Optio
     }
     let tags = tags(entry.operation);
     if !passes(&filter.tags, &tags) {
-        return Some(format!("its tags are {}: filtered out", if tags.is_empty() { "none".into() } else { tags.join(", ") }));
+        return Some(format!(
+            "its tags are {}: filtered out",
+            if tags.is_empty() { "none".into() } else { tags.join(", ") }
+        ));
     }
     if !allowed_by(&filter.allowed, &filter.denied, id) && !allowed_by(&filter.allowed, &filter.denied, &entry.name) {
         return Some("its name is filtered out".into());
@@ -313,7 +312,8 @@ fn compile<'d>(
     };
     let compiled = operation::compile(&source)?;
     let settings = entry.settings;
-    let select = settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
+    let select =
+        settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
     let is_kept = spec.results == ResultSchemas::Kept && select.is_none() && settings.response.is_none();
     let schema = schema.filter(|_| is_kept);
     let reading = Reading {

@@ -64,7 +64,8 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     for segment in path_template.strip_prefix('/').unwrap_or(path_template).split('/') {
         path.push(self::segment(segment, &stated, &mut arguments)?);
     }
-    let mut pairs: Vec<Pair> = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| Pair::Literal(pair.into())).collect();
+    let mut pairs: Vec<Pair> =
+        query.split('&').filter(|pair| !pair.is_empty()).map(|pair| Pair::Literal(pair.into())).collect();
     let mut headers: Vec<(HeaderName, HeaderPart)> = source.headers.iter().map(literal).collect();
     let mut cookies: Vec<CookiePart> = Vec::new();
     for parameter in &stated {
@@ -87,7 +88,9 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
         Some(body) if is_senseless(source) => match body.need {
             Need::Required => {
                 let method = &source.method;
-                return Err(format!("it is a {method} that must have a body, which no server need look at (RFC 9110 section 9.3)"));
+                return Err(format!(
+                    "it is a {method} that must have a body, which no server need look at (RFC 9110 section 9.3)"
+                ));
             }
             Need::Optional => None,
         },

@@ -299,11 +299,8 @@ fn known_types(written: &Value) -> Option<Value> {
     match written {
         Value::String(name) => TYPES.contains(&name.as_str()).then(|| written.clone()),
         Value::Array(names) => {
-            let names: Vec<Value> = names
-                .iter()
-                .filter(|name| name.as_str().is_some_and(|name| TYPES.contains(&name)))
-                .cloned()
-                .collect();
+            let names: Vec<Value> =
+                names.iter().filter(|name| name.as_str().is_some_and(|name| TYPES.contains(&name))).cloned().collect();
             (!names.is_empty()).then(|| names.into())
         }
         _ => None,

@@ -40,7 +40,9 @@ impl<'d> Keyring<'d> {
         let mut warnings: Vec<String> = self
             .unmet
             .iter()
-            .map(|schemes| format!("no credentials are configured for {schemes}: operations that need them are called without"))
+            .map(|schemes| {
+                format!("no credentials are configured for {schemes}: operations that need them are called without")
+            })
             .collect();
         let known = self.document.root().get("components").and_then(|components| components.get("securitySchemes"));
         for name in self.spec.auth.keys().filter(|name| known.is_none_or(|known| known.get(name).is_none())) {
@@ -133,7 +135,9 @@ impl<'d> Keyring<'d> {
                 };
                 Ok(Credential::Minted(Arc::new(source)))
             }
-            ("oauth2" | "openIdConnect", _) => Err("this scheme needs a `token`, or `client_id` and `client_secret`".into()),
+            ("oauth2" | "openIdConnect", _) => {
+                Err("this scheme needs a `token`, or `client_id` and `client_secret`".into())
+            }
             ("mutualTLS", _) => Err("client certificates are not supported".into()),
             ("apiKey", _) => Err("this scheme needs a `token`".into()),
             (other, _) => Err(format!("`{other}` is not a kind of security scheme")),
@@ -187,7 +191,8 @@ fn api_key(scheme: Part<'_>, key: &str) -> Result<Credential, String> {
     match scheme.text("in") {
         Some("query") => Ok(Credential::Query(name.to_owned(), key.to_owned())),
         Some("header") => {
-            let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header's name"))?;
+            let header =
+                HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header's name"))?;
             if header == COOKIE {
                 return Err("the document puts the key into the header `Cookie`, which is not done".into());
             }

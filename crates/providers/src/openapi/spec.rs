@@ -184,7 +184,11 @@ impl Operation {
             description: self.description,
             effects: self.effects.or(defaults.effects),
             tags,
-            allowed_roles: if self.allowed_roles.is_empty() { defaults.allowed_roles.clone() } else { self.allowed_roles },
+            allowed_roles: if self.allowed_roles.is_empty() {
+                defaults.allowed_roles.clone()
+            } else {
+                self.allowed_roles
+            },
             content_type: self.content_type,
             response: self.response.or(defaults.response),
             select: self.select,

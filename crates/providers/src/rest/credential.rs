@@ -69,8 +69,9 @@ impl Credential {
     /// # Errors
     /// When the value cannot stand in a header.
     pub(crate) fn header(name: HeaderName, value: &str) -> Result<Self, String> {
-        let mut value = HeaderValue::from_bytes(value.as_bytes())
-            .map_err(|_| format!("the value for the header `{name}` holds a line break or another control character"))?;
+        let mut value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| {
+            format!("the value for the header `{name}` holds a line break or another control character")
+        })?;
         value.set_sensitive(true);
         Ok(Self::Header(name, value))
     }
@@ -110,7 +111,8 @@ impl Credential {
                 request.url.set_query(Some(&query));
             }
             Self::Cookie(name, value) => {
-                let mut cookies = request.headers.get(COOKIE).map(|value| value.as_bytes().to_vec()).unwrap_or_default();
+                let mut cookies =
+                    request.headers.get(COOKIE).map(|value| value.as_bytes().to_vec()).unwrap_or_default();
                 if !cookies.is_empty() {
                     cookies.extend_from_slice(b"; ");
                 }
@@ -152,8 +154,7 @@ impl TokenSource {
             return Ok(held.token.clone());
         }
         let asked = Instant::now();
-        let response =
-            client.send(self.request(), bounds).await.map_err(|error| error.into_tool_error(settings))?;
+        let response = client.send(self.request(), bounds).await.map_err(|error| error.into_tool_error(settings))?;
         let status = response.status();
         let body = response.read(MAX_ANSWER, bounds).await.map_err(|error| error.into_tool_error(settings))?;
         let answer: Value = serde_json::from_slice(&body.bytes).unwrap_or_default();

@@ -206,7 +206,9 @@ fn styled(name: &str, value: &Value, style: Style, explode: Explode) -> Vec<(Str
 }
 
 fn members<'a>(value: &'a Value, parameter: &Parameter) -> Result<&'a Map<String, Value>, String> {
-    value.as_object().ok_or_else(|| format!("the parameter `{}` is sent as a form, so it must be an object", parameter.path))
+    value
+        .as_object()
+        .ok_or_else(|| format!("the parameter `{}` is sent as a form, so it must be an object", parameter.path))
 }
 
 /// Bytes as an argument gives them.
@@ -223,7 +225,8 @@ fn file_of(value: &Value) -> Result<File<'_>, String> {
         Value::Object(members) => {
             let text = |key: &str| members.get(key).and_then(Value::as_str);
             let encoded = text("base64").ok_or("a file is a text, or an object with its bytes under `base64`")?;
-            let bytes = BASE64_STANDARD.decode(encoded).map_err(|error| format!("its `base64` is malformed: {error}"))?;
+            let bytes =
+                BASE64_STANDARD.decode(encoded).map_err(|error| format!("its `base64` is malformed: {error}"))?;
             Ok(File { bytes: bytes.into(), name: text("filename"), content_type: text("content_type") })
         }
         _ => Err("a file is a text, or an object with its bytes under `base64`".into()),
@@ -307,11 +310,18 @@ mod tests {
         let deep = PartWriting { content_type: None, content: PartContent::Styled(Style::DeepObject, Explode::Yes) };
         let body = json!({"s": "x", "n": 5, "p": ["a", "b"], "d": {"k": 1}, "o": {"k": [1]}, "l": ["a", "b"], "q\"": true,
             "f": {"base64": "iVBORw==", "filename": "a\".png"}});
-        let (stated, text) =
-            render(PayloadKind::Multipart(vec![("f".into(), file), ("p".into(), pipes), ("d".into(), deep)]), "multipart/form-data", body).expect("renders");
+        let (stated, text) = render(
+            PayloadKind::Multipart(vec![("f".into(), file), ("p".into(), pipes), ("d".into(), deep)]),
+            "multipart/form-data",
+            body,
+        )
+        .expect("renders");
         let boundary = stated.strip_prefix("multipart/form-data; boundary=").expect("boundary");
-        let part = |head: &str, content: &str| format!("--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n");
-        let text_part = |name: &str, content: &str| part(&format!("name=\"{name}\"\r\nContent-Type: text/plain"), content);
+        let part = |head: &str, content: &str| {
+            format!("--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n")
+        };
+        let text_part =
+            |name: &str, content: &str| part(&format!("name=\"{name}\"\r\nContent-Type: text/plain"), content);
         let expect = [
             text_part("s", "x"),
             text_part("n", "5"),

@@ -179,11 +179,7 @@ fn compile(
 }
 
 /// The client of that policy, made when it is the first.
-fn client_of(
-    policy: AddressPolicy,
-    options: &RestOptions,
-    clients: &mut Vec<Arc<HttpClient>>,
-) -> Arc<HttpClient> {
+fn client_of(policy: AddressPolicy, options: &RestOptions, clients: &mut Vec<Arc<HttpClient>>) -> Arc<HttpClient> {
     if let Some(client) = clients.iter().find(|client| *client.policy() == policy) {
         return Arc::clone(client);
     }

@@ -115,12 +115,8 @@ async fn bodies_are_written_by_media_type() {
         ("application/json", r#"{"a":"x"}"#),
     )
     .await;
-    check(
-        json!({"application/vnd.api+json": {"schema": {}}}),
-        json!([null]),
-        ("application/vnd.api+json", "[null]"),
-    )
-    .await;
+    check(json!({"application/vnd.api+json": {"schema": {}}}), json!([null]), ("application/vnd.api+json", "[null]"))
+        .await;
     let encoding = json!({"o": {"style": "deepObject", "explode": true}});
     check(
         json!({"application/x-www-form-urlencoded": {"schema": object, "encoding": encoding}}),
@@ -188,12 +184,8 @@ async fn tokens_are_fetched_once_and_again_when_they_are_refused() {
     std::fs::write(&path, document(paths, more).to_string()).expect("file");
     let mut spec = file_spec(&path);
     spec.base_url = Some(server.url(""));
-    let client = Auth::ClientCredentials {
-        client_id: "me:1".into(),
-        client_secret: "s&".into(),
-        token_url: None,
-        scopes: None,
-    };
+    let client =
+        Auth::ClientCredentials { client_id: "me:1".into(), client_secret: "s&".into(), token_url: None, scopes: None };
     spec.auth.insert("o".into(), client);
     let output = call(spec, "op", json!({})).await.expect("called");
     assert_eq!(joined_text(&output.content), "in");
@@ -210,7 +202,10 @@ fn schemas_of_3_0_become_those_of_2020_12() {
         let imported = import_of(&document(json!({"/": {"post": {"requestBody": body}}}), json!({})), |_| {});
         assert_eq!(self::schema(&imported.tools[0])["properties"]["body"], expect, "{:?}", imported.refused);
     };
-    check(json!({"type": "string", "nullable": true, "enum": ["a"]}), json!({"type": ["string", "null"], "enum": ["a", null]}));
+    check(
+        json!({"type": "string", "nullable": true, "enum": ["a"]}),
+        json!({"type": ["string", "null"], "enum": ["a", null]}),
+    );
     check(
         json!({"type": "number", "minimum": 1, "exclusiveMinimum": true, "maximum": 5, "exclusiveMaximum": false}),
         json!({"type": "number", "exclusiveMinimum": 1, "maximum": 5}),
@@ -231,7 +226,8 @@ fn schemas_of_3_0_become_those_of_2020_12() {
 fn references_become_definitions_and_cycles_stay_cycles() {
     let node = json!({"type": "object", "properties": {
         "next": {"$ref": "#/components/schemas/Node"}, "leaf": {"$ref": "#/components/schemas/Leaf"}}});
-    let components = json!({"schemas": {"Node": node, "Leaf": {"type": "string"}, "Loop": {"$ref": "#/components/schemas/Loop"}}});
+    let components =
+        json!({"schemas": {"Node": node, "Leaf": {"type": "string"}, "Loop": {"$ref": "#/components/schemas/Loop"}}});
     let body = |name: &str| json!({"requestBody": {"content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}}}});
     let paths = json!({"/a": {"post": body("Node")}, "/b": {"post": body("Loop")}, "/c": {"post": body("None")}});
     let imported = import_of(&document(paths, json!({"components": components})), |_| {});
@@ -301,7 +297,10 @@ fn what_cannot_be_sent_is_refused_with_a_reason() {
     check(json!({"parameters": [{"name": "Host", "in": "header"}]}), "frames the message");
     check(json!({"parameters": [{"$ref": "other.json#/x"}]}), "$ref `other.json#/x`");
     check(json!({"parameters": [{"$ref": "https://x.example/a.json"}]}), "not followed");
-    check(json!({"requestBody": {"content": {"application/xml": {"schema": {"type": "object"}}}}}), "`application/xml`");
+    check(
+        json!({"requestBody": {"content": {"application/xml": {"schema": {"type": "object"}}}}}),
+        "`application/xml`",
+    );
     check(json!({"requestBody": {"content": {"multipart/mixed": {}}}}), "multipart/form-data is");
     check(json!({"servers": [{"url": "/v2"}]}), "set base_url");
     check(json!({"servers": [{"url": "https://{h}/", "variables": {"h": {}}}]}), "server_variables.h");
@@ -326,7 +325,10 @@ fn other_files_are_read_from_below_the_documents_folder_only() {
         path
     };
     write("secret.yaml", "type: string\n");
-    write("api/parts/one.yaml", "Body:\n  type: object\n  properties:\n    two: {$ref: 'two.json#/T'}\n    me: {$ref: '#/Body'}\n");
+    write(
+        "api/parts/one.yaml",
+        "Body:\n  type: object\n  properties:\n    two: {$ref: 'two.json#/T'}\n    me: {$ref: '#/Body'}\n",
+    );
     write("api/parts/two.json", r#"{"T": {"type": "integer"}}"#);
     let body = |reference: &str| {
         format!("post: {{requestBody: {{content: {{application/json: {{schema: {{$ref: '{reference}'}}}}}}}}}}")

@@ -215,7 +215,7 @@ impl Executor {
         let after = run.background_after.or_else(|| self.background_after(&call));
         let (kept, op) = (call.clone(), account.op.clone());
         let mut work: Work = Arc::clone(self).carry_out(call, admitted, own, account).boxed();
-        let promotable = jobs.promotable(&run.session.id, &kept.id);
+        let promotable = jobs.promotable(&run.session.id, &kept);
         let in_time = async {
             match after {
                 Some(after) => tokio::time::sleep(after).await,

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::Value;
 use toolwright_core::Redactor;
 
 /// Shorter values occur in ordinary text; replacing them would garble it and tell what they are.
@@ -160,6 +161,14 @@ fn bounded(mut value: String) -> Arc<str> {
 }
 
 impl Redactor for SecretRedactor {
+    fn redact_result(&self, result: &Value) -> Value {
+        let mut redacted = self.of_known_values().redact_value(result);
+        if let Some(error) = result.get("error") {
+            redacted["error"] = self.redact_value(error);
+        }
+        redacted
+    }
+
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
         let mut spans: Vec<_> = self.known().map(|known| known.spans(text).collect()).unwrap_or_default();
         patterns::spans(text, &mut spans);

@@ -42,14 +42,14 @@ pub(crate) struct Bounds {
     pub(crate) idle: Duration,
 }
 
-/// Serves `app` until the shutdown, and then the requests that are open to their end. Dropped, it closes
+/// Serves `app` until `closing`, and then the requests that are open to their end. Dropped, it closes
 /// every connection.
-pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, shutdown: Cancel) {
+pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, closing: Cancel) {
     let mut tasks = JoinSet::new();
     let mut open = Open::default();
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stopped = pin!(shutdown.cancelled());
+    let mut stopped = pin!(closing.cancelled());
     loop {
         tokio::select! {
             biased;
@@ -69,7 +69,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, sh
                     continue;
                 }
                 let activity = Activity::new();
-                let task = tasks.spawn(answer(stream, app.clone(), activity.clone(), shutdown.clone()));
+                let task = tasks.spawn(answer(stream, app.clone(), activity.clone(), closing.clone()));
                 open.0.insert(task.id(), (activity, task));
             }
         }
@@ -79,7 +79,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, sh
 }
 
 /// Answers the requests of one connection, one after the other.
-async fn answer(stream: TcpStream, app: Router, activity: Activity, shutdown: Cancel) {
+async fn answer(stream: TcpStream, app: Router, activity: Activity, closing: Cancel) {
     // An answer is often two small writes; with Nagle the second waits for the peer's delayed
     // acknowledgement, some 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
@@ -94,7 +94,7 @@ async fn answer(stream: TcpStream, app: Router, activity: Activity, shutdown: Ca
     let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        _ = shutdown.cancelled() => {
+        _ = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

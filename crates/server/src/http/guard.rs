@@ -12,9 +12,10 @@ use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 
 use super::HttpOptions;
+use crate::api::{self, ApiError};
 
-/// The one path that needs no token.
-const HEALTH: &str = "/health";
+/// The paths that need no token: those that ask whether there is anybody.
+const OPEN: [&str; 2] = [api::HEALTH, api::READY];
 
 /// A bearer token. Never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -105,22 +106,32 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 /// Lets a request through or answers it.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
+    let (headers, path) = (request.headers(), request.uri().path());
     if !guard.allows_host(headers, request.uri().authority()) {
-        let text = "403: this host name is not served; use localhost, or list the name in server.allowed_hosts\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
+        let why = "this host name is not served; use localhost, or list the name in server.allowed_hosts";
+        return refuse(path, StatusCode::FORBIDDEN, why);
     }
     if !guard.allows_origin(headers) {
-        let text = "403: this origin may not call; list it in server.allowed_origins\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
+        let why = "this origin may not call; list it in server.allowed_origins";
+        return refuse(path, StatusCode::FORBIDDEN, why);
     }
-    if request.uri().path() != HEALTH && !guard.allows_token(headers) {
-        let text = "401: send the server's token as `Authorization: Bearer TOKEN`\n";
-        let mut response = (StatusCode::UNAUTHORIZED, text).into_response();
+    if !OPEN.contains(&path) && !guard.allows_token(headers) {
+        let why = "send the server's token as `Authorization: Bearer TOKEN`";
+        let mut response = refuse(path, StatusCode::UNAUTHORIZED, why);
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     }
     next.run(request).await
+}
+
+/// A refusal in the form of what is asked for.
+fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
+    let in_api = path.strip_prefix(api::ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match (in_api, status) {
+        (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),
+        (true, _) => ApiError::forbidden(why).into_response(),
+        (false, _) => (status, format!("{}: {why}\n", status.as_u16())).into_response(),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The HTTP listener: address, guards and limits around what is served.
 
+pub(crate) mod body;
 mod connections;
 mod guard;
 mod metrics;
@@ -14,28 +15,31 @@ use axum::routing::{any, get};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
-use toolwright_core::cancel::Cancel;
+use tokio::sync::Semaphore;
+use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
+use toolwright_core::store::NoStore;
 
 pub use guard::Token;
 pub use metrics::MetricsSource;
 
-use crate::Gateway;
-use crate::mcp::http::{Endpoint, provider, whole};
+use crate::api::{self, Api};
+use crate::mcp::http::{Endpoint, part, whole};
+use crate::{ApiStores, Gateway};
 use connections::Bounds;
 use guard::Guard;
 
 /// How often idle sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How long connections may take to close once nothing runs.
-const CLOSE_LIMIT: Duration = Duration::from_millis(300);
+/// How long the last answers may take to go out once nothing runs.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Where and for whom to listen.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     /// Address; port 0 takes a free one.
     pub addr: SocketAddr,
-    /// Every request but `/health` must bring it. Needed beyond loopback.
+    /// Every request but `/health` and `/ready` must bring it. Needed beyond loopback.
     pub token: Option<Token>,
     /// Who the clients are.
     pub principal: Principal,
@@ -64,6 +68,8 @@ pub struct HttpOptions {
     pub keep_alive: Duration,
     /// What `/metrics` answers; nothing is there if `None`.
     pub metrics: Option<Arc<dyn MetricsSource>>,
+    /// What `/api/approvals` works on.
+    pub stores: ApiStores,
 }
 
 impl HttpOptions {
@@ -85,6 +91,7 @@ impl HttpOptions {
             session_idle: Duration::from_secs(3600),
             keep_alive: Duration::from_secs(15),
             metrics: None,
+            stores: ApiStores { inbox: Arc::new(NoStore), approvals: Arc::new(NoStore) },
         }
     }
 
@@ -122,8 +129,11 @@ pub struct HttpServer {
 }
 
 /// Binds and prepares the server: MCP at `/mcp` (the whole catalogue) and `/mcp/{provider}` (one
-/// provider under its own names), both with `?expose=search` or `?expose=direct`, `/metrics` and
-/// `/health`.
+/// provider under its own names), both with `?expose=search` or `?expose=direct`, the API at `/api/…` with its
+/// OpenAPI document at `/api/openapi.json`, `/metrics`, `/health` and `/ready`.
+///
+/// Once `shutdown` fires, streams that wait for changes end, new calls are refused with 503, and what runs is drained
+/// (see [`Gateway::drain`]); connections are taken and answered until then.
 ///
 /// # Errors
 /// [`HttpError`], before anything is served.
@@ -140,19 +150,24 @@ pub async fn serve_http(
     let bounds =
         Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
     let scraped = options.metrics.clone();
-    let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, shutdown.clone()));
+    let requests = Arc::new(Semaphore::new(options.max_requests));
+    let (principal, stores) = (options.principal.clone(), options.stores.clone());
+    let api = Api::new(Arc::clone(&gateway), principal, stores, Arc::clone(&requests), options.body_pause);
+    let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, requests, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(whole))
-        .route("/mcp/{provider}", any(provider))
+        .route("/mcp/{part}", any(part))
         .with_state(Arc::clone(&endpoint))
-        .route("/health", get(|| async { "ok" }))
         .route("/metrics", get(metrics::scrape).with_state(scraped))
+        .merge(api::router(&api))
         .layer(from_fn_with_state(guard, guard::check));
-    let server = connections::serve(listener, app, bounds, shutdown.clone());
+    let drained = Cancel::new();
+    let server = connections::serve(listener, app, bounds, drained.clone());
     let serving = async move {
-        let drained = async {
+        let closed = async {
             shutdown.cancelled().await;
             gateway.drain().await;
+            drained.cancel(CancelCause::Shutdown);
             tokio::time::sleep(CLOSE_LIMIT).await;
         };
         let sweep = async {
@@ -162,8 +177,8 @@ pub async fn serve_http(
             }
         };
         tokio::select! {
-            () = server => gateway.drain().await,
-            () = drained => {}
+            () = server => {}
+            () = closed => {}
             () = sweep => {}
         }
         Ok(())

@@ -1,30 +1,44 @@
-//! `tools/call`: from the client's parameters through the executor to an MCP result.
+//! `tools/call`, and whatever else runs through the executor: from the client's parameters to a result.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 use toolwright_core::approval::Approver;
-use toolwright_core::call::ToolCall;
-use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
-use toolwright_core::error::ErrorKind;
+use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::operation::{Lineage, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::{CallId, Session};
+use toolwright_mcp::asking;
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::PartialsFor;
+use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
-use super::elicit::Elicitations;
+use super::approve::ClientApprover;
+use super::ask::{RequestClient, SessionClient};
+use super::dispatch::Reply;
+use super::line::{Attached, Line, To, Waiting};
 use super::message::{Id, Params, RpcError, to_json};
-use super::protocol::{Era, SERVER_INFO};
+use super::parked::{Bound, Resumed, given_answers};
+use super::peer::Peer;
+use super::progress::Progress;
+use super::protocol::{Era, Level, SERVER_INFO};
+use super::running::Running;
 use super::view::View;
 use crate::Gateway;
+use crate::gateway::Elicitation;
+
+/// MCP 2025-11-25: the client's user must open an address first.
+const URL_ELICITATION_REQUIRED: i64 = -32042;
 
 /// Whose requests these are.
 #[derive(Clone)]
@@ -33,172 +47,223 @@ pub(crate) struct Caller {
     pub(crate) view: View,
     /// What the caller has running; a cancel is looked up here.
     pub(crate) running: Arc<Running>,
-    /// What its client is asked.
-    pub(crate) elicitations: Arc<Elicitations>,
+    /// Its client, as far as it is one of a session.
+    pub(crate) peer: Arc<Peer>,
+    /// What runs for it.
+    pub(crate) tasks: TaskTracker,
 }
 
-/// Requests of one session that are running, by id.
-#[derive(Debug, Default)]
-pub(crate) struct Running {
-    by_id: Mutex<HashMap<Id, Cancel>>,
-}
-
-impl Running {
-    /// Notes a request; it is forgotten when the guard goes.
-    ///
-    /// # Errors
-    /// When a request of that id is running.
-    pub(crate) fn enter(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Result<Entered, RpcError> {
-        let mut by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_id.contains_key(id) {
-            return Err(RpcError::new(RpcError::INVALID_REQUEST, "a request with this id is still running"));
-        }
-        by_id.insert(id.clone(), cancel.clone());
-        Ok(Entered { running: Arc::clone(self), id: id.clone() })
-    }
-
-    /// Cancels one request on the client's behalf; one that has ended is no error.
-    pub(crate) fn cancel(&self, id: &Id) {
-        if let Some(cancel) = self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
-            cancel.cancel(CancelCause::User);
-        }
-    }
-
-    /// Cancels all requests: the client is gone.
-    pub(crate) fn cancel_all(&self) {
-        for cancel in self.by_id.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            cancel.cancel(CancelCause::User);
-        }
-    }
-
-    /// Whether nothing runs.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+impl Caller {
+    pub(crate) fn new(session: Arc<Session>, view: View) -> Self {
+        Self { session, view, running: Arc::default(), peer: Arc::default(), tasks: TaskTracker::new() }
     }
 }
 
-/// A request noted in [`Running`].
-pub(crate) struct Entered {
-    running: Arc<Running>,
-    id: Id,
+/// A request whose answer takes a while.
+pub(crate) struct Ask {
+    pub(crate) id: Id,
+    pub(crate) era: Era,
+    pub(crate) method: String,
+    pub(crate) params: Params,
+    pub(crate) raw: Option<Box<RawValue>>,
+    pub(crate) to: To,
 }
 
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.running.by_id.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
-    }
-}
-
-/// A call in a task of its own, so that it ends in good order whatever becomes of the connection.
-pub(crate) struct RunningCall {
+/// What the work on one request needs: for whom it is, and under which conditions calls run.
+pub(crate) struct Work {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) caller: Caller,
+    client: Arc<dyn CallClient>,
+    lineage: Option<Lineage>,
     cancel: Cancel,
-    era: Era,
-    task: JoinHandle<Result<Vec<u8>, RpcError>>,
+    progress: Option<Arc<dyn PartialSink>>,
+    approver: Arc<dyn Approver>,
 }
 
-impl RunningCall {
-    /// Waits for the result as JSON. Cancel-safe; not to be called again once it has returned.
-    pub(crate) async fn finish(&mut self) -> Result<Vec<u8>, RpcError> {
-        (&mut self.task).await.unwrap_or_else(|error| {
-            tracing::error!("a call ended without a result: {error}");
-            Err(RpcError::new(RpcError::INTERNAL, "the call ended without a result; the server's log says why"))
-        })
-    }
-
-    /// Whether the client itself cancelled it, and so must not be answered.
-    pub(crate) fn is_unwanted(&self) -> bool {
-        self.cancel.cause() == Some(CancelCause::User)
-    }
-}
-
-impl Drop for RunningCall {
-    fn drop(&mut self) {
-        // Nobody waits any more. To a modern client closing the stream means cancel; an older one may
-        // lose its connection without meaning it (2025-11-25, "Sending Messages to the Server").
-        if self.era == Era::Modern {
-            self.cancel.cancel(CancelCause::User);
+impl Work {
+    /// Work that nobody waits for, at a caller's address.
+    pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            caller,
+            client: Arc::new(NoClient),
+            lineage: None,
+            cancel: Cancel::new(),
+            progress: None,
+            approver: Arc::clone(&gateway.options.approver),
         }
+    }
+
+    /// Runs one call of a name or id in this snapshot.
+    pub(crate) async fn call(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        name: String,
+        arguments: RawArguments,
+        names: Option<CallerNames>,
+    ) -> Result<Outcome, RpcError> {
+        let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
+        let partials =
+            self.progress.clone().map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) });
+        let (session, policy) = (Arc::clone(&self.caller.session), self.gateway.policy_at(&self.caller.view));
+        let run = RunContext {
+            names,
+            lineage: self.lineage.clone().unwrap_or_else(|| Lineage::named(call.id.as_str())),
+            origin: Origin::Gateway,
+            cancel: self.cancel.clone(),
+            client: Arc::clone(&self.client),
+            partials,
+            ..RunContext::new(session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
+        };
+        let outcomes = self.gateway.options.executor.run_calls(vec![call], &run).await;
+        let none = || RpcError::new(RpcError::INTERNAL, "the executor returned no outcome");
+        outcomes.into_iter().next().ok_or_else(none)
     }
 }
 
 impl Gateway {
-    /// Starts a call.
+    /// Starts a call of a tool.
     ///
     /// # Errors
-    /// A JSON-RPC error for what is no tool failure: no name, no such tool in the view, too many calls,
-    /// shutting down.
-    pub(crate) fn start_call(
+    /// A JSON-RPC error for what is no tool failure: no name, no such tool in the view, and as [`Gateway::start`].
+    pub(crate) fn start_call(self: &Arc<Self>, caller: &Caller, mut ask: Ask) -> Result<Waiting, RpcError> {
+        let written = ask.params.name.take().ok_or_else(|| RpcError::invalid_params("tools/call needs a `name`"))?;
+        let list = self.tools(&caller.view, &caller.session);
+        let arguments = ask.params.arguments.take().unwrap_or(Value::Null);
+        let (name, arguments) =
+            list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
+        let era = ask.era;
+        self.start(caller, ask, async move |work| {
+            let named = Arc::clone(&list);
+            let names: CallerNames = Arc::new(move |entry| named.name_of(entry).map(str::to_owned));
+            let outcome = work.call(&list.snapshot, name, arguments, Some(names)).await?;
+            if list.grows_by(&outcome) {
+                work.gateway.options.catalogue.nudge();
+            }
+            match protocol_error(&outcome) {
+                Some(error) => Err(error),
+                None => Ok(to_json(&CallResult::of(outcome, era, &work.gateway.options.info))),
+            }
+        })
+    }
+
+    /// Starts the work on a request, in a task of its own, so that it ends in good order whatever becomes of the
+    /// connection. Its result goes to whichever request waits for it then.
+    ///
+    /// # Errors
+    /// The JSON-RPC error to answer with: shutting down, too many calls, an id that is in use.
+    pub(crate) fn start<F>(
         self: &Arc<Self>,
         caller: &Caller,
-        id: &Id,
-        params: Params,
-        era: Era,
-        progress: Option<Arc<dyn PartialSink>>,
-        approver: Arc<dyn Approver>,
-    ) -> Result<RunningCall, RpcError> {
-        let written = params.name.ok_or_else(|| RpcError::invalid_params("tools/call needs a `name`"))?;
+        ask: Ask,
+        work: impl FnOnce(Work) -> F,
+    ) -> Result<Waiting, RpcError>
+    where
+        F: Future<Output = Result<Vec<u8>, RpcError>> + Send + 'static,
+    {
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
         }
-        let list = self.tools(&caller.view, &caller.session);
-        let arguments = params.arguments.unwrap_or(Value::Null);
-        let (name, arguments) =
-            list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
         let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
             let message = format!("{} calls are running, which is the limit; try again", self.options.max_calls);
             RpcError::new(RpcError::BUSY, message)
         })?;
-        let cancel = Cancel::new();
-        let entered = caller.running.enter(id, &cancel)?;
-        let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
-        let traced = params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent);
-        let named = Arc::clone(&list);
-        let run = RunContext {
-            names: Some(Arc::new(move |entry| named.name_of(entry).map(str::to_owned))),
-            lineage: traced.unwrap_or_else(|| Lineage::named(call.id.as_str())),
-            origin: Origin::Gateway,
-            cancel: cancel.clone(),
-            partials: progress.map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) }),
-            ..RunContext::new(Arc::clone(&caller.session), Arc::clone(&list.snapshot), self.policy(), approver)
-        };
-        let gateway = Arc::clone(self);
-        let task = self.running.spawn(async move {
-            let _held = (slot, entered);
-            let outcomes = gateway.options.executor.run_calls(vec![call], &run).await;
-            if outcomes.iter().any(|outcome| list.grows_by(outcome)) {
-                gateway.options.catalogue.nudge();
+        let Ask { id, era, method, mut params, raw, to } = ask;
+        let given = given_answers(&mut params)?;
+        let cancel = caller.running.token();
+        let entered = caller.running.enter(&id, &cancel)?;
+        let progress = params.meta.progress_token.take();
+        let wants_progress = progress.is_some();
+        let line = Line::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, entered });
+        let waiting = Waiting::on(&line, id);
+        let (client, can_be_asked): (Arc<dyn CallClient>, bool) = match era {
+            Era::Legacy => {
+                let (line, peer) = (Arc::clone(&line), Arc::clone(&caller.peer));
+                let can_be_asked = line.takes_questions() && has_forms(&peer.capabilities());
+                (Arc::new(SessionClient { line, peer, params: raw }), can_be_asked)
             }
-            gateway.answer(outcomes, era)
+            Era::Modern => {
+                let capabilities = params.meta.client_capabilities.take().unwrap_or_default();
+                let can_be_asked = has_forms(&capabilities);
+                let client = RequestClient {
+                    line: Arc::clone(&line),
+                    parked: Arc::clone(&self.parked),
+                    capabilities,
+                    level: params.meta.log_level.as_deref().and_then(Level::parse),
+                    given: Mutex::new(given.into_iter().collect()),
+                    bound: bound(caller, method, raw),
+                };
+                (Arc::new(client), can_be_asked)
+            }
+        };
+        let approver = match self.options.elicitation {
+            Elicitation::WherePossible { expiry } if can_be_asked => {
+                let (client, otherwise) = (Arc::clone(&client), Arc::clone(&self.options.approver));
+                Arc::new(ClientApprover { client, expiry, otherwise })
+            }
+            _ => Arc::clone(&self.options.approver),
+        };
+        let work = work(Work {
+            gateway: Arc::clone(self),
+            caller: caller.clone(),
+            client,
+            lineage: params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent),
+            cancel,
+            progress: wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))) as Arc<dyn PartialSink>),
+            approver,
         });
-        Ok(RunningCall { cancel, era, task })
+        let counted = caller.tasks.token();
+        self.running.spawn(async move {
+            let _held = (slot, counted);
+            let result = work.await;
+            line.end(result).await;
+        });
+        Ok(waiting)
     }
 
-    fn answer(&self, outcomes: Vec<Outcome>, era: Era) -> Result<Vec<u8>, RpcError> {
-        let outcome = outcomes
-            .into_iter()
-            .next()
-            .ok_or_else(|| RpcError::new(RpcError::INTERNAL, "the executor returned no outcome"))?;
-        match protocol_error(&outcome) {
-            Some(error) => Err(error),
-            None => Ok(to_json(&CallResult::of(outcome, era, &self.options.info))),
+    /// Takes a request that brings answers to a call that waits for them.
+    ///
+    /// # Errors
+    /// As [`Parked::resume`](super::parked::Parked::resume).
+    pub(crate) fn resume(&self, caller: &Caller, ask: Ask, state: &str) -> Result<Reply, RpcError> {
+        let Ask { id, method, mut params, raw, to, .. } = ask;
+        let progress = params.meta.progress_token.take();
+        let attached = |line: &Line| {
+            let entered = caller.running.enter(&id, &line.cancel)?;
+            Ok(Attached { id: id.clone(), to, progress, entered })
+        };
+        match self.parked.resume(&bound(caller, method, raw), &mut params, state, attached)? {
+            Resumed::Going(line) => Ok(Reply::Running(Waiting::on(&line, id))),
+            Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
         }
     }
 }
 
+/// Whether a client can ask its user about a call.
+fn has_forms(capabilities: &Map<String, Value>) -> bool {
+    asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
+}
+
+fn bound(caller: &Caller, method: String, params: Option<Box<RawValue>>) -> Bound {
+    let principal = caller.session.principal.id.clone();
+    Bound { principal, place: caller.view.scope.path(), method, params }
+}
+
 /// The outcomes that are answered with a JSON-RPC error: an unknown tool (MCP, "Error Handling"), and
-/// an upstream that needs a capability which only the client could have declared. An unknown name inside a call
-/// is the model's to mend, who sees results but not errors.
+/// an upstream that needs what only the client can do: declare a capability, have its user open an address. An
+/// unknown name inside a call is the model's to mend, who sees results but not errors.
 fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
     let error = outcome.error.as_ref()?;
     if error.kind() == ErrorKind::UnknownTool && !outcome.provenance.carried {
         return Some(RpcError::invalid_params(error.message().to_owned()));
     }
-    let upstream = error.protocol().filter(|upstream| upstream.code == RpcError::MISSING_CAPABILITY)?;
-    Some(RpcError {
-        code: upstream.code,
-        message: upstream.message.clone().into(),
-        data: upstream.data.clone().map(Box::new),
-    })
+    let for_client = [RpcError::MISSING_CAPABILITY, URL_ELICITATION_REQUIRED];
+    error.protocol().filter(|upstream| for_client.contains(&upstream.code)).map(passed_on)
+}
+
+/// A source's own error, untouched.
+pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
+    RpcError { code: error.code, message: error.message.clone().into(), data: error.data.clone().map(Box::new) }
 }
 
 /// `CallToolResult` of the specification.

@@ -1,40 +1,88 @@
-//! Telling clients that their tool list has changed.
+//! Telling clients what has changed: lists, resources that they subscribed to; and what sources log outside of calls.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use serde_json::{Value, json};
-use tokio::sync::watch;
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::SourceNotice;
+use toolwright_runtime::catalogue::Notice;
 
-use super::call::Caller;
-use super::message::notification;
-use super::protocol::SUBSCRIPTION_ID;
+use super::call::{Caller, Work};
+use super::message::{Filter, Id, notification};
+use super::peer::MAX_SUBSCRIBED;
+use super::protocol::{Level, SUBSCRIPTION_ID};
+use super::subscriptions::Subscription;
+use super::view::Scope;
 use crate::Gateway;
-use crate::mcp::message::Id;
 
 /// Changes that follow each other within this time are told once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Waits for changes of one caller's list: only those that the caller would see.
-pub(crate) struct ListChanges {
-    gateway: Arc<Gateway>,
-    caller: Caller,
-    changes: watch::Receiver<u64>,
-    seen: ContentHash,
+/// What a subscription (2026-07-28) was granted.
+pub(crate) struct Granted {
+    pub(crate) id: Id,
+    pub(crate) filter: Filter,
+    /// Under the addresses that the client has for them.
+    resources: Vec<(String, Subscription)>,
 }
 
-impl ListChanges {
-    /// Changes from now on.
-    pub(crate) fn new(gateway: &Arc<Gateway>, caller: &Caller) -> Self {
-        let changes = gateway.options.catalogue.changes();
-        let seen = gateway.tools(&caller.view, &caller.session).fingerprint;
-        Self { gateway: Arc::clone(gateway), caller: caller.clone(), changes, seen }
+/// Who is told.
+enum Listener {
+    /// A session's client, of everything; it subscribes to resources by requests.
+    Session,
+    /// One subscription, of what it was granted.
+    Subscription(Granted),
+}
+
+impl Listener {
+    fn wants(&self, of: impl Fn(&Filter) -> bool) -> bool {
+        match self {
+            Self::Session => true,
+            Self::Subscription(granted) => of(&granted.filter),
+        }
+    }
+}
+
+/// Waits for what one caller is to be told: only of what it would see.
+pub(crate) struct Changes {
+    gateway: Arc<Gateway>,
+    caller: Caller,
+    listener: Listener,
+    changes: watch::Receiver<u64>,
+    notices: broadcast::Receiver<Notice>,
+    seen: ContentHash,
+    parts: Map<String, Value>,
+}
+
+impl Changes {
+    /// What a session's client is told from now on.
+    pub(crate) fn of_session(gateway: &Arc<Gateway>, caller: &Caller) -> Self {
+        Self::new(gateway, caller, Listener::Session)
     }
 
-    /// Changes since the caller had the list of this fingerprint.
+    /// What a subscription is told from now on.
+    pub(crate) fn of_subscription(gateway: &Arc<Gateway>, caller: &Caller, granted: Granted) -> Self {
+        Self::new(gateway, caller, Listener::Subscription(granted))
+    }
+
+    fn new(gateway: &Arc<Gateway>, caller: &Caller, listener: Listener) -> Self {
+        Self {
+            changes: gateway.options.catalogue.changes(),
+            notices: gateway.options.catalogue.notices(),
+            seen: gateway.tools(&caller.view, &caller.session).fingerprint,
+            parts: gateway.capabilities(caller),
+            gateway: Arc::clone(gateway),
+            caller: caller.clone(),
+            listener,
+        }
+    }
+
+    /// Changes since the caller had the list of tools of this fingerprint.
     pub(crate) fn since(mut self, seen: ContentHash) -> Self {
         if self.seen != seen {
             self.changes.mark_changed();
@@ -43,24 +91,115 @@ impl ListChanges {
         self
     }
 
-    /// The next change; `None` when there will be no more. Not cancel-safe: poll it to its end.
-    pub(crate) async fn next(&mut self) -> Option<()> {
-        loop {
-            self.changes.changed().await.ok()?;
-            tokio::time::sleep(DEBOUNCE).await;
-            self.changes.mark_unchanged();
-            let now = self.gateway.tools(&self.caller.view, &self.caller.session).fingerprint;
-            if now != self.seen {
-                self.seen = now;
-                return Some(());
+    /// Notifications as they are due.
+    pub(crate) fn notifications(self) -> impl Stream<Item = Bytes> + Send {
+        futures_util::stream::unfold((self, Vec::new()), |(mut changes, mut due)| async move {
+            while due.is_empty() {
+                due = changes.next().await?;
+                due.reverse();
+            }
+            let notification = due.pop()?;
+            Some((notification, (changes, due)))
+        })
+    }
+
+    /// What is due next, perhaps nothing; `None` when there will be no more. Not cancel-safe: poll it to its end.
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
+        tokio::select! {
+            changed = self.changes.changed() => {
+                changed.ok()?;
+                tokio::time::sleep(DEBOUNCE).await;
+                self.changes.mark_unchanged();
+                Some(self.changed())
+            }
+            noticed = self.notices.recv() => match noticed {
+                Ok(Notice { provider, notice }) => Some(self.noticed(&provider, notice).into_iter().collect()),
+                // What was missed can only have been a change of these.
+                Err(RecvError::Lagged(_)) => Some([self.resources(), self.prompts()].into_iter().flatten().collect()),
+                Err(RecvError::Closed) => None,
+            },
+        }
+    }
+
+    /// After the catalogue has changed.
+    fn changed(&mut self) -> Vec<Bytes> {
+        let mut due = Vec::new();
+        let now = self.gateway.tools(&self.caller.view, &self.caller.session).fingerprint;
+        if now != self.seen {
+            self.seen = now;
+            let wanted = self.listener.wants(|filter| filter.tools_list_changed);
+            due.extend(wanted.then(|| self.tell("notifications/tools/list_changed", json!({}))));
+        }
+        // A source that comes or goes brings its resources and prompts along.
+        let parts = self.gateway.capabilities(&self.caller);
+        let before = std::mem::replace(&mut self.parts, parts);
+        if before.get("resources") != self.parts.get("resources") {
+            due.extend(self.resources());
+        }
+        if before.get("prompts") != self.parts.get("prompts") {
+            due.extend(self.prompts());
+        }
+        due
+    }
+
+    fn noticed(&self, provider: &str, notice: SourceNotice) -> Option<Bytes> {
+        let method = match &notice {
+            SourceNotice::ResourcesChanged | SourceNotice::ResourceUpdated { .. } => "resources/read",
+            SourceNotice::PromptsChanged => "prompts/get",
+            SourceNotice::Log(_) => "logging/setLevel",
+        };
+        let scope = &self.caller.view.scope;
+        let is_here = match scope {
+            Scope::Provider(name) => **name == *provider,
+            Scope::Whole | Scope::View(_) => self.gateway.shows_method(scope, provider, method),
+        };
+        if !is_here {
+            return None;
+        }
+        match notice {
+            SourceNotice::ResourcesChanged => self.resources(),
+            SourceNotice::PromptsChanged => self.prompts(),
+            SourceNotice::ResourceUpdated { uri } => {
+                let shown = self.subscribed_to(provider, &uri)?;
+                Some(self.tell("notifications/resources/updated", json!({"uri": shown})))
+            }
+            SourceNotice::Log(message) => match self.listener {
+                Listener::Session if self.caller.peer.wants(Level::of_message(&message)) => {
+                    Some(notification("notifications/message", Some(&message)))
+                }
+                // 2026-07-28 has log messages of requests only.
+                _ => None,
+            },
+        }
+    }
+
+    fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
+        match &self.listener {
+            Listener::Session => self.caller.peer.subscribed_to(provider, uri),
+            Listener::Subscription(granted) => {
+                let of = |(_, subscription): &&(String, Subscription)| subscription.is_of(provider, uri);
+                granted.resources.iter().find(of).map(|(shown, _)| shown.clone())
             }
         }
     }
-}
 
-/// `notifications/tools/list_changed`; a subscription's carries its id.
-pub(crate) fn list_changed(subscription: Option<&Id>) -> Bytes {
-    notification("notifications/tools/list_changed", subscription.map(subscription_meta).as_ref())
+    fn resources(&self) -> Option<Bytes> {
+        let wanted = self.listener.wants(|filter| filter.resources_list_changed);
+        wanted.then(|| self.tell("notifications/resources/list_changed", json!({})))
+    }
+
+    fn prompts(&self) -> Option<Bytes> {
+        let wanted = self.listener.wants(|filter| filter.prompts_list_changed);
+        wanted.then(|| self.tell("notifications/prompts/list_changed", json!({})))
+    }
+
+    fn tell(&self, method: &str, mut params: Value) -> Bytes {
+        if let Listener::Subscription(granted) = &self.listener {
+            params["_meta"] = subscription_meta(&granted.id)["_meta"].take();
+        }
+        let is_bare = params.as_object().is_some_and(Map::is_empty);
+        notification(method, (!is_bare).then_some(&params))
+    }
 }
 
 /// Parameters that name a subscription.
@@ -68,10 +207,28 @@ pub(crate) fn subscription_meta(subscription: &Id) -> Value {
     json!({"_meta": {SUBSCRIPTION_ID: subscription}})
 }
 
-/// A notification for each change.
-pub(crate) fn notifications(changes: ListChanges, subscription: Option<Id>) -> impl Stream<Item = Bytes> + Send {
-    futures_util::stream::unfold((changes, subscription), |(mut changes, subscription)| async move {
-        changes.next().await?;
-        Some((list_changed(subscription.as_ref()), (changes, subscription)))
-    })
+impl Gateway {
+    /// What of a subscription can be had, with the interest in its resources.
+    pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, asked: Filter) -> Granted {
+        let capabilities = self.capabilities(caller);
+        let tells = |part: &str| capabilities.get(part).is_some_and(|part| part["listChanged"] == true);
+        let mut filter = Filter {
+            tools_list_changed: asked.tools_list_changed,
+            prompts_list_changed: asked.prompts_list_changed && tells("prompts"),
+            resources_list_changed: asked.resources_list_changed && tells("resources"),
+            resource_subscriptions: Vec::new(),
+        };
+        let mut resources = Vec::new();
+        let work = Work::of_nobody(self, caller.clone());
+        for uri in asked.resource_subscriptions.into_iter().take(MAX_SUBSCRIBED) {
+            match work.interest(&uri).await {
+                Ok(subscription) => {
+                    filter.resource_subscriptions.push(uri.clone());
+                    resources.push((uri, subscription));
+                }
+                Err(error) => tracing::debug!("{uri} cannot be subscribed to: {}", error.message),
+            }
+        }
+        Granted { id, filter, resources }
+    }
 }

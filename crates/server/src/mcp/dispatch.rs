@@ -3,24 +3,22 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use toolwright_core::approval::Approver;
-use toolwright_core::context::PartialSink;
+use serde_json::json;
 
-use super::call::{Caller, RunningCall};
-use super::changes::subscription_meta;
-use super::elicit::ElicitApprover;
+use super::call::{Ask, Caller};
+use super::changes::{Granted, subscription_meta};
+use super::line::{To, Waiting};
 use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
-use super::progress::Progress;
+use super::methods::is_forwarded;
 use super::protocol::{Era, MODERN_VERSIONS, SERVER_INFO, negotiate};
 use crate::Gateway;
-use crate::gateway::Elicitation;
 
 /// How long a modern client may keep what the server says about itself, in milliseconds.
 const DISCOVER_TTL_MS: u64 = 3_600_000;
 /// A list may change at any moment: a client that keeps it subscribes.
 const LIST_TTL_MS: u64 = 0;
+
+const CALL: &str = "tools/call";
 
 /// What a request comes to.
 pub(crate) enum Reply {
@@ -28,9 +26,9 @@ pub(crate) enum Reply {
     Result(Vec<u8>),
     /// An error.
     Error(RpcError),
-    /// A call that runs.
-    Call(RunningCall),
-    /// A subscription with what was granted of it.
+    /// Something that runs and ends its response itself.
+    Running(Waiting),
+    /// A subscription, with what it asks for.
     Listen(Filter),
 }
 
@@ -41,16 +39,9 @@ impl From<Result<Reply, RpcError>> for Reply {
 }
 
 impl Gateway {
-    /// Answers a request. Its progress goes to `notes`, when the client asked for it and there is
-    /// where to send it.
-    pub(crate) fn reply(
-        self: &Arc<Self>,
-        caller: &Caller,
-        era: Era,
-        request: Request,
-        notes: Option<mpsc::Sender<Bytes>>,
-    ) -> Reply {
-        let Request { id, method, mut params, .. } = request;
+    /// Answers a request; what takes a while is answered to `to`, which takes its notifications too.
+    pub(crate) fn reply(self: &Arc<Self>, caller: &Caller, era: Era, request: Request, to: To) -> Reply {
+        let Request { id, method, mut params, raw } = request;
         match (era, method.as_str()) {
             (Era::Legacy, "initialize") => Reply::Result(self.initialize(caller, &params)),
             (Era::Legacy, "ping") => Reply::Result(b"{}".to_vec()),
@@ -60,35 +51,27 @@ impl Gateway {
                 None => Reply::Error(RpcError::invalid_params("subscriptions/listen needs `notifications`")),
             },
             (_, "tools/list") => self.list_tools(caller, era, &params).map(Reply::Result).into(),
-            (_, "tools/call") => {
-                let token = params.meta.progress_token.take();
-                let approver = self.approver(caller, notes.as_ref());
-                let progress =
-                    token.zip(notes).map(|(token, to)| Arc::new(Progress::new(token, to)) as Arc<dyn PartialSink>);
-                self.start_call(caller, &id, params, era, progress, approver).map(Reply::Call).into()
+            (_, name) if name == CALL || is_forwarded(era, name) => {
+                let is_call = name == CALL;
+                let state = params.request_state.take().filter(|_| era == Era::Modern);
+                let ask = Ask { id, era, method, params, raw, to };
+                match state {
+                    Some(state) => self.resume(caller, ask, &state),
+                    None if is_call => self.start_call(caller, ask).map(Reply::Running),
+                    None => self.start_method(caller, ask).map(Reply::Running),
+                }
+                .into()
             }
             _ => Reply::Error(RpcError::method_not_found(&method)),
         }
     }
 
-    /// Who is asked about a call whose response goes to `to`.
-    fn approver(&self, caller: &Caller, to: Option<&mpsc::Sender<Bytes>>) -> Arc<dyn Approver> {
-        let otherwise = Arc::clone(&self.options.approver);
-        match (self.options.elicitation, to) {
-            (Elicitation::WherePossible { expiry }, Some(to)) if caller.elicitations.is_capable() => {
-                let (session, to) = (Arc::clone(&caller.elicitations), to.clone());
-                Arc::new(ElicitApprover { session, to, expiry, otherwise })
-            }
-            _ => otherwise,
-        }
-    }
-
     fn initialize(&self, caller: &Caller, params: &Params) -> Vec<u8> {
         let version = negotiate(params.protocol_version.as_deref());
-        caller.elicitations.introduced(version, params.capabilities.as_ref());
+        caller.peer.introduced(version, params.capabilities.as_ref());
         let mut result = json!({
             "protocolVersion": version,
-            "capabilities": capabilities(),
+            "capabilities": self.capabilities(caller),
             "serverInfo": self.options.info,
         });
         if let Some(instructions) = self.instructions(&caller.view, &caller.session) {
@@ -101,7 +84,7 @@ impl Gateway {
         let mut result = json!({
             "resultType": "complete",
             "supportedVersions": MODERN_VERSIONS,
-            "capabilities": capabilities(),
+            "capabilities": self.capabilities(caller),
             "ttlMs": DISCOVER_TTL_MS,
             "cacheScope": "private",
             "_meta": {SERVER_INFO: self.options.info},
@@ -141,12 +124,8 @@ impl Gateway {
 }
 
 /// What a subscription is told first: how much of it was granted.
-pub(crate) fn acknowledged(subscription: &Id, granted: Filter) -> Bytes {
-    let mut params = subscription_meta(subscription);
-    params["notifications"] = json!(granted);
+pub(crate) fn acknowledged(granted: &Granted) -> Bytes {
+    let mut params = subscription_meta(&granted.id);
+    params["notifications"] = json!(granted.filter);
     notification("notifications/subscriptions/acknowledged", Some(&params))
-}
-
-fn capabilities() -> Value {
-    json!({"tools": {"listChanged": true}})
 }

@@ -5,14 +5,23 @@
 //! Both generations are served side by side, request by request: up to 2025-11-25 with `initialize`
 //! and sessions, and 2026-07-28 with a complete `_meta` in each request.
 
+mod approve;
+mod ask;
 mod call;
 mod changes;
 mod dispatch;
-mod elicit;
 pub(crate) mod http;
+mod line;
+pub(crate) mod merged;
+mod methods;
+pub(crate) mod parked;
+mod peer;
 mod progress;
 mod protocol;
+mod running;
+pub(crate) mod sources;
 pub(crate) mod stdio;
+pub(crate) mod subscriptions;
 pub(crate) mod tools;
 pub(crate) mod view;
 

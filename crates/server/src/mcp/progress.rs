@@ -1,27 +1,25 @@
 //! Progress of a call as `notifications/progress`.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use serde::Serialize;
-use tokio::sync::mpsc;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
 
+use super::line::Line;
 use super::message::{Id, notification};
 
 /// Sends a call's progress to where its response will go. Never waits: a client that does not read
 /// misses progress, not the result.
 pub(crate) struct Progress {
-    token: Id,
-    to: mpsc::Sender<Bytes>,
+    line: Arc<Line>,
     last: Mutex<f64>,
 }
 
 impl Progress {
-    /// Progress under the client's token.
-    pub(crate) fn new(token: Id, to: mpsc::Sender<Bytes>) -> Self {
-        Self { token, to, last: Mutex::new(f64::NEG_INFINITY) }
+    /// Progress under the token of the request that waits for the call.
+    pub(crate) fn new(line: Arc<Line>) -> Self {
+        Self { line, last: Mutex::new(f64::NEG_INFINITY) }
     }
 }
 
@@ -46,21 +44,30 @@ impl PartialSink for Progress {
             return;
         }
         *last = progress;
-        let params = Params { progress_token: &self.token, progress, total, message };
-        if self.to.try_send(notification("notifications/progress", Some(&params))).is_err() {
-            tracing::debug!("progress was dropped: the client is not reading");
-        }
+        self.line.note(|attached| {
+            let progress_token = attached.progress.as_ref()?;
+            let params = Params { progress_token, progress, total, message };
+            Some(notification("notifications/progress", Some(&params)))
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::line::{Attached, To};
+    use crate::mcp::protocol::Era;
+    use crate::mcp::running::Running;
+    use tokio::sync::mpsc;
+    use toolwright_core::cancel::Cancel;
 
     #[test]
     fn progress_keeps_its_token_never_goes_back_and_never_waits() {
         let (to, mut from) = mpsc::channel(2);
-        let sink = Progress::new(Id::Text("t".into()), to);
+        let (id, cancel) = (Id::Number(1.into()), Cancel::new());
+        let entered = Arc::new(Running::default()).enter(&id, &cancel).expect("the first");
+        let attached = Attached { id, to: To::Pipe(to), progress: Some(Id::Text("t".into())), entered };
+        let sink = Progress::new(Line::new(Era::Legacy, cancel, attached));
         let report = |progress: f64| sink.send(Partial::Progress { progress, total: Some(3.0), message: None });
         for progress in [1.0, 0.5, 2.0, 3.0] {
             report(progress);

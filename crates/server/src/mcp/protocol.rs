@@ -2,13 +2,35 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use super::message::{Request, RpcError};
 
+pub(crate) use toolwright_mcp::level::Level;
 pub(crate) use toolwright_mcp::revision::{
     Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, SUBSCRIPTION_ID, negotiate,
 };
+
+/// Keys of `_meta` that are for us: the protocol's own begin so.
+const PROTOCOL_PREFIX: &str = "io.modelcontextprotocol/";
+
+/// What a request's parameters say in `_meta` beyond what the protocol owns.
+pub(crate) fn own_meta(params: Option<&RawValue>) -> Map<String, Value> {
+    #[derive(Deserialize)]
+    struct WithMeta {
+        #[serde(default, rename = "_meta")]
+        meta: Map<String, Value>,
+    }
+    // Most requests have none, and then nothing is parsed.
+    let Some(raw) = params.filter(|raw| raw.get().contains("\"_meta\"")) else { return Map::new() };
+    let Ok(WithMeta { mut meta }) = serde_json::from_str(raw.get()) else { return Map::new() };
+    meta.retain(|key, _| {
+        !key.starts_with(PROTOCOL_PREFIX) && !["progressToken", "traceparent", "tracestate"].contains(&key.as_str())
+    });
+    meta
+}
 
 /// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has: any value that is no
 /// legacy revision counts as modern, so that a client learns what is served.
@@ -87,7 +109,6 @@ fn decode_header(value: &str) -> Result<String, RpcError> {
 mod tests {
     use super::super::message::{Message, parse};
     use super::*;
-    use serde_json::Value;
 
     fn request(method: &str, params: &Value) -> Request {
         let text = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
@@ -102,6 +123,15 @@ mod tests {
             "io.modelcontextprotocol/protocolVersion": version,
             "io.modelcontextprotocol/clientCapabilities": {},
         }})
+    }
+
+    #[test]
+    fn what_the_protocol_does_not_own_is_passed_on() {
+        let params = json!({"_meta": {"progressToken": 1, "traceparent": "x", "io.modelcontextprotocol/logLevel": "info", "vendor/a": [1]}});
+        let raw = serde_json::value::to_raw_value(&params).expect("raw");
+        assert_eq!(Value::Object(own_meta(Some(&raw))), json!({"vendor/a": [1]}));
+        let broken = serde_json::value::to_raw_value(&json!({"_meta": 5})).expect("raw");
+        assert!(own_meta(Some(&broken)).is_empty() && own_meta(None).is_empty());
     }
 
     #[test]

@@ -19,11 +19,12 @@ use toolwright_core::session::{Principal, Session};
 use toolwright_runtime::{ToolFinder, searchable};
 
 use super::message::to_json;
-use super::view::{Expose, Scope, View};
+use super::view::{Expose, Scope, View, ViewOptions};
 use crate::{Gateway, GatewayOptions};
 
 /// The tools that find, describe and call others, in the order of their use.
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
+const ELSEWHERE: &str = "not served at this address";
 const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them by what they do, tools__describe \
                              gives their schemas, tools__call runs them.";
 
@@ -58,7 +59,7 @@ impl ToolList {
         let finders = FINDERS.iter().filter_map(|id| snapshot.get(id)).map(|entry| (entry.wire_name.as_str(), entry));
         let others = snapshot.list().iter().enumerate().filter(|(_, entry)| !is_finder(entry));
         let others = others.filter_map(|(index, entry)| match &view.scope {
-            Scope::Whole => Some((names.wire_name(index), entry)),
+            Scope::Whole | Scope::View(_) => Some((names.wire_name(index), entry)),
             Scope::Provider(provider) if entry.provider.name() == &**provider => Some((entry.tool.raw_name(), entry)),
             Scope::Provider(_) => None,
         });
@@ -147,6 +148,8 @@ struct Made {
     of: Option<Arc<Snapshot>>,
     /// Parts of it with the tools that find others.
     searchable: HashMap<Scope, Arc<Snapshot>>,
+    /// The parts of it that configured views let through, by their names.
+    parts: HashMap<String, Arc<Snapshot>>,
     /// By view and caller.
     lists: HashMap<Key, Arc<ToolList>>,
 }
@@ -156,11 +159,18 @@ impl Made {
         let make = || match scope {
             Scope::Whole => searchable(whole, finder.clone()),
             Scope::Provider(name) => {
-                let part = whole.only(|entry| entry.provider.name() == &**name, "not served at this address");
+                let part = whole.only(|entry| entry.provider.name() == &**name, ELSEWHERE);
                 searchable(&Arc::new(part), finder.clone())
             }
+            Scope::View(_) => searchable(whole, finder.clone()),
         };
         Arc::clone(self.searchable.entry(scope.clone()).or_insert_with(make))
+    }
+
+    /// The part of the snapshot that a view lets through.
+    fn part(&mut self, view: &Arc<ViewOptions>, whole: &Arc<Snapshot>) -> Arc<Snapshot> {
+        let make = || Arc::new(whole.only(|entry| view.shows(&entry.wire_name), ELSEWHERE));
+        Arc::clone(self.parts.entry(view.name.clone()).or_insert_with(make))
     }
 }
 
@@ -178,6 +188,14 @@ impl Gateway {
         if let Some(list) = made.lists.get(&key) {
             return Arc::clone(list);
         }
+        // What is not in a view does not run there either: names mean nothing else.
+        let whole = match &view.scope {
+            Scope::View(name) => match self.view(name) {
+                Some(view) => made.part(&view, &whole),
+                None => Arc::default(),
+            },
+            Scope::Whole | Scope::Provider(_) => whole,
+        };
         let snapshot = match view.expose {
             Expose::Direct => whole,
             Expose::Search => made.searchable(&view.scope, &whole, &self.options.finder),
@@ -190,11 +208,10 @@ impl Gateway {
     /// What clients tell their model about a view.
     pub(crate) fn instructions(&self, view: &View, session: &Session) -> Option<String> {
         let own = match &view.scope {
-            Scope::Whole => self.options.instructions.clone(),
+            Scope::Whole | Scope::View(_) => self.options.instructions.clone(),
             Scope::Provider(name) => {
-                let snapshot = self.options.catalogue.snapshot();
-                let entry = snapshot.list().iter().find(|entry| entry.provider.name() == &**name);
-                entry.and_then(|entry| entry.provider.instructions())
+                let sources = self.options.catalogue.sources();
+                sources.iter().find(|provider| provider.name() == &**name).and_then(|provider| provider.instructions())
             }
         };
         let said: Vec<String> = own.into_iter().chain(self.tools(view, session).index.clone()).collect();

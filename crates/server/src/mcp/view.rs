@@ -3,6 +3,9 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
+use toolwright_core::pattern::allowed_by;
+use toolwright_core::policy::Policy;
+
 /// How the catalogue is put before clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Expose {
@@ -37,6 +40,31 @@ impl Expose {
     }
 }
 
+/// A part of the catalogue that the operator has made and named.
+#[derive(Debug, Clone)]
+pub struct ViewOptions {
+    /// Its name, which is its address: `/mcp/{name}`. No provider may have it.
+    pub name: String,
+    /// What is in it, as globs on wire names (`github__*`); empty: everything. Methods are named as tools are:
+    /// `github__resources_read` stands for a server's resources, `github__prompts_get` for its prompts.
+    pub allowed: Vec<String>,
+    /// What of it is not.
+    pub denied: Vec<String>,
+    /// How tools are put before a client that does not say.
+    pub expose: Option<Expose>,
+    /// What may run; without one the gateway's own policy decides.
+    pub policy: Option<Arc<Policy>>,
+    /// Who may use it: principals with one of these roles, and the owner; empty: everybody.
+    pub roles: Vec<String>,
+}
+
+impl ViewOptions {
+    /// Whether a tool or method of this wire name is in it.
+    pub(crate) fn shows(&self, wire_name: &str) -> bool {
+        allowed_by(&self.allowed, &self.denied, wire_name)
+    }
+}
+
 /// A part of the catalogue that has an address of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
@@ -44,6 +72,8 @@ pub(crate) enum Scope {
     Whole,
     /// `/mcp/{provider}`: one provider, under its own names.
     Provider(Arc<str>),
+    /// `/mcp/{view}`: what a configured view lets through, under wire names.
+    View(Arc<str>),
 }
 
 impl Scope {
@@ -51,7 +81,7 @@ impl Scope {
     pub(crate) fn path(&self) -> String {
         match self {
             Self::Whole => "/mcp".into(),
-            Self::Provider(name) => format!("/mcp/{name}"),
+            Self::Provider(name) | Self::View(name) => format!("/mcp/{name}"),
         }
     }
 }

@@ -72,10 +72,10 @@ async fn over_stdio_the_call_goes_by_the_answer() {
     client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
     for (n, (result, ok, told)) in (1..).zip(answers()) {
         let asked = client.ask(&call(n, "test__echo", json!({"text": "a"}))).await;
-        let id = format!("approval-{}", n - 1);
+        let id = format!("ask-{}", n - 1);
         assert_eq!(asked, question(&id));
         // Neither blocks the connection nor counts for another question.
-        client.send(&answer("approval-99", json!({"action": "accept", "content": {"decision": "approve"}}))).await;
+        client.send(&answer("ask-99", json!({"action": "accept", "content": {"decision": "approve"}}))).await;
         assert_eq!(client.ask(&rpc(100, "ping", json!({}))).await["result"], json!({}));
         let response = client.ask(&answer(&id, result.clone())).await;
         assert_eq!((&response["id"], response["result"]["isError"] != true), (&json!(n), ok), "{result}: {response}");
@@ -134,7 +134,7 @@ async fn clients_that_cannot_be_asked_are_not() {
     let mut client = Client::of(&house);
     client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
     client.ask(&call(1, "test__echo", json!({"text": "a"}))).await;
-    let error = json!({"jsonrpc": "2.0", "id": "approval-0", "error": {"code": -32601, "message": "no such method"}});
+    let error = json!({"jsonrpc": "2.0", "id": "ask-0", "error": {"code": -32601, "message": "no such method"}});
     let response = client.ask(&error).await;
     assert!(text(&response).contains("nobody to ask"), "{response}");
     client.end().await;
@@ -154,7 +154,7 @@ async fn over_http_the_question_is_in_the_calls_own_stream() {
     let others = session(&http).await;
     for (n, (result, ok, told)) in (1..).zip(answers()) {
         let mut events = Events::of(http.in_session(&mine, "/mcp", &call(n, "test__echo", json!({"text": "a"})))).await;
-        let id = format!("approval-{}", n - 1);
+        let id = format!("ask-{}", n - 1);
         assert_eq!(events.next().await.expect("a question"), question(&id));
         let approve = answer(&id, json!({"action": "accept", "content": {"decision": "approve"}}));
         for (sent, status) in [(http.in_session(&others, "/mcp", &approve), 202), (http.post("/mcp", &approve), 400)] {

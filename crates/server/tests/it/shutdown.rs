@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::job::{JobScope, JobState, Jobs as _};
+use toolwright_runtime::JobManager;
 
 use crate::support::{Events, House, LONG, body, call, rpc, soon};
 
@@ -52,4 +54,53 @@ async fn no_call_begins_once_draining_has() {
     let refused = body(http.in_session(&session, "/mcp", &call(1, "test__echo", json!({"text": "a"}))), 503).await;
     assert!(refused["error"]["message"].as_str().expect("text").contains("shutting down"));
     body(http.in_session(&session, "/mcp", &rpc(2, "ping", json!({}))), 200).await;
+}
+
+#[tokio::test]
+async fn what_may_run_again_is_left_as_a_job_and_the_rest_is_cancelled() {
+    let (house, store) = House::with_jobs(|options, _| options.grace = Duration::from_millis(50)).await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let waiting = call(1, "test__wait", json!({}));
+    let waiting = tokio::spawn(body(http.in_session(&session, "/mcp", &waiting), 200));
+    soon(&house.watch.started).await;
+    let began = Instant::now();
+    house.shutdown.cancel(CancelCause::Shutdown);
+    let answer = waiting.await.expect("answer");
+    let job = answer["result"]["structuredContent"]["job"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+    tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // Whoever looks next finds it waiting to be started again.
+    let next = JobManager::new(store, &std::env::temp_dir());
+    let left = async {
+        loop {
+            let left = next.get(JobScope::All, &job).await.expect("the job");
+            if left.state != JobState::Running {
+                return left;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let left = tokio::time::timeout(LONG, left).await.expect("in time");
+    assert_eq!((left.state, left.owner), (JobState::Pending, None));
+}
+
+#[tokio::test]
+async fn a_server_that_drains_still_takes_connections_and_says_so() {
+    let house = House::with(|options| options.grace = Duration::from_millis(500)).await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let slow = call(1, "test__sleep", json!({"text": "300"}));
+    let slow = tokio::spawn(body(http.in_session(&session, "/mcp", &slow), 200));
+    while body(http.in_session(&session, "/mcp", &call(1, "test__echo", json!({"text": "a"}))), 200).await["error"]
+        .is_null()
+    {}
+    house.shutdown.cancel(CancelCause::Shutdown);
+    while http.request(reqwest::Method::GET, "/ready").send().await.expect("a connection").status() != 503 {}
+    let params =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let refused = http.post("/mcp", &rpc(0, "initialize", params)).send().await.expect("a connection");
+    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().ok()), (503, Some("1")));
+    assert_eq!(slow.await.expect("answer")["result"]["content"][0]["text"], "slept");
+    tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
 }

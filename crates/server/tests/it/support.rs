@@ -1,6 +1,7 @@
 //! A gateway with small real tools, and clients that write the wire by hand.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, OutputFiles, SystemClock};
+use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, SqliteStore, SystemClock};
 use toolwright_server::{Gateway, GatewayOptions, HttpOptions, serve_http};
 
 /// Longer than anything here takes; a test that waits so long has failed.
@@ -188,6 +189,26 @@ impl House {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {
+        Self::build(|_, _| {}, |options, ()| change(options)).await.0
+    }
+
+    /// With jobs, in a store of their own.
+    pub(crate) async fn with_jobs(
+        change: impl FnOnce(&mut GatewayOptions, &Arc<SqliteStore>),
+    ) -> (Self, Arc<SqliteStore>) {
+        let keep = |options: &mut ExecutorOptions, dir: &Path| {
+            let store = SqliteStore::open(dir).expect("store");
+            options.jobs = Some(JobManager::new(Arc::clone(&store), dir));
+            (options.ledger, options.approvals) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
+            store
+        };
+        Self::build(keep, change).await
+    }
+
+    async fn build<S>(
+        keep: impl FnOnce(&mut ExecutorOptions, &Path) -> S,
+        change: impl FnOnce(&mut GatewayOptions, &S),
+    ) -> (Self, S) {
         let watch = Arc::new(Watch::default());
         let tools = ["echo", "fail", "progress", "big", "sleep", "wait", "limited", "rows"]
             .into_iter()
@@ -208,14 +229,17 @@ impl House {
         let mut services = Services::none(Arc::new(SystemClock));
         services.outputs = OutputFiles::new(outputs.path().to_owned());
         let services = Arc::new(services);
-        let executor = Executor::new(ExecutorOptions::new(services, Arc::new(NoStore), Arc::new(NoStore)));
+        let mut parts = ExecutorOptions::new(services, Arc::new(NoStore), Arc::new(NoStore));
+        let kept = keep(&mut parts, outputs.path());
+        let executor = Executor::new(parts);
         let approver = Arc::new(NoApprover { remedy: "nobody to ask".into() });
         let policy = Arc::new(Policy::of(Profile::Client));
         let mut options = GatewayOptions::new(catalogue, executor, policy, approver, std::env::temp_dir());
         options.instructions = Some("Use the tools.".into());
         options.grace = Duration::from_millis(100);
-        change(&mut options);
-        Self { gateway: Gateway::new(options), foreign, watch, shutdown: Cancel::new(), _outputs: outputs }
+        change(&mut options, &kept);
+        let gateway = Gateway::new(options);
+        (Self { gateway, foreign, watch, shutdown: Cancel::new(), _outputs: outputs }, kept)
     }
 
     pub(crate) async fn http(&self) -> Http {

@@ -1,18 +1,27 @@
 //! The server that the official conformance suite asks for, by the names and texts it looks for
-//! (`@modelcontextprotocol/conformance`, requirements of 2025-11-25 and 2026-07-28). It stands behind
-//! the gateway, which passes it through under its raw names.
+//! (`@modelcontextprotocol/conformance`, requirements of 2025-11-25 and 2026-07-28, and the tasks
+//! extension). It stands behind the gateway, which passes it through under its raw names.
 //!
-//! Each capability of the protocol is a module with its lists and its methods; tools are the first.
+//! Each capability of the protocol is a module with its lists and its methods. Where a request needs
+//! something of the client, [`dialogue`] asks in the way of the client's generation.
 
+mod blocks;
+mod dialogue;
+mod prompts;
+mod questions;
+mod resources;
+mod seal;
+mod tasks;
 mod tools;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::wire::{self, Answer, Exchange, Request, RpcError, Server};
+use crate::wire::{self, Answer, Era, Exchange, Listeners, META, Request, RpcError, Server};
 
 /// How the fixture is started.
 #[derive(Debug, clap::Parser)]
@@ -21,6 +30,9 @@ pub struct Options {
     /// Serve streamable HTTP on this loopback port (0: any free one) in place of standard input and output
     #[arg(long, value_name = "PORT")]
     pub http: Option<u16>,
+    /// Refuse 2026-07-28, as servers of before 2026 do
+    #[arg(long)]
+    pub legacy: bool,
 }
 
 /// Serves the fixture: on stdio until standard input ends, on HTTP until the process is ended.
@@ -28,13 +40,19 @@ pub struct Options {
 /// # Errors
 /// The port is taken, or standard input cannot be read.
 pub async fn run(options: Options) -> io::Result<()> {
-    wire::serve(Fixture::default(), options.http).await
+    let fixture = Fixture { legacy_only: options.legacy, ..Fixture::default() };
+    wire::serve(fixture, options.http).await
 }
 
 #[derive(Default)]
 struct Fixture {
-    /// Toggled by a tool, so that the list of tools changes.
+    legacy_only: bool,
+    /// Toggled by tools, so that the lists change.
     extra_tool: AtomicBool,
+    extra_prompt: AtomicBool,
+    resources: resources::Resources,
+    seal: seal::Seal,
+    tasks: Arc<tasks::Tasks>,
 }
 
 #[async_trait]
@@ -43,19 +61,77 @@ impl Server for Fixture {
         "conformance-fixture"
     }
 
-    fn capabilities(&self) -> Value {
-        json!({"tools": {"listChanged": true}})
+    fn instructions(&self) -> Option<&'static str> {
+        Some("Every tool, resource and prompt here is for tests.")
+    }
+
+    fn capabilities(&self, era: Era) -> Value {
+        let mut capabilities = json!({
+            "tools": {"listChanged": true},
+            "prompts": {"listChanged": true},
+            "resources": {"listChanged": true, "subscribe": true},
+            "completions": {},
+            "logging": {},
+        });
+        if era == Era::Modern {
+            capabilities["extensions"] = json!({format!("{META}tasks"): {}});
+        }
+        capabilities
     }
 
     fn speaks_modern(&self) -> bool {
+        !self.legacy_only
+    }
+
+    fn is_resumable(&self) -> bool {
         true
     }
 
-    async fn handle(&self, request: &Request, exchange: &Exchange<'_>) -> Answer {
+    fn input_schema(&self, tool: &str) -> Option<Value> {
+        tools::input_schema(self, tool)
+    }
+
+    fn caching(&self, method: &str) -> (u64, &'static str) {
+        match method {
+            "resources/read" => (1_000, "private"),
+            _ => (60_000, "public"),
+        }
+    }
+
+    fn meet(&self, listeners: &Arc<Listeners>) {
+        self.tasks.meet(listeners);
+    }
+
+    async fn handle(&self, request: &Request, exchange: &Exchange) -> Answer {
         match request.method.as_str() {
             "tools/list" => Answer::Result(tools::list(self)),
             "tools/call" => tools::call(self, request, exchange).await,
+            "resources/list" => resources::list(self, request),
+            "resources/templates/list" => Answer::Result(resources::templates()),
+            "resources/read" => resources::read(self, request, exchange).await,
+            "prompts/list" => prompts::list(self, request),
+            "prompts/get" => prompts::get(self, request, exchange).await,
+            "completion/complete" => prompts::complete(request),
+            "tasks/get" | "tasks/update" | "tasks/cancel" if request.era == Era::Modern => {
+                self.tasks.method(request, exchange)
+            }
             method => RpcError::unknown_method(method).into(),
         }
     }
+}
+
+/// One page of a list. A cursor is the number of the first item, and anything else is refused.
+fn page(request: &Request, key: &str, items: &[Value]) -> Answer {
+    const PAGE: usize = 3;
+    let start = match request.params.get("cursor").map(|cursor| cursor.as_str().and_then(|text| text.parse().ok())) {
+        None => 0,
+        Some(Some(start)) if start < items.len() => start,
+        Some(_) => return RpcError::invalid("no such cursor").into(),
+    };
+    let end = items.len().min(start + PAGE);
+    let mut result = json!({key: items.get(start..end).unwrap_or_default()});
+    if end < items.len() {
+        result["nextCursor"] = json!(end.to_string());
+    }
+    Answer::Result(result)
 }

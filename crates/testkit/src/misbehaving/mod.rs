@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::wire::{self, Answer, Exchange, Request, RpcError, Server};
+use crate::wire::{self, Answer, Era, Exchange, Request, RpcError, Server};
 
 /// The exit code of a process that `die`, `counter` or `--die-after-list` ended.
 pub const DEATH: i32 = 3;
@@ -86,7 +86,7 @@ impl Server for Misbehaving {
         "misbehaving-mcp"
     }
 
-    fn capabilities(&self) -> Value {
+    fn capabilities(&self, _era: Era) -> Value {
         json!({"tools": {"listChanged": true}})
     }
 
@@ -98,7 +98,7 @@ impl Server for Misbehaving {
         method == "server/discover" && self.options.silent_discover
     }
 
-    async fn handle(&self, request: &Request, exchange: &Exchange<'_>) -> Answer {
+    async fn handle(&self, request: &Request, exchange: &Exchange) -> Answer {
         match request.method.as_str() {
             "tools/list" if self.options.die_after_list => Answer::LastWords(list::tools(self), DEATH),
             "tools/list" => Answer::Result(list::tools(self)),

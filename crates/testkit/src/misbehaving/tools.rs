@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 use super::{DEATH, Misbehaving};
-use crate::wire::{Answer, Exchange, Request, RpcError, text_result};
+use crate::wire::{Answer, Change, Exchange, Request, RpcError, text_result};
 
 /// Most bytes that a tool sends.
 const MAX_BYTES: u64 = 256 << 20;
@@ -20,7 +20,7 @@ const STEPS: u64 = 10;
 const GARBAGE: &[u8] =
     b"Listening for your orders\n{\"jsonrpc\": \"2.0\", \"id\": \n\n{\"jsonrpc\":\"2.0\",\"id\":\"nobody\",\"result\":{}}\n\xff\xfe\n[]\n";
 
-pub(super) async fn call(server: &Misbehaving, request: &Request, exchange: &Exchange<'_>) -> Answer {
+pub(super) async fn call(server: &Misbehaving, request: &Request, exchange: &Exchange) -> Answer {
     let answer = run(server, request, exchange);
     let note = || server.cancelled.lock().unwrap_or_else(PoisonError::into_inner).push(request.id.clone());
     let mut answer = std::pin::pin!(answer);
@@ -39,7 +39,7 @@ pub(super) async fn call(server: &Misbehaving, request: &Request, exchange: &Exc
     }
 }
 
-async fn run(server: &Misbehaving, request: &Request, exchange: &Exchange<'_>) -> Answer {
+async fn run(server: &Misbehaving, request: &Request, exchange: &Exchange) -> Answer {
     let number = |key: &str, default: u64| request.argument(key).and_then(Value::as_u64).unwrap_or(default);
     let text = |key: &str| request.argument(key).and_then(Value::as_str).unwrap_or_default();
     let pause = Duration::from_millis(number("ms", 1000));
@@ -66,7 +66,7 @@ async fn run(server: &Misbehaving, request: &Request, exchange: &Exchange<'_>) -
         }
         "change_list" => {
             let added = server.added.fetch_add(1, Ordering::Relaxed) + 1;
-            exchange.tools_changed().await;
+            exchange.tell(&Change::Tools).await;
             Answer::text(format!("added_{added} is here"))
         }
         "ignore_cancel" => {
@@ -104,7 +104,7 @@ async fn run(server: &Misbehaving, request: &Request, exchange: &Exchange<'_>) -
     }
 }
 
-async fn slow(request: &Request, exchange: &Exchange<'_>, pause: Duration) -> Answer {
+async fn slow(request: &Request, exchange: &Exchange, pause: Duration) -> Answer {
     let work = async {
         for step in 1..=STEPS {
             tokio::time::sleep(pause / u32::try_from(STEPS).unwrap_or(1)).await;
@@ -118,7 +118,7 @@ async fn slow(request: &Request, exchange: &Exchange<'_>, pause: Duration) -> An
 }
 
 /// No answer comes, but nothing is kept for a client that has given up.
-async fn hang(exchange: &Exchange<'_>) -> Answer {
+async fn hang(exchange: &Exchange) -> Answer {
     exchange.cancelled().await;
     Answer::Silence
 }

@@ -13,18 +13,19 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
-use super::host::{Frame, Host, Outlet, Session, event, lock};
-use super::{Answer, Era, Incoming, LEGACY, MAX_MESSAGE, Request, RpcError};
+use super::host::Host;
+use super::outlet::{Frame, MAX_WAITING_FRAMES, Outlet, event};
+use super::resume::EventLog;
+use super::session::Session;
+use super::{Answer, Era, Incoming, LEGACY, MAX_MESSAGE, Request, RpcError, lock};
 
 const SESSION_ID: &str = "mcp-session-id";
 /// Most sessions kept; further `initialize` requests are refused.
 const MAX_SESSIONS: usize = 1024;
-/// Frames of one response that may wait for the client to read.
-const MAX_WAITING_FRAMES: usize = 64;
 /// How long a last answer has to leave before the process ends.
 const LAST_WORDS_GRACE: Duration = Duration::from_millis(200);
 
@@ -77,6 +78,12 @@ impl Http {
                 }
                 return StatusCode::ACCEPTED.into_response();
             }
+            Incoming::Answered(id, answer) => {
+                if let Some(session) = self.session(headers) {
+                    session.answered(&id, answer);
+                }
+                return StatusCode::ACCEPTED.into_response();
+            }
             Incoming::Other => return StatusCode::ACCEPTED.into_response(),
         };
         match (request.era, request.method.as_str()) {
@@ -93,23 +100,29 @@ impl Http {
             (Era::Legacy, _) => match self.session(headers) {
                 Some(session) => self.run(session, request, headers).await,
                 None => {
+                    let named = headers.contains_key(SESSION_ID);
+                    let status = if named { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
                     let error = RpcError::new(RpcError::SESSION_NOT_FOUND, "no such session: begin with `initialize`");
-                    json_response(StatusCode::NOT_FOUND, &error.into_message(Some(&request.id)))
+                    json_response(status, &error.into_message(Some(&request.id)))
                 }
             },
         }
     }
 
-    /// The stream on which a legacy session hears of changes.
+    /// The stream on which a legacy session hears of changes, or the rest of one that it lost.
     fn get(&self, headers: &HeaderMap) -> Response {
-        if self.session(headers).is_none() {
-            return StatusCode::METHOD_NOT_ALLOWED.into_response();
+        let Some(session) = self.session(headers) else { return StatusCode::METHOD_NOT_ALLOWED.into_response() };
+        if let Some(last) = text(headers, "last-event-id") {
+            return match session.stream_of(last) {
+                Some((log, number)) => stream(None, log.resume(number), Value::Null, None),
+                None => StatusCode::BAD_REQUEST.into_response(),
+            };
         }
         let (sender, frames) = mpsc::channel(MAX_WAITING_FRAMES);
-        if !self.host.hear_changes(Outlet::Stream(sender)) {
+        if !self.host.hear_changes(Outlet::Stream(sender), &session) {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
-        stream(None, frames, json!(null), CancellationToken::new().drop_guard())
+        stream(None, frames, Value::Null, None)
     }
 
     fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
@@ -119,17 +132,22 @@ impl Http {
     async fn run(&self, session: Arc<Session>, request: Request, headers: &HeaderMap) -> Response {
         let id = request.id.clone();
         let Some(cancel) = session.begin(&id) else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-        // A client that hangs up cancels: the response body owns the guard.
-        let guard = cancel.clone().drop_guard();
         let (sender, mut frames) = mpsc::channel(MAX_WAITING_FRAMES);
+        let resumable = request.era == Era::Legacy && self.host.is_resumable(&session);
+        let (guard, outlet) = if resumable {
+            let log = Arc::new(EventLog::new(sender));
+            session.keep_stream(&log);
+            (None, Outlet::Resumable(log))
+        } else {
+            // A client that hangs up cancels: the response body owns the guard.
+            (Some(cancel.clone().drop_guard()), Outlet::Stream(sender))
+        };
         let (host, headers, era) = (Arc::clone(&self.host), headers.clone(), request.era);
         tokio::spawn(async move {
-            let outlet = Outlet::Stream(sender.clone());
-            let answer = host.answer(&session, &request, cancel, outlet, Some(&headers)).await;
+            let answer = host.answer(&session, &request, cancel, outlet.clone(), Some(&headers)).await;
             session.end(&request.id);
             let last_words = if let Answer::LastWords(_, code) = answer { Some(code) } else { None };
-            // A failed send means that the client has gone, and nobody misses the answer.
-            let _ = sender.send(Frame::Last(answer)).await;
+            outlet.finish(answer, &request.id).await;
             if let Some(code) = last_words {
                 tokio::time::sleep(LAST_WORDS_GRACE).await;
                 std::process::exit(code);
@@ -138,7 +156,7 @@ impl Http {
         match frames.recv().await {
             Some(Frame::Last(answer)) => {
                 let status = status(era, &answer);
-                match message(&id, answer) {
+                match answer.into_message(&id) {
                     Some(message) => json_response(status, &message),
                     // Silence over HTTP: the headers arrive, a message never does.
                     None => stream(None, frames, id, guard),
@@ -151,29 +169,19 @@ impl Http {
 }
 
 /// An event stream of what comes, the request's answer last.
-fn stream(first: Option<Bytes>, frames: mpsc::Receiver<Frame>, id: Value, guard: DropGuard) -> Response {
+fn stream(first: Option<Bytes>, frames: mpsc::Receiver<Frame>, id: Value, guard: Option<DropGuard>) -> Response {
     let rest = futures_util::stream::unfold((first, frames, id, guard), |(first, mut frames, id, guard)| async move {
         let bytes = match first {
             Some(first) => first,
             None => match frames.recv().await? {
                 Frame::Event(bytes) => bytes,
-                Frame::Last(answer) => Bytes::from(event(&message(&id, answer)?)),
+                Frame::Last(answer) => Bytes::from(event(&answer.into_message(&id)?)),
             },
         };
         Some((Ok::<_, Infallible>(bytes), (None, frames, id, guard)))
     });
     ([(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")], Body::from_stream(rest))
         .into_response()
-}
-
-fn message(id: &Value, answer: Answer) -> Option<Value> {
-    match answer {
-        Answer::Result(result) | Answer::LastWords(result, _) => {
-            Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
-        }
-        Answer::Error(error) => Some(error.into_message(Some(id))),
-        Answer::Silence => None,
-    }
 }
 
 /// Modern answers carry their error in the status too.

@@ -5,26 +5,35 @@
 //! stateless, `server/discover`, everything about the client in `params._meta`). Two transports: one
 //! JSON message a line on stdio, and streamable HTTP at `/mcp`.
 
+mod answer;
+mod exchange;
 mod host;
 mod http;
+mod listen;
 mod modern;
+mod outlet;
+mod param_headers;
+mod resume;
+mod session;
 mod stdio;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
+use serde_json::{Map, Value};
 
-use host::{Host, Outlet};
+pub(crate) use answer::{Answer, RpcError, text_result};
+pub(crate) use exchange::{Exchange, Level};
+use host::Host;
+pub(crate) use listen::{Change, Listeners};
 
 /// The stateless protocol generation.
 const MODERN: &str = "2026-07-28";
 /// The generations that begin with `initialize`, newest first.
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 /// What the specification's own `_meta` keys begin with.
-const META: &str = "io.modelcontextprotocol/";
+pub(crate) const META: &str = "io.modelcontextprotocol/";
 
 /// Most bytes that one incoming message may have.
 const MAX_MESSAGE: usize = 64 << 20;
@@ -37,78 +46,7 @@ pub(crate) enum Era {
     Modern,
 }
 
-#[derive(Debug)]
-pub(crate) struct RpcError {
-    code: i64,
-    message: String,
-    data: Option<Value>,
-}
-
-impl RpcError {
-    pub(crate) const PARSE: i64 = -32700;
-    pub(crate) const INVALID_REQUEST: i64 = -32600;
-    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-    pub(crate) const INVALID_PARAMS: i64 = -32602;
-    pub(crate) const BUSY: i64 = -32000;
-    pub(crate) const SESSION_NOT_FOUND: i64 = -32001;
-    pub(crate) const HEADER_MISMATCH: i64 = -32020;
-    pub(crate) const MISSING_CAPABILITY: i64 = -32021;
-    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
-
-    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
-    }
-
-    pub(crate) fn with_data(self, data: Value) -> Self {
-        Self { data: Some(data), ..self }
-    }
-
-    pub(crate) fn unknown_method(method: &str) -> Self {
-        Self::new(Self::METHOD_NOT_FOUND, format!("method not found: {method}"))
-    }
-
-    /// The whole message. An unknown id is left out: `null` is no legal id in MCP.
-    fn into_message(self, id: Option<&Value>) -> Value {
-        let mut error = json!({"code": self.code, "message": self.message});
-        if let Some(data) = self.data {
-            error["data"] = data;
-        }
-        match id {
-            Some(id) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
-            None => json!({"jsonrpc": "2.0", "error": error}),
-        }
-    }
-}
-
-/// What becomes of a request.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Result(Value),
-    Error(RpcError),
-    /// No answer, ever.
-    Silence,
-    /// The result is sent, then the process ends with this exit code.
-    LastWords(Value, i32),
-}
-
-impl Answer {
-    /// A tool result of one text block.
-    pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self::Result(text_result(text))
-    }
-}
-
-impl From<RpcError> for Answer {
-    fn from(error: RpcError) -> Self {
-        Self::Error(error)
-    }
-}
-
-pub(crate) fn text_result(text: impl Into<String>) -> Value {
-    json!({"content": [{"type": "text", "text": text.into()}]})
-}
-
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) id: Value,
     pub(crate) method: String,
@@ -122,18 +60,13 @@ impl Request {
         self.params.get(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// An argument of a `tools/call`.
+    /// An argument of a `tools/call` or a `prompts/get`.
     pub(crate) fn argument(&self, key: &str) -> Option<&Value> {
         self.params.get("arguments")?.get(key)
     }
 
     fn meta(&self, key: &str) -> Option<&Value> {
         self.params.get("_meta")?.get(key)
-    }
-
-    /// Whether the client asked for log messages with this request (modern only).
-    pub(crate) fn wants_log(&self) -> bool {
-        self.meta(&format!("{META}logLevel")).is_some()
     }
 }
 
@@ -142,7 +75,9 @@ enum Incoming {
     Request(Request),
     /// `notifications/cancelled` for the request with this id.
     Cancelled(Value),
-    /// Other notifications, and answers to requests that nobody here sends.
+    /// The answer to a request of ours.
+    Answered(Value, Result<Value, RpcError>),
+    /// Other notifications.
     Other,
 }
 
@@ -155,9 +90,16 @@ impl Incoming {
         let params = match message.remove("params") {
             Some(Value::Object(params)) => params,
             None => Map::new(),
-            Some(_) => return Err(RpcError::new(RpcError::INVALID_PARAMS, "params is an object")),
+            Some(_) => return Err(RpcError::invalid("params is an object")),
         };
-        let Some(Value::String(method)) = message.remove("method") else { return Ok(Self::Other) };
+        let Some(Value::String(method)) = message.remove("method") else {
+            let id = message.remove("id").unwrap_or_default();
+            return Ok(match (message.remove("result"), message.remove("error")) {
+                (Some(result), None) => Self::Answered(id, Ok(result)),
+                (_, Some(error)) => Self::Answered(id, Err(RpcError::of_client(&error))),
+                (None, None) => Self::Other,
+            });
+        };
         let Some(id) = message.remove("id") else {
             return Ok(match params.get("requestId") {
                 Some(id) if method == "notifications/cancelled" => Self::Cancelled(id.clone()),
@@ -172,70 +114,47 @@ impl Incoming {
     }
 }
 
-/// What a running request can do besides answering.
-pub(crate) struct Exchange<'a> {
-    host: &'a Host,
-    outlet: Outlet,
-    client_capabilities: Value,
-    cancel: CancellationToken,
-}
-
-impl Exchange<'_> {
-    /// Sends a notification that belongs to this request.
-    pub(crate) async fn notify(&self, method: &str, params: Value) {
-        self.outlet.message(&json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
-    }
-
-    /// Reports progress if the client asked for it.
-    pub(crate) async fn progress(&self, request: &Request, done: u64, total: u64) {
-        if let Some(token) = request.meta("progressToken") {
-            self.notify("notifications/progress", json!({"progressToken": token, "progress": done, "total": total}))
-                .await;
-        }
-    }
-
-    /// Writes bytes as they are into the stream that carries the answer.
-    pub(crate) async fn raw(&self, bytes: &[u8]) {
-        self.outlet.raw(bytes).await;
-    }
-
-    /// Tells every client that listens that the list of tools is another one now.
-    pub(crate) async fn tools_changed(&self) {
-        self.host.tools_changed().await;
-    }
-
-    pub(crate) fn client_has(&self, capability: &str) -> bool {
-        self.client_capabilities.get(capability).is_some()
-    }
-
-    /// Whether the client has cancelled this request or hung up.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled()
-    }
-
-    /// Resolves when the client cancels this request or hangs up.
-    pub(crate) async fn cancelled(&self) {
-        self.cancel.cancelled().await;
-    }
-}
-
-/// What one test server adds to the protocol's own methods (`initialize`, `ping`, `server/discover`,
-/// `subscriptions/listen`), which are answered for it.
+/// What one test server adds to the protocol's own methods, which are answered for it: `initialize`,
+/// `ping`, `logging/setLevel`, `resources/subscribe` and `unsubscribe` (where its capabilities say so),
+/// `server/discover`, `subscriptions/listen`.
 #[async_trait]
 pub(crate) trait Server: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    fn capabilities(&self) -> Value;
+    fn capabilities(&self, era: Era) -> Value;
+
+    /// What clients are told at the start about the server as a whole.
+    fn instructions(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Whether it takes modern requests; one that does not refuses them as SDKs of before 2026 do.
     fn speaks_modern(&self) -> bool;
+
+    /// Whether legacy HTTP clients may lose a stream and resume it, so that hanging up cancels nothing.
+    fn is_resumable(&self) -> bool {
+        false
+    }
 
     /// A method that is read and never answered.
     fn ignores(&self, _method: &str) -> bool {
         false
     }
 
-    async fn handle(&self, request: &Request, exchange: &Exchange<'_>) -> Answer;
+    /// The schema of a tool's arguments, where some of them come as headers too.
+    fn input_schema(&self, _tool: &str) -> Option<Value> {
+        None
+    }
+
+    /// For how many milliseconds a modern result of this method may be kept, and by whom.
+    fn caching(&self, _method: &str) -> (u64, &'static str) {
+        (0, "private")
+    }
+
+    /// Called once, before anything else: who hears of changes that no request makes.
+    fn meet(&self, _listeners: &Arc<Listeners>) {}
+
+    async fn handle(&self, request: &Request, exchange: &Exchange) -> Answer;
 }
 
 /// Serves until standard input ends, or on loopback HTTP until the process is ended. Port 0 takes any
@@ -246,4 +165,8 @@ pub(crate) async fn serve(server: impl Server, http_port: Option<u16>) -> io::Re
         Some(port) => http::serve(host, port).await,
         None => stdio::serve(host).await,
     }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

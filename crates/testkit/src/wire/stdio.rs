@@ -4,10 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::codec::{FramedRead, LinesCodec};
 
-use super::host::{Host, Outlet, Session};
+use super::host::Host;
+use super::outlet::Outlet;
+use super::session::Session;
 use super::{Answer, Era, Incoming, MAX_MESSAGE, Request, RpcError};
 
 pub(super) async fn serve(host: Arc<Host>) -> io::Result<()> {
@@ -23,6 +25,7 @@ pub(super) async fn serve(host: Arc<Host>) -> io::Result<()> {
         match message.and_then(|message: Value| Incoming::sort(message, Era::Legacy)) {
             Ok(Incoming::Request(request)) => begin(&host, &session, &outlet, request).await,
             Ok(Incoming::Cancelled(id)) => session.cancel(&id),
+            Ok(Incoming::Answered(id, answer)) => session.answered(&id, answer),
             Ok(Incoming::Other) => {}
             Err(error) => {
                 outlet.message(&error.into_message(None)).await;
@@ -42,15 +45,10 @@ async fn begin(host: &Arc<Host>, session: &Arc<Session>, outlet: &Outlet, reques
     tokio::spawn(async move {
         let answer = host.answer(&session, &request, cancel, outlet.clone(), None).await;
         session.end(&request.id);
-        let result = |result: Value| json!({"jsonrpc": "2.0", "id": request.id, "result": result});
-        match answer {
-            Answer::Result(value) => outlet.message(&result(value)).await,
-            Answer::Error(error) => outlet.message(&error.into_message(Some(&request.id))).await,
-            Answer::Silence => true,
-            Answer::LastWords(value, code) => {
-                outlet.message(&result(value)).await;
-                std::process::exit(code)
-            }
-        };
+        let last_words = if let Answer::LastWords(_, code) = answer { Some(code) } else { None };
+        outlet.finish(answer, &request.id).await;
+        if let Some(code) = last_words {
+            std::process::exit(code);
+        }
     });
 }

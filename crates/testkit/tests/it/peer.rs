@@ -101,9 +101,16 @@ impl HttpPeer {
 
     /// One exchange: status, headers and body as they came.
     pub(crate) fn post(&self, headers: &[(&str, &str)], body: &Value) -> String {
-        let body = body.to_string();
+        self.exchange("POST", headers, &body.to_string())
+    }
+
+    pub(crate) fn get(&self, headers: &[(&str, &str)]) -> String {
+        self.exchange("GET", headers, "")
+    }
+
+    fn exchange(&self, method: &str, headers: &[(&str, &str)], body: &str) -> String {
         let mut stream = TcpStream::connect(&self.authority).unwrap();
-        write!(stream, "POST /mcp HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len()).unwrap();
+        write!(stream, "{method} /mcp HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len()).unwrap();
         if headers.iter().all(|(name, _)| *name != "host") {
             write!(stream, "host: {}\r\n", self.authority).unwrap();
         }

@@ -10,7 +10,7 @@ use toolwright::core::{ApprovalDecision, duration};
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BOLD, DIM, one_line, print_json, print_text, say, styled};
+use super::screen::{BOLD, DIM, WARN, one_line, print_json, print_text, say, styled};
 use super::{config, open};
 
 /// Rows that are listed.
@@ -58,33 +58,35 @@ pub(crate) enum ApprovalsCommand {
 pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done {
     let house = open(global, config::usable(global)?).await?;
     let (inbox, approvals) = (house.inbox(), house.approvals());
-    let done =
-        match command {
-            ApprovalsCommand::Ls { standing: true, .. } => {
-                approvals.standing(LISTED).await.map_err(unreadable).and_then(|standing| {
-                    list(global, &standing, &|row| json!(row), &standing_line, "nothing was approved for always")
-                })
+    let done = match command {
+        ApprovalsCommand::Ls { standing: true, .. } => {
+            approvals.standing(LISTED).await.map_err(unreadable).and_then(|standing| {
+                list(global, &standing, &|row| json!(row), &standing_line, "nothing was approved for always")
+            })
+        }
+        ApprovalsCommand::Ls { all, .. } => {
+            if let Some(waiting) = super::pins::waiting(&*house.pins()).await {
+                say(styled(WARN, waiting));
             }
-            ApprovalsCommand::Ls { all, .. } => {
-                let state = (!all).then_some(QuestionState::Pending);
-                inbox.questions(state, LISTED).await.map_err(unreadable).and_then(|questions| {
-                    list(global, &questions, &to_json, &question_line, "nothing waits for an answer")
-                })
-            }
-            ApprovalsCommand::Approve { id, always } => {
-                let decision = if *always { ApprovalDecision::Always } else { ApprovalDecision::Approve };
-                answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Approved)
-            }
-            ApprovalsCommand::Deny { id, reason } => {
-                let decision = ApprovalDecision::Deny { reason: reason.clone() };
-                answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Denied)
-            }
-            ApprovalsCommand::Revoke { id } => match approvals.revoke(id).await {
-                Ok(true) => told(global, id, "revoked"),
-                Ok(false) => Err(Failure::usage(format!("nothing that was approved for always has the id {id}"))),
-                Err(error) => Err(unreadable(error)),
-            },
-        };
+            let state = (!all).then_some(QuestionState::Pending);
+            inbox.questions(state, LISTED).await.map_err(unreadable).and_then(|questions| {
+                list(global, &questions, &Question::to_json, &question_line, "nothing waits for an answer")
+            })
+        }
+        ApprovalsCommand::Approve { id, always } => {
+            let decision = if *always { ApprovalDecision::Always } else { ApprovalDecision::Approve };
+            answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Approved)
+        }
+        ApprovalsCommand::Deny { id, reason } => {
+            let decision = ApprovalDecision::Deny { reason: reason.clone() };
+            answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Denied)
+        }
+        ApprovalsCommand::Revoke { id } => match approvals.revoke(id).await {
+            Ok(true) => told(global, id, "revoked"),
+            Ok(false) => Err(Failure::usage(format!("nothing that was approved for always has the id {id}"))),
+            Err(error) => Err(unreadable(error)),
+        },
+    };
     house.shut_down().await;
     done
 }
@@ -129,24 +131,6 @@ fn list<T>(
         print_text(&line(row))?;
     }
     Ok(Exit::Ok)
-}
-
-/// An element of `approvals ls --json`; times in milliseconds since the epoch.
-fn to_json(question: &Question) -> Value {
-    let request = &question.request;
-    json!({
-        "id": question.id,
-        "tool": request.tool,
-        "arguments": request.arguments,
-        "reason": request.reason,
-        "session": request.session,
-        "principal": request.principal,
-        "created": question.created_ms,
-        "expires": question.expires_ms,
-        "state": question.state,
-        "decision": question.decision,
-        "decided_by": question.decided_by,
-    })
 }
 
 fn question_line(question: &Question) -> String {

@@ -115,6 +115,12 @@ pub(crate) enum Command {
     /// Shows and answers what waits for your word.
     #[command(subcommand)]
     Approvals(super::approvals::ApprovalsCommand),
+    /// Logs in and out at MCP servers.
+    #[command(subcommand)]
+    Mcp(super::mcp::McpCommand),
+    /// Shows what is pinned of others' definitions and what has changed in them, and approves or revokes it.
+    #[command(subcommand)]
+    Pins(super::pins::PinsCommand),
     /// Checks the configuration and every provider, and says how to mend what is wrong.
     Doctor,
     /// Looks at the configuration.

@@ -30,7 +30,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
     let outcome = house.call_within(written, Profile::Owner, cancel.clone(), times).await;
-    let printed = if global.json { print_result_json(outcome.to_json()) } else { print_outcome(&outcome) };
+    let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };
     // What went on as a job goes on here: there is no other process to do it.
     tokio::select! {
         () = house.jobs().all_ended() => {}

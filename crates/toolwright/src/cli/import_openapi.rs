@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use toolwright::config::edit::{Entries, add_entries};
 use toolwright::config::document_origin;
+use toolwright::config::edit::{Entries, add_entries};
 use toolwright::core::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES};
 use toolwright::core::names::{NameTable, NamedTool};
 use toolwright::providers::net::{AddressPolicy, HttpClient, HttpOptions};
@@ -81,7 +81,9 @@ fn show(found: &openapi::Import, import: &Import, name: &str, path: &Path) {
     match (import.dry_run, imported) {
         (_, 0) => say(format_args!("nothing to add: none of {all} operations can be a tool")),
         (true, _) => say(harmless(&format!("would add {imported} of {all} operations as {name}__…"))),
-        (false, _) => say(harmless(&format!("added {imported} of {all} operations as {name}__… to {}", path.display()))),
+        (false, _) => {
+            say(harmless(&format!("added {imported} of {all} operations as {name}__… to {}", path.display())))
+        }
     }
 }
 
@@ -148,5 +150,9 @@ fn name_of(origin: &Origin) -> String {
         }
     }
     let name = name.trim_matches('-');
-    if name.is_empty() || RESERVED_NAMESPACES.contains(&name) { format!("api-{name}").trim_end_matches('-').to_owned() } else { name.to_owned() }
+    if name.is_empty() || RESERVED_NAMESPACES.contains(&name) {
+        format!("api-{name}").trim_end_matches('-').to_owned()
+    } else {
+        name.to_owned()
+    }
 }

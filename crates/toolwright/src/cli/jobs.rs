@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::House;
+use toolwright::core::JobState;
 use toolwright::core::job::{JobRecord, JobScope, Jobs};
+use toolwright::core::moment::iso;
 use toolwright::core::store::StoreError;
-use toolwright::core::{JobState, Outcome};
 
 use super::args::{Global, duration};
 use super::exit::{Done, Exit, Failure};
@@ -82,7 +83,7 @@ async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
             let mut list = jobs.list(JobScope::All, *limit).await.map_err(failure)?;
             list.retain(|job| !open || !job.state.is_over());
             if global.json {
-                print_json(&list.iter().map(to_json).collect())?;
+                print_json(&list.iter().map(JobRecord::to_json).collect())?;
             } else if list.is_empty() {
                 say("no jobs");
             } else {
@@ -97,9 +98,7 @@ async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
             let read = jobs.read(JobScope::All, id, *offset, *lines).await.map_err(failure)?;
             if global.json {
                 let job = jobs.get(JobScope::All, id).await.map_err(failure)?;
-                print_json(&json!({
-                    "id": id, "state": job.state, "first": read.first, "total": read.total, "text": read.text,
-                }))?;
+                print_json(&read.to_json(&job))?;
             } else {
                 print_written(read.text.trim_end_matches('\n'))?;
             }
@@ -116,7 +115,7 @@ async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
                 // One that cannot be stopped keeps no other going.
                 match stop(jobs, id).await {
                     Ok(job) => {
-                        answers.push(to_json(&job));
+                        answers.push(job.to_json());
                         say(job.line());
                     }
                     Err(error) => {
@@ -151,30 +150,13 @@ fn failure(error: StoreError) -> Failure {
 
 fn show(global: &Global, job: &JobRecord) -> Result<(), Failure> {
     if global.json {
-        let mut value = to_json(job);
-        value["outcome"] = job.outcome.as_ref().map(Outcome::to_json).into();
-        return Ok(print_json(&value)?);
+        return Ok(print_json(&job.to_whole_json())?);
     }
     say(job.line());
     if let Some(outcome) = &job.outcome {
         print_written(&outcome.model_text())?;
     }
     Ok(())
-}
-
-fn to_json(job: &JobRecord) -> Value {
-    json!({
-        "id": job.id,
-        "tool": job.tool,
-        "state": job.state,
-        "created": iso(job.created_ms),
-        "owner": job.owner,
-        "session": job.session,
-        "principal": job.principal,
-        "arguments": job.arguments,
-        "attempts": job.attempts,
-        "ended": job.ended_ms.map(iso),
-    })
 }
 
 fn line(job: &JobRecord) -> String {
@@ -187,43 +169,4 @@ fn line(job: &JobRecord) -> String {
     let arguments = one_line(&job.arguments.to_string(), SHORT);
     let more = styled(DIM, format_args!("{}{} {arguments}", iso(job.created_ms), owner.unwrap_or_default()));
     format!("{} {} {} {more}", job.id, styled(style, job.state), job.tool)
-}
-
-/// A time in UTC as ISO 8601 has it, to the millisecond.
-fn iso(ms: u64) -> String {
-    let (days, rest) = (ms / 86_400_000, ms % 86_400_000);
-    let (year, month, day) = civil(days);
-    let (hours, minutes, seconds) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{:03}Z", rest % 1000)
-}
-
-/// The date so many days after 1970-01-01. Years begin in March here, so that a leap day ends one.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + u64::from(month <= 2), month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_iso_8601() {
-        for (ms, expect) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_709_251_199_000, "2024-02-29T23:59:59.000Z"),
-            (1_735_689_599_001, "2024-12-31T23:59:59.001Z"),
-            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(iso(ms), expect);
-        }
-    }
 }

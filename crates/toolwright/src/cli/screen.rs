@@ -93,15 +93,8 @@ fn print_foreign(text: &str) -> std::io::Result<()> {
 }
 
 /// As [`print_json`], of a tool's own result: of all but `error` only secrets of this house are taken out.
-pub(crate) fn print_result_json(mut result: Value) -> std::io::Result<()> {
-    if let Some(redactor) = REDACTOR.get() {
-        let error = result.get("error").map(|error| redactor.redact_value(error));
-        result = redactor.of_known_values().redact_value(&result);
-        if let Some(error) = error {
-            result["error"] = error;
-        }
-    }
-    print_safe_json(&result)
+pub(crate) fn print_result_json(result: &Value) -> std::io::Result<()> {
+    print_safe_json(&REDACTOR.get().map_or_else(|| result.clone(), |redactor| redactor.redact_result(result)))
 }
 
 /// One JSON document on standard output: indented for a person, one line for a program.

@@ -16,7 +16,7 @@ use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
-    Elicitation, Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio,
+    ApiStores, Elicitation, Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio,
 };
 
 use super::args::{Global, Serve, ServeAskName};
@@ -25,6 +25,8 @@ use super::screen::{BAD, DIM, WARN, harmless, say, styled};
 use super::signals::{First, watch};
 use super::{config, open, paste};
 
+/// How long what is to be told may wait: events of calls come too, and none of them is to wake anybody.
+const TELL_REST: Duration = Duration::from_millis(20);
 /// How long slow providers are waited for before what is odd about the whole is told.
 const LIST_WAIT: Duration = Duration::from_secs(120);
 
@@ -40,17 +42,21 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let given = serve.policy.map(Profile::from);
     let gateway = gateway(&house, &settings, serve);
     house.recover_jobs();
+    house.follow_pins();
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
     if serve.stdio {
         let announced = ready(&house, "stdio");
         background(&house, &gateway, given, announced);
-        serve_stdio(gateway, shutdown)
+        // On a worker of the runtime: what runs on the main thread has to be woken across threads for each message.
+        tokio::spawn(serve_stdio(gateway, shutdown))
             .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| Failure::failed(format!("the client's streams failed: {error}")))?;
     } else {
         let mut options = http_options(serve, &settings)?;
         options.metrics = Some(house.metrics_source());
+        options.stores = ApiStores { inbox: house.inbox(), approvals: house.approvals() };
         let with_token = options.token.is_some();
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);
@@ -59,7 +65,8 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }
         background(&house, &gateway, given, announced);
-        server.serving.await.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
+        let serving = tokio::spawn(server.serving).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        serving.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
     }
     house.shut_down().await;
     Ok(Exit::Ok)
@@ -174,6 +181,9 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
 async fn tell_providers(mut events: Receiver<Event>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
+        if events.is_empty() {
+            tokio::time::sleep(TELL_REST).await;
+        }
         match events.recv().await {
             Ok(Event::ProviderChanged { provider, error: Some(error), .. }) => {
                 if failed.get(&provider) != Some(&error) {
@@ -185,6 +195,9 @@ async fn tell_providers(mut events: Receiver<Event>) {
                 if failed.remove(&provider).is_some() {
                     say(format_args!("{provider}: up again, {tools} tools"));
                 }
+            }
+            Ok(Event::PinNotice { provider, raw_name, message, .. }) => {
+                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(&raw_name), harmless(&message))));
             }
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => break,

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::Value;
 use toolwright::core::names::Resolution;
-use toolwright::core::select::{SearchFilter, search, similar};
+use toolwright::core::select::{SearchFilter, SearchHit, search_or_similar};
 use toolwright::core::{Entry, Snapshot};
 
 use super::args::Global;
@@ -97,7 +97,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 return Ok(Exit::Ok);
             }
             if global.json {
-                print_json(&entries.iter().map(|entry| listed(entry)).collect::<Value>())?;
+                print_json(&entries.iter().map(|entry| entry.to_json()).collect::<Value>())?;
                 return Ok(Exit::Ok);
             }
             let width = entries.iter().map(|entry| entry.wire_name.len()).max().unwrap_or(0).min(40);
@@ -108,15 +108,9 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
         }
         Tools::Search { query, limit, filter } => {
             let filter = filter_of(filter);
-            let mut hits = search(&snapshot, query, *limit, &filter);
-            if hits.is_empty() {
-                hits = similar(&snapshot, query, *limit, &filter);
-            }
+            let hits = search_or_similar(&snapshot, query, *limit, &filter);
             if global.json {
-                let hits = hits.iter().map(|hit| {
-                    json!({"id": hit.entry.id(), "wire_name": hit.entry.wire_name, "score": hit.score, "reason": hit.reason})
-                });
-                print_json(&hits.collect::<Value>())?;
+                print_json(&hits.iter().map(SearchHit::to_json).collect::<Value>())?;
                 return Ok(Exit::Ok);
             }
             for hit in hits {
@@ -132,7 +126,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             };
             let entry = &snapshot.list()[index];
             if global.json {
-                print_json(&shown(entry))?;
+                print_json(&entry.to_whole_json())?;
             } else {
                 print_one(entry)?;
             }
@@ -143,39 +137,11 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
 
 /// No tool has this name: why, and which ones are near.
 pub(crate) fn unknown(snapshot: &Snapshot, tool: &str, near: &[String]) -> Failure {
-    let why = snapshot.why_missing(tool).map(|why| format!(" ({why})")).unwrap_or_default();
-    let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
-    Failure { exit: Exit::NoTool, message: format!("no tool is called `{tool}`{why}{hint}") }
+    Failure { exit: Exit::NoTool, message: snapshot.unknown_message(tool, near) }
 }
 
 fn filter_of(filter: &Filter) -> SearchFilter {
     SearchFilter { namespace: filter.namespace.clone(), prefix: filter.prefix.clone(), tag: filter.tag.clone() }
-}
-
-/// One element of `tools ls --json`.
-fn listed(entry: &Entry) -> Value {
-    let definition = entry.definition();
-    json!({
-        "id": definition.id,
-        "wire_name": entry.wire_name,
-        "description": definition.description,
-        "parameters": definition.parameters,
-        "tags": definition.tags,
-        "safe": definition.safe,
-        "effects": definition.effects,
-        "provider": entry.provider.name(),
-    })
-}
-
-/// `tools show --json`: the above and the rest of the definition.
-fn shown(entry: &Entry) -> Value {
-    let mut value = listed(entry);
-    if let Some(object) = value.as_object_mut() {
-        object.insert("raw_name".into(), json!(entry.tool.raw_name()));
-        object.insert("hash".into(), json!(entry.tool.hash().to_string()));
-        object.insert("definition".into(), json!(entry.definition()));
-    }
-    value
 }
 
 fn print_one(entry: &Entry) -> std::io::Result<()> {

@@ -67,8 +67,10 @@ pub fn add_servers(text: &str, entries: &[(String, Value)]) -> Result<String, Ed
 /// [`EditError`]; an existing name is refused.
 pub fn add_entries(text: &str, section: Entries, entries: &[(String, Value)]) -> Result<String, EditError> {
     let before = parse(text)?;
-    let servers =
-        section_of(&before, section).and_then(|key| before.get(key)).cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    let servers = section_of(&before, section)
+        .and_then(|key| before.get(key))
+        .cloned()
+        .unwrap_or_else(|| Value::Object(Map::new()));
     if let Some((name, _)) = entries.iter().find(|(name, _)| servers.get(name).is_some()) {
         return Err(EditError::Exists(name.clone()));
     }

@@ -9,6 +9,7 @@ mod layers;
 mod load;
 mod models;
 mod node;
+mod oauth;
 mod openapi;
 mod policy;
 mod problem;

@@ -12,7 +12,9 @@ use url::Url;
 use super::node::Member;
 use super::problem::At;
 use super::servers::{Holds, Scope};
-use super::typed::{EffectFlags, OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation, RestResponse, WebSection, Written};
+use super::typed::{
+    EffectFlags, OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation, RestResponse, WebSection, Written,
+};
 
 /// Resolves one entry; `None`, with the reason among the problems, when it is switched off or cannot be used. `taken` says
 /// whether a namespace is another source's.
@@ -139,7 +141,10 @@ impl Resolver<'_, '_> {
             (None, (None, None), (Some(client_id), Some(client_secret))) => Some(Auth::ClientCredentials {
                 client_id,
                 client_secret,
-                token_url: written.token_url.as_ref().map(|url| self.text(&format!("{field}.token_url"), url, Holds::Setting)),
+                token_url: written
+                    .token_url
+                    .as_ref()
+                    .map(|url| self.text(&format!("{field}.token_url"), url, Holds::Setting)),
                 scopes: written.scopes.clone(),
             }),
             _ => {

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
+use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
+use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
@@ -100,10 +102,14 @@ pub struct Server {
 pub struct ServerSettings {
     /// How it is reached.
     pub link: ServerLink,
+    /// How tokens for it are got; `None` where it needs none of ours.
+    pub oauth: Option<OAuthSettings>,
     /// Tools offered, as globs; empty means all.
     pub tools_allowed: Vec<String>,
     /// Tools not offered, as globs.
     pub tools_denied: Vec<String>,
+    /// How single tools are shown, by raw name.
+    pub shown: BTreeMap<String, ToolOverride>,
     /// Queue of its calls.
     pub queue: Option<String>,
     /// Limit of one call.

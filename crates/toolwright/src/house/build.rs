@@ -15,6 +15,7 @@ use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
 use toolwright_providers::mcp::{DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
+use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
 use toolwright_providers::openapi::{OpenApiProvider, OpenApiSpec};
 use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
@@ -24,10 +25,14 @@ use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, JobManager, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles,
     SessionManuals, SqliteStore, SystemClock,
 };
+use url::Url;
 
 use super::{BUILTIN, REST};
 use crate::config::typed::PathGuardSetting;
 use crate::config::{Config, NamedRestTool, Server, ServerLink, Severity};
+
+/// Folder of the state directory for credentials of servers.
+const CREDENTIALS: &str = "oauth";
 
 /// Settings that built-in and REST providers are built from.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,7 +173,7 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
 }
 
 /// What an MCP provider is built from.
-pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
+pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> McpServerSpec {
     let settings = &server.settings;
     let transport = match settings.link.clone() {
         ServerLink::Stdio { command, args, env, cwd, .. } => {
@@ -179,6 +184,7 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
+        shown: settings.shown.clone(),
         request_timeout: settings.request_timeout,
         idle_timeout: settings.idle_timeout,
         retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
@@ -193,9 +199,27 @@ pub(super) fn server_spec(server: &Server, config: &Config) -> McpServerSpec {
         cache_ttl: settings.cache,
         tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
+        authorizer: authorization(server, config, redactor).map(|parts| Arc::new(OAuth::new(parts)) as _),
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
     }
+}
+
+/// What the OAuth of a server is made of, if it has one, with what is kept of it in the state directory. Its tokens are
+/// kept out of whatever `redactor` sees.
+#[must_use]
+pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> Option<OAuthParts> {
+    let ServerLink::Http { url, .. } = &server.settings.link else { return None };
+    let redactor = Arc::clone(redactor);
+    Some(OAuthParts {
+        server: server.entry.clone(),
+        url: Url::parse(url).ok()?,
+        settings: server.settings.oauth.clone()?,
+        store: CredentialStore::folder(config.state_dir.join(CREDENTIALS)),
+        http: HttpOptions::default(),
+        consent: None,
+        secrets: Some(Arc::new(move |secret| redactor.add([secret]))),
+    })
 }
 
 /// What a server's process is kept in.

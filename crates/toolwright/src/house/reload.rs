@@ -85,7 +85,7 @@ impl House {
             let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
             let same = running.servers.get(&server.namespace) == Some(&server.settings);
             if !same || (inherits && !same_surroundings) {
-                let provider = McpProvider::new(server_spec(server, &config), self.mcp.clone());
+                let provider = McpProvider::new(server_spec(server, &config, &self.redactor), self.mcp.clone());
                 self.put(&server.namespace, Some(provider), &mut done).await;
             }
         }
@@ -102,6 +102,9 @@ impl House {
             }
         }
         running.openapi = documents;
+        if self.pins.set_terms(config.written.pins.into()) {
+            self.catalogue.judge_again().await;
+        }
         self.catalogue.set_absent(absent(&config)).await;
         Ok(done)
     }

@@ -354,8 +354,8 @@ async fn what_cannot_start_says_why_and_what_to_do() {
     for (transport, bound, fragments) in [
         (command("/nonexistent/mcp-server", &[]), short, &["not found", "PATH"][..]),
         (script("exits").transport, Duration::from_secs(20), &["exit code 7", "cannot open the database", "by hand"]),
-        (command("cat", &[]), short, &["did not answer `initialize` within 300ms", "MCP server"]),
-        (script("silent").transport, short, &["did not answer"]),
+        (command("cat", &[]), short, &["sends back what it is sent", "MCP server"]),
+        (script("silent").transport, short, &["did not answer `initialize` within 300ms"]),
     ] {
         let rig = Rig::new(transport, |spec| spec.connect_timeout = bound);
         let error = rig.provider.list().await.expect_err("no server").to_string();

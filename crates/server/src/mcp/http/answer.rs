@@ -7,7 +7,7 @@ use futures_util::{Stream, stream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::sessions::Busy;
-use crate::mcp::call::RunningCall;
+use crate::mcp::line::{Said, Waiting, whole};
 use crate::mcp::message::{self, Id, RpcError};
 use crate::mcp::protocol::Era;
 
@@ -61,44 +61,26 @@ pub(super) fn json(message: Bytes) -> Response {
 /// What a request keeps until its response has been sent.
 pub(super) type Held = (OwnedSemaphorePermit, Option<Busy>);
 
-/// What a running call has to say.
-pub(super) struct CallEvents {
-    pub(super) id: Id,
-    call: RunningCall,
-    notes: mpsc::Receiver<Bytes>,
-    /// The end, while notes that came before it are still to be given out.
-    end: Option<Result<Vec<u8>, RpcError>>,
+/// What a request that runs has to say.
+pub(super) struct Events {
+    waiting: Waiting,
+    said: mpsc::Receiver<Said>,
     _held: Held,
 }
 
-/// One thing that it says.
-pub(super) enum CallEvent {
-    /// A notification.
-    Note(Bytes),
-    /// The last: result or error, or nothing to a client that cancelled.
-    End(Option<Result<Vec<u8>, RpcError>>),
-}
-
-impl CallEvents {
-    pub(super) fn new(id: Id, call: RunningCall, notes: mpsc::Receiver<Bytes>, held: Held) -> Self {
-        Self { id, call, notes, end: None, _held: held }
+impl Events {
+    pub(super) fn new(waiting: Waiting, said: mpsc::Receiver<Said>, held: Held) -> Self {
+        Self { waiting, said, _held: held }
     }
 
-    /// The next event; the last is the end. Cancel-safe.
-    pub(super) async fn next(&mut self) -> CallEvent {
-        loop {
-            if let Ok(note) = self.notes.try_recv() {
-                return CallEvent::Note(note);
-            }
-            if let Some(end) = self.end.take() {
-                return CallEvent::End((!self.call.is_unwanted()).then_some(end));
-            }
-            tokio::select! {
-                biased;
-                Some(note) = self.notes.recv() => return CallEvent::Note(note),
-                end = self.call.finish() => self.end = Some(end),
-            }
-        }
+    pub(super) fn id(&self) -> &Id {
+        self.waiting.id()
+    }
+
+    /// The next; the last is the end. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Said {
+        // Whoever runs it says an end in any case; there is none only when the whole server stops.
+        self.said.recv().await.unwrap_or(Said::End(None))
     }
 
     /// The rest as messages.
@@ -106,11 +88,8 @@ impl CallEvents {
         stream::unfold(Some(self), |state| async move {
             let mut events = state?;
             match events.next().await {
-                CallEvent::Note(note) => Some((note, Some(events))),
-                CallEvent::End(end) => match end? {
-                    Ok(result) => Some((message::result(&events.id, &result), None)),
-                    Err(error) => Some((message::error(Some(&events.id), &error), None)),
-                },
+                Said::Note(note) => Some((note, Some(events))),
+                Said::End(end) => Some((whole(events.id(), &end?), None)),
             }
         })
     }

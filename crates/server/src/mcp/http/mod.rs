@@ -12,26 +12,26 @@ use axum::body::Body;
 use axum::extract::{Path, Request as HttpRequest, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::session::Principal;
 
+use crate::http::body::{BodyError, read_body};
 use crate::mcp::call::Caller;
-use crate::mcp::changes::{ListChanges, notifications};
+use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged};
+use crate::mcp::line::{Said, To};
 use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
 use crate::mcp::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
-use answer::{CallEvent, CallEvents, Held, Refusal, json};
+use answer::{Events, Held, Refusal, json};
 use headers::Accepts;
 use sessions::{HttpSession, Sessions};
 
-/// How long a client may take to send a whole body, however steadily it comes.
-const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// Progress of one call that waits for the client to read; more is dropped.
 const NOTES: usize = 64;
 const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again later";
@@ -54,29 +54,34 @@ pub(crate) async fn whole(State(endpoint): State<Arc<Endpoint>>, request: HttpRe
     endpoint.respond(Scope::Whole, request).await
 }
 
-/// `/mcp/{provider}`.
-pub(crate) async fn provider(
+/// `/mcp/{provider}` and `/mcp/{view}`.
+pub(crate) async fn part(
     State(endpoint): State<Arc<Endpoint>>,
     Path(name): Path<String>,
     request: HttpRequest,
 ) -> Response {
-    let snapshot = endpoint.gateway.options.catalogue.snapshot();
-    if snapshot.providers().iter().any(|provider| provider.name == name) {
-        return endpoint.respond(Scope::Provider(name.into()), request).await;
-    }
-    let names: Vec<&str> = snapshot.providers().iter().map(|provider| provider.name.as_str()).collect();
-    let why = format!("there is no provider of this name; there are {}", names.join(", "));
-    Refusal::text(StatusCode::NOT_FOUND, &why).into_response()
+    let sources = endpoint.gateway.options.catalogue.sources();
+    let scope = match endpoint.gateway.view(&name) {
+        Some(_) => Scope::View(name.into()),
+        None if sources.iter().any(|provider| provider.name() == name) => Scope::Provider(name.into()),
+        None => {
+            let views = endpoint.gateway.options.views.iter().map(|view| view.name.as_str());
+            let names: Vec<&str> = sources.iter().map(|provider| provider.name()).chain(views).collect();
+            let why = format!("there is no provider or view of this name; there are {}", names.join(", "));
+            return Refusal::text(StatusCode::NOT_FOUND, &why).into_response();
+        }
+    };
+    endpoint.respond(scope, request).await
 }
 
 impl Endpoint {
-    pub(crate) fn new(gateway: Arc<Gateway>, options: HttpOptions, shutdown: Cancel) -> Self {
+    pub(crate) fn new(gateway: Arc<Gateway>, options: HttpOptions, requests: Arc<Semaphore>, shutdown: Cancel) -> Self {
         Self {
             gateway,
             principal: options.principal,
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             streams: Arc::new(Semaphore::new(options.max_sessions)),
-            requests: Arc::new(Semaphore::new(options.max_requests)),
+            requests,
             body_pause: options.body_pause,
             keep_alive: options.keep_alive,
             shutdown,
@@ -95,7 +100,15 @@ impl Endpoint {
     async fn handle(&self, scope: Scope, request: HttpRequest) -> Result<Response, Refusal> {
         let asked = Expose::in_query(request.uri().query().unwrap_or_default())
             .map_err(|why| Refusal::text(StatusCode::BAD_REQUEST, &why))?;
-        let view = View { scope, expose: asked.unwrap_or(self.gateway.options.expose) };
+        let configured = match &scope {
+            Scope::View(name) => self.gateway.view(name),
+            Scope::Whole | Scope::Provider(_) => None,
+        };
+        if configured.as_ref().is_some_and(|view| !self.principal.may_use(&view.roles)) {
+            return Err(Refusal::text(StatusCode::FORBIDDEN, "this view is for other roles"));
+        }
+        let usual = configured.and_then(|view| view.expose).unwrap_or(self.gateway.options.expose);
+        let view = View { scope, expose: asked.unwrap_or(usual) };
         let method = request.method();
         if method == Method::POST {
             return self.post(view, request).await;
@@ -133,7 +146,7 @@ impl Endpoint {
             }
             Ok(Message::Response(response)) => {
                 if headers::may_be_legacy(&parts.headers) {
-                    self.session(&view, &parts.headers, None)?.caller.elicitations.settle(response);
+                    self.session(&view, &parts.headers, None)?.caller.peer.settle(response);
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
@@ -150,6 +163,9 @@ impl Endpoint {
                 self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
             }
             Era::Legacy if request.method == "initialize" => {
+                if self.gateway.is_draining() {
+                    return Err(Refusal::of(Era::Legacy, &request.id, &shutting_down()));
+                }
                 let caller = self.caller(&uuid::Uuid::new_v4().to_string(), view);
                 let session = self.sessions.open(caller).ok_or_else(|| {
                     let why = "too many sessions; end one with DELETE, or try again later";
@@ -175,28 +191,17 @@ impl Endpoint {
 
     async fn body(&self, body: Body) -> Result<Bytes, Refusal> {
         let limit = self.gateway.options.max_message;
-        let late = |_| Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
-        let mut chunks = body.into_data_stream();
-        let read = async {
-            let mut whole = BytesMut::new();
-            while let Some(chunk) = tokio::time::timeout(self.body_pause, chunks.next()).await.map_err(late)? {
-                match chunk {
-                    Ok(chunk) if chunk.len() <= limit - whole.len() => whole.extend_from_slice(&chunk),
-                    // The other cause, a client that hangs up, sees no answer anyway.
-                    _ => {
-                        let why = format!("a message has at most {limit} bytes");
-                        return Err(Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &why));
-                    }
-                }
+        read_body(body, limit, self.body_pause).await.map_err(|error| match error {
+            BodyError::Late => Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            BodyError::TooLarge => {
+                Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes"))
             }
-            Ok(whole.freeze())
-        };
-        tokio::time::timeout(BODY_LIMIT, read).await.map_err(late)?
+        })
     }
 
     fn caller(&self, session: &str, view: View) -> Caller {
         let session = self.gateway.session(session, self.principal.clone());
-        Caller { session, view, running: Arc::default(), elicitations: Arc::default() }
+        Caller::new(session, view)
     }
 
     /// The request's session, if it exists and belongs to this caller and view.
@@ -241,32 +246,33 @@ impl Endpoint {
         held: Held,
     ) -> Result<Response, Refusal> {
         let id = request.id.clone();
-        let (notes, received) = mpsc::channel(NOTES);
-        match self.gateway.reply(caller, era, request, accepts.events.then_some(notes)) {
+        let (say, said) = mpsc::channel(NOTES);
+        let to = if accepts.events { To::Stream(say) } else { To::Whole(say) };
+        match self.gateway.reply(caller, era, request, to) {
             Reply::Result(result) => Ok(self.whole_answer(accepts, message::result(&id, &result))),
             Reply::Error(error) => Err(Refusal::of(era, &id, &error)),
-            Reply::Call(call) => self.call(era, accepts, CallEvents::new(id, call, received, held)).await,
-            Reply::Listen(granted) if accepts.events => self.listen(caller, id, granted),
+            Reply::Running(waiting) => self.running(era, accepts, Events::new(waiting, said, held)).await,
+            Reply::Listen(asked) if accepts.events => self.listen(caller, id, asked).await,
             Reply::Listen(_) => {
                 Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "a subscription needs Accept: text/event-stream"))
             }
         }
     }
 
-    /// A call is answered with plain JSON if it ends before it has anything else to say, and as an
-    /// event stream from its first progress or from when it has been silent for long.
-    async fn call(&self, era: Era, accepts: Accepts, mut events: CallEvents) -> Result<Response, Refusal> {
+    /// What ends before it has anything else to say is answered with plain JSON, and as an event stream from its
+    /// first progress or question, or from when it has been silent for long.
+    async fn running(&self, era: Era, accepts: Accepts, mut events: Events) -> Result<Response, Refusal> {
         let first = tokio::select! {
-            event = events.next() => Some(event),
+            said = events.next() => Some(said),
             () = tokio::time::sleep(self.keep_alive), if accepts.events => None,
         };
         let note = match first {
-            Some(CallEvent::End(None)) => return Ok(StatusCode::ACCEPTED.into_response()),
-            Some(CallEvent::End(Some(Ok(result)))) => {
-                return Ok(self.whole_answer(accepts, message::result(&events.id, &result)));
+            Some(Said::End(None)) => return Ok(StatusCode::ACCEPTED.into_response()),
+            Some(Said::End(Some(Ok(result)))) => {
+                return Ok(self.whole_answer(accepts, message::result(events.id(), &result)));
             }
-            Some(CallEvent::End(Some(Err(error)))) => return Err(Refusal::of(era, &events.id, &error)),
-            Some(CallEvent::Note(note)) => Some(note),
+            Some(Said::End(Some(Err(error)))) => return Err(Refusal::of(era, events.id(), &error)),
+            Some(Said::Note(note)) => Some(note),
             None => None,
         };
         Ok(sse::response(stream::iter(note).chain(events.messages()), self.keep_alive))
@@ -284,7 +290,7 @@ impl Endpoint {
         let held = (permit(&self.streams, TOO_MANY_STREAMS)?, session.enter());
         let end = session.ended.child();
         session.replace_stream(end.clone());
-        let mut changes = ListChanges::new(&self.gateway, &session.caller);
+        let mut changes = Changes::of_session(&self.gateway, &session.caller);
         if let Some(seen) = session.listed() {
             changes = changes.since(seen);
         }
@@ -296,26 +302,27 @@ impl Endpoint {
                 _ = shutdown.cancelled() => {}
             }
         };
-        Ok(sse::response(notifications(changes, None).take_until(Box::pin(ended)), self.keep_alive))
+        Ok(sse::response(changes.notifications().take_until(Box::pin(ended)), self.keep_alive))
     }
 
     /// A modern subscription: granted, told of changes, and answered when the server ends it.
-    fn listen(&self, caller: &Caller, id: Id, granted: Filter) -> Result<Response, Refusal> {
+    async fn listen(&self, caller: &Caller, id: Id, asked: Filter) -> Result<Response, Refusal> {
         let held = permit(&self.streams, TOO_MANY_STREAMS)?;
-        let changes: BoxStream<'static, Bytes> = if granted.tools_list_changed {
-            notifications(ListChanges::new(&self.gateway, caller), Some(id.clone())).boxed()
-        } else {
-            stream::pending().boxed()
-        };
+        let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);
+        let granted = self.gateway.grant(caller, id, asked).await;
+        let first = stream::iter([acknowledged(&granted)]);
+        let changes = Changes::of_subscription(&self.gateway, caller, granted).notifications();
         let shutdown = self.shutdown.clone();
         let ended = async move {
             let _held = held;
             shutdown.cancelled().await;
         };
-        let first = stream::iter([acknowledged(&id, granted)]);
-        let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);
         Ok(sse::response(first.chain(changes.take_until(Box::pin(ended))).chain(last), self.keep_alive))
     }
+}
+
+fn shutting_down() -> RpcError {
+    RpcError::new(RpcError::BUSY, "the server is shutting down")
 }
 
 fn permit(of: &Arc<Semaphore>, why_not: &str) -> Result<OwnedSemaphorePermit, Refusal> {

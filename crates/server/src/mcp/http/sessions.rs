@@ -141,7 +141,7 @@ mod tests {
     fn caller(id: &str) -> Caller {
         let session = Session { id: SessionId::new(id), principal: Principal::owner(), root: "/".into(), agent: None };
         let view = View { scope: Scope::Whole, expose: Expose::Direct };
-        Caller { session: Arc::new(session), view, running: Arc::default(), elicitations: Arc::default() }
+        Caller::new(Arc::new(session), view)
     }
 
     #[test]

@@ -16,9 +16,10 @@ use toolwright_core::session::Principal;
 
 use crate::Gateway;
 use crate::gateway::STOP_LIMIT;
-use crate::mcp::call::{Caller, RunningCall};
-use crate::mcp::changes::{ListChanges, notifications};
+use crate::mcp::call::Caller;
+use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged};
+use crate::mcp::line::To;
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
 use crate::mcp::view::{Scope, View};
@@ -55,11 +56,9 @@ where
     let mut writer = tokio::spawn(write_messages(output, messages));
     let session = gateway.session(format!("stdio-{}", uuid::Uuid::new_v4()), Principal::owner());
     let view = View { scope: Scope::Whole, expose: gateway.options.expose };
-    let caller = Caller { session, view, running: Arc::default(), elicitations: Arc::default() };
     let connection = Connection {
-        caller,
+        caller: Caller::new(session, view),
         outbox,
-        tasks: TaskTracker::new(),
         watchers: TaskTracker::new(),
         closed: Cancel::new(),
         gateway,
@@ -106,8 +105,6 @@ struct Connection {
     gateway: Arc<Gateway>,
     caller: Caller,
     outbox: mpsc::Sender<Bytes>,
-    /// One for each call.
-    tasks: TaskTracker,
     /// One for each subscription.
     watchers: TaskTracker,
     /// Ends the watchers.
@@ -129,12 +126,8 @@ impl Connection {
                 self.request(request).await;
                 // An older client is told of changes once it has introduced itself.
                 if initializes && !std::mem::replace(watching, true) {
-                    let changes = ListChanges::new(&self.gateway, &self.caller);
-                    self.watchers.spawn(forward(
-                        notifications(changes, None),
-                        self.outbox.clone(),
-                        self.closed.clone(),
-                    ));
+                    let changes = Changes::of_session(&self.gateway, &self.caller);
+                    self.watchers.spawn(forward(changes.notifications(), self.outbox.clone(), self.closed.clone()));
                 }
             }
             Ok(Message::Notification { method, params, .. }) => {
@@ -142,7 +135,7 @@ impl Connection {
                     self.caller.running.cancel(id);
                 }
             }
-            Ok(Message::Response(response)) => self.caller.elicitations.settle(response),
+            Ok(Message::Response(response)) => self.caller.peer.settle(response),
             Err(refused) => self.send(message::error(refused.id.as_ref(), &refused.error)).await,
         }
     }
@@ -152,24 +145,23 @@ impl Connection {
         let era = era_of(&request, None);
         let checked = if era == Era::Modern { check_modern(&request, None) } else { Ok(()) };
         let reply = match checked {
-            Ok(()) => self.gateway.reply(&self.caller, era, request, Some(self.outbox.clone())),
+            Ok(()) => self.gateway.reply(&self.caller, era, request, To::Pipe(self.outbox.clone())),
             Err(error) => Reply::Error(error),
         };
         match reply {
             Reply::Result(result) => self.send(message::result(&id, &result)).await,
             Reply::Error(error) => self.send(message::error(Some(&id), &error)).await,
-            Reply::Call(call) => {
-                self.tasks.spawn(answer_call(call, id, self.outbox.clone()));
-            }
-            Reply::Listen(granted) => {
-                if let Err(error) = self.listen(&id, granted).await {
+            // A pipe that breaks ends everything that runs, not one request.
+            Reply::Running(waiting) => waiting.leave(),
+            Reply::Listen(asked) => {
+                if let Err(error) = self.listen(&id, asked) {
                     self.send(message::error(Some(&id), &error)).await;
                 }
             }
         }
     }
 
-    async fn listen(&self, id: &Id, granted: Filter) -> Result<(), RpcError> {
+    fn listen(&self, id: &Id, asked: Filter) -> Result<(), RpcError> {
         if self.watchers.len() >= MAX_SUBSCRIPTIONS {
             return Err(RpcError::new(
                 RpcError::BUSY,
@@ -178,16 +170,17 @@ impl Connection {
         }
         let cancel = self.closed.child();
         let entered = self.caller.running.enter(id, &cancel)?;
-        let changes = ListChanges::new(&self.gateway, &self.caller);
-        self.send(acknowledged(id, granted)).await;
+        let (gateway, caller) = (Arc::clone(&self.gateway), self.caller.clone());
         let last = message::result(id, &self.gateway.listen_result(id));
         let (id, outbox, closed) = (id.clone(), self.outbox.clone(), self.closed.clone());
         self.watchers.spawn(async move {
             let _entered = entered;
-            if granted.tools_list_changed {
-                forward(notifications(changes, Some(id)), outbox.clone(), cancel).await;
-            } else {
-                cancel.cancelled().await;
+            // Sources are asked, which takes a while; other messages must not wait for it.
+            let granted = gateway.grant(&caller, id, asked).await;
+            let first = acknowledged(&granted);
+            let changes = Changes::of_subscription(&gateway, &caller, granted);
+            if outbox.send(first).await.is_ok() {
+                forward(changes.notifications(), outbox.clone(), cancel).await;
             }
             // Only the server's own end of a subscription is answered.
             if closed.is_cancelled() {
@@ -205,23 +198,13 @@ impl Connection {
     /// Lets calls end within `grace`, then cancels them, and ends everything that sends.
     async fn close(&self, grace: Duration) {
         self.closed.cancel(CancelCause::Shutdown);
-        self.tasks.close();
+        self.caller.tasks.close();
         self.watchers.close();
-        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(grace, self.caller.tasks.wait()).await.is_err() {
             self.caller.running.cancel_all();
-            tokio::time::timeout(STOP_LIMIT, self.tasks.wait()).await.ok();
+            tokio::time::timeout(STOP_LIMIT, self.caller.tasks.wait()).await.ok();
         }
         tokio::time::timeout(FLUSH_LIMIT, self.watchers.wait()).await.ok();
-    }
-}
-
-async fn answer_call(mut call: RunningCall, id: Id, outbox: mpsc::Sender<Bytes>) {
-    let answer = match call.finish().await {
-        Ok(result) => message::result(&id, &result),
-        Err(error) => message::error(Some(&id), &error),
-    };
-    if !call.is_unwanted() {
-        outbox.send(answer).await.ok();
     }
 }
 

@@ -2,7 +2,9 @@
 //! structs are the one definition table: the checker, the published JSON Schema and `config schema`
 //! all come from them.
 
+mod oauth;
 mod openapi;
+mod pins;
 mod sandbox;
 mod scalar;
 mod sections;
@@ -15,7 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
+pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
@@ -46,6 +50,8 @@ pub struct ConfigFile {
     pub queues: IndexMap<String, Queue>,
     /// Which calls may run.
     pub policy: PolicySection,
+    /// When definitions of others are trusted.
+    pub pins: PinsSection,
     /// Models for `run` and `chat`.
     pub models: Models,
     /// Where and how long large outputs are kept.

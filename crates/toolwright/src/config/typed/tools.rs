@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolwright_core::SandboxProfile;
 
+use super::oauth::OAuthSection;
+use super::pins::ServerTools;
 use super::scalar::{CacheTtl, TimeSpan, Written};
 use super::sections::EffectFlags;
 
@@ -39,12 +41,18 @@ pub struct McpServer {
     /// Headers sent with every request; `${VAR}` is filled in.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub headers: IndexMap<String, Written>,
+    /// How tokens for an `http` server are got.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<OAuthSection>,
     /// Tools that are offered, as globs without regard to case; empty means all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_allowed: Vec<String>,
     /// Tools that are not offered, as globs; counts after `tools_allowed`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_denied: Vec<String>,
+    /// How single tools are shown, by the names that the server has for them. A list is read as `tools_allowed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<ServerTools>,
     /// Queue its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,

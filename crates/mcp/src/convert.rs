@@ -1,0 +1,232 @@
+//! What one generation of the protocol says, in the words of the other.
+
+use serde_json::{Map, Value, json};
+
+use crate::message::RpcError;
+use crate::revision::{Era, SERVER_INFO};
+
+/// Methods whose results say how long they may be kept (2026-07-28, "Caching").
+const CACHEABLE: [&str; 6] =
+    ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover"];
+
+/// Whether a method's result says how long it may be kept.
+#[must_use]
+pub fn is_cacheable(method: &str) -> bool {
+    CACHEABLE.contains(&method)
+}
+
+/// A server's own result of `method`, whichever generation it speaks, as ours for a client of `era`. All that is
+/// not of one generation alone stays as it is.
+pub fn result(era: Era, method: &str, result: &mut Map<String, Value>, server_info: &Value) {
+    if era == Era::Legacy {
+        for key in ["resultType", "ttlMs", "cacheScope"] {
+            result.remove(key);
+        }
+        if let Some(Value::Object(meta)) = result.get_mut("_meta") {
+            meta.remove(SERVER_INFO);
+            if meta.is_empty() {
+                result.remove("_meta");
+            }
+        }
+        return;
+    }
+    result.entry("resultType").or_insert_with(|| "complete".into());
+    if is_cacheable(method) {
+        if !result.get("ttlMs").is_some_and(Value::is_u64) {
+            result.insert("ttlMs".into(), 0.into());
+        }
+        if !matches!(result.get("cacheScope").and_then(Value::as_str), Some("public" | "private")) {
+            result.insert("cacheScope".into(), "private".into());
+        }
+    }
+    let meta = result.entry("_meta").or_insert_with(|| json!({}));
+    if !meta.is_object() {
+        *meta = json!({});
+    }
+    // The response is ours, whoever made the result.
+    meta[SERVER_INFO] = server_info.clone();
+}
+
+/// A server's own error about `method`, as ours for a client of `era`. The generations say in different ways that
+/// there is no such resource; `uri` is the one that was asked for.
+#[must_use]
+pub fn error(era: Era, method: &str, uri: Option<&str>, error: RpcError) -> RpcError {
+    if method != "resources/read" {
+        return error;
+    }
+    let names_it = error.data.as_ref().is_some_and(|data| data.get("uri").is_some());
+    let code = match (era, error.code) {
+        (Era::Modern, RpcError::RESOURCE_NOT_FOUND) => RpcError::INVALID_PARAMS,
+        (Era::Legacy, RpcError::INVALID_PARAMS) if names_it => RpcError::RESOURCE_NOT_FOUND,
+        _ => return error,
+    };
+    let data = match (error.data, uri) {
+        (None, Some(uri)) => Some(Box::new(json!({"uri": uri}))),
+        (data, _) => data,
+    };
+    RpcError { code, data, ..error }
+}
+
+/// That there is no such resource, as `era` says it.
+#[must_use]
+pub fn no_resource(era: Era, uri: &str) -> RpcError {
+    let code = match era {
+        Era::Legacy => RpcError::RESOURCE_NOT_FOUND,
+        Era::Modern => RpcError::INVALID_PARAMS,
+    };
+    RpcError { data: Some(Box::new(json!({"uri": uri}))), ..RpcError::new(code, "there is no such resource") }
+}
+
+/// What a gateway announces for servers with these capabilities: of each what is carried on, a part being there if
+/// one of them has it. Changes of the list of tools are told in any case, since tools come and go with policy too.
+#[must_use]
+pub fn server_capabilities<'a>(servers: impl Iterator<Item = &'a Map<String, Value>>) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.insert("tools".into(), json!({"listChanged": true}));
+    for server in servers {
+        for (part, flags) in [
+            ("resources", &["subscribe", "listChanged"][..]),
+            ("prompts", &["listChanged"]),
+            ("completions", &[]),
+            ("logging", &[]),
+        ] {
+            let Some(announced) = server.get(part).and_then(Value::as_object) else { continue };
+            let ours = all.entry(part).or_insert_with(|| json!({}));
+            for flag in flags {
+                if announced.get(*flag).and_then(Value::as_bool) == Some(true) {
+                    ours[*flag] = true.into();
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The capability of a server that a method takes, and the flag within it; `None` where every server has it.
+#[must_use]
+pub fn needs(method: &str) -> Option<(&'static str, Option<&'static str>)> {
+    Some(match method {
+        "resources/subscribe" | "resources/unsubscribe" => ("resources", Some("subscribe")),
+        "resources/list" | "resources/templates/list" | "resources/read" => ("resources", None),
+        "prompts/list" | "prompts/get" => ("prompts", None),
+        "completion/complete" => ("completions", None),
+        "logging/setLevel" => ("logging", None),
+        _ => return None,
+    })
+}
+
+/// Whether a server with these capabilities has a method.
+#[must_use]
+pub fn has_method(capabilities: &Map<String, Value>, method: &str) -> bool {
+    let Some((part, flag)) = needs(method) else { return true };
+    let Some(announced) = capabilities.get(part).filter(|announced| announced.is_object()) else { return false };
+    flag.is_none_or(|flag| announced.get(flag).and_then(Value::as_bool) == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(map) => map,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn results_are_told_in_the_words_of_the_clients_generation() {
+        let info = json!({"name": "us"});
+        for (era, method, given, expect) in [
+            (
+                Era::Modern,
+                "prompts/list",
+                json!({"prompts": [], "later": 1}),
+                json!({"prompts": [], "later": 1, "resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": {SERVER_INFO: {"name": "us"}}}),
+            ),
+            (
+                Era::Modern,
+                "resources/read",
+                json!({"contents": [], "ttlMs": 9, "cacheScope": "public", "_meta": {"a": 1, SERVER_INFO: {"name": "them"}}}),
+                json!({"contents": [], "ttlMs": 9, "cacheScope": "public", "_meta": {"a": 1, SERVER_INFO: {"name": "us"}}, "resultType": "complete"}),
+            ),
+            (
+                Era::Modern,
+                "prompts/get",
+                json!({"messages": []}),
+                json!({"messages": [], "resultType": "complete", "_meta": {SERVER_INFO: {"name": "us"}}}),
+            ),
+            (
+                Era::Modern,
+                "prompts/list",
+                json!({"prompts": [], "ttlMs": -1, "cacheScope": 7}),
+                json!({"prompts": [], "ttlMs": 0, "cacheScope": "private", "resultType": "complete", "_meta": {SERVER_INFO: {"name": "us"}}}),
+            ),
+            (
+                Era::Legacy,
+                "prompts/list",
+                json!({"resultType": "complete", "prompts": [], "ttlMs": 9, "cacheScope": "public", "_meta": {SERVER_INFO: {}}}),
+                json!({"prompts": []}),
+            ),
+            (
+                Era::Legacy,
+                "resources/read",
+                json!({"contents": [], "_meta": {"a": 1}}),
+                json!({"contents": [], "_meta": {"a": 1}}),
+            ),
+        ] {
+            let mut map = object(given.clone());
+            result(era, method, &mut map, &info);
+            assert_eq!(Value::Object(map), expect, "{era:?} {method} {given}");
+        }
+    }
+
+    #[test]
+    fn a_missing_resource_is_told_in_the_words_of_the_clients_generation() {
+        let check = |era, method: &str, given: (i64, Option<Value>), expect: (i64, Option<Value>)| {
+            let given_error = RpcError { data: given.1.map(Box::new), ..RpcError::new(given.0, "m") };
+            let found = error(era, method, Some("a:b"), given_error);
+            assert_eq!((found.code, found.data.map(|data| *data)), expect, "{era:?} {method}");
+        };
+        let uri = || Some(json!({"uri": "a:b"}));
+        check(Era::Modern, "resources/read", (-32002, None), (-32602, uri()));
+        check(Era::Modern, "resources/read", (-32002, Some(json!(1))), (-32602, Some(json!(1))));
+        check(Era::Modern, "resources/read", (-32602, uri()), (-32602, uri()));
+        check(Era::Legacy, "resources/read", (-32602, uri()), (-32002, uri()));
+        check(Era::Legacy, "resources/read", (-32602, None), (-32602, None));
+        check(Era::Modern, "prompts/get", (-32002, None), (-32002, None));
+    }
+
+    #[test]
+    fn capabilities_are_what_one_of_the_servers_has() {
+        let one =
+            object(json!({"resources": {"subscribe": true}, "tools": {}, "logging": {}, "experimental": {"x": {}}}));
+        let two =
+            object(json!({"resources": {"listChanged": true, "subscribe": false}, "prompts": {}, "completions": {}}));
+        for (servers, expect) in [
+            (vec![], json!({"tools": {"listChanged": true}})),
+            (vec![&one], json!({"tools": {"listChanged": true}, "resources": {"subscribe": true}, "logging": {}})),
+            (
+                vec![&one, &two],
+                json!({"tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true}, "logging": {}, "prompts": {}, "completions": {}}),
+            ),
+        ] {
+            assert_eq!(Value::Object(server_capabilities(servers.into_iter())), expect);
+        }
+    }
+
+    #[test]
+    fn a_server_has_the_methods_of_what_it_announced() {
+        let server = object(json!({"resources": {"subscribe": false}, "prompts": {}, "logging": null}));
+        for (method, expect) in [
+            ("resources/read", true),
+            ("resources/subscribe", false),
+            ("prompts/get", true),
+            ("completion/complete", false),
+            ("logging/setLevel", false),
+            ("tools/call", true),
+        ] {
+            assert_eq!(has_method(&server, method), expect, "{method}");
+        }
+    }
+}

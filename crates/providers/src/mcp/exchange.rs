@@ -1,0 +1,219 @@
+//! A request for a call, seen to its end: what the server asks in between is put to the call's client and the request
+//! made again with the answers (2026-07-28: `input_required`), and a task that it makes of it is followed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+use toolwright_core::client::ClientRequest;
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_mcp::asking;
+use toolwright_mcp::message::RpcError;
+use toolwright_mcp::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
+
+use super::connection::Connection;
+use super::handshake::modern_meta;
+use super::inbox::{Caller, Purpose};
+use super::peer::{AskError, Request};
+use super::tasks;
+
+/// `_meta` key under which a call's idempotency key goes along.
+const IDEMPOTENCY_KEY: &str = "io.github.toolwright/idempotency-key";
+/// Bound on how often one request is made again with more input.
+const MAX_ROUNDS: u32 = 32;
+/// Bound on what is asked in one round.
+const MAX_QUESTIONS: usize = 64;
+/// Pause before a request is made again that the server only put off, times the rounds so far.
+const PUT_OFF: Duration = Duration::from_millis(50);
+
+/// Whose request it is, and on which connection.
+#[derive(Clone, Copy)]
+pub(super) struct Exchange<'a> {
+    /// Name of the server.
+    pub(super) server: &'a str,
+    /// The connection.
+    pub(super) connection: &'a Arc<Connection>,
+    /// The call.
+    pub(super) context: &'a ToolContext,
+}
+
+/// What is sent.
+pub(super) struct Sent<'a> {
+    /// The method.
+    pub(super) method: &'a str,
+    /// What it is, for error messages: `the call of x`.
+    pub(super) what: &'a str,
+    /// What it names, for the header `Mcp-Name`.
+    pub(super) name: Option<&'a str>,
+    /// Headers of its own.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Its parameters, with or without `_meta`.
+    pub(super) params: Map<String, Value>,
+    /// Goes along in `_meta`.
+    pub(super) idempotency_key: Option<&'a str>,
+}
+
+impl Exchange<'_> {
+    /// Makes a request and sees it to its result. Dropping the future cancels it at the server.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ExecutionError`] for what the server answers as an error, [`ErrorKind::TransportError`]
+    /// for a lost or senseless answer, retryable if nothing was sent.
+    pub(super) async fn run(&self, sent: Sent<'_>) -> Result<Value, ToolError> {
+        let Sent { method, what, name, headers, mut params, idempotency_key } = sent;
+        params.insert("_meta".to_owned(), self.meta(method, idempotency_key).into());
+        for round in 1..=MAX_ROUNDS {
+            let mut result = self.ask(method, what, name, headers.clone(), &mut params).await?;
+            if tasks::is_task(self.connection.server(), &result) {
+                return tasks::finish(self, what, result, &params).await;
+            }
+            if self.connection.server().era == Era::Legacy {
+                return Ok(result);
+            }
+            match result.get("resultType").and_then(Value::as_str) {
+                None | Some("complete") => return Ok(result),
+                Some("input_required") => {}
+                Some(other) => {
+                    let reason = format!("it answers with a `{other}` in place of a result, which was not asked for");
+                    return Err(transport(self.server, &reason));
+                }
+            }
+            let state = result.get_mut("requestState").map(Value::take).filter(|state| !state.is_null());
+            match result.get_mut("inputRequests").map(Value::take) {
+                Some(Value::Object(requests)) if !requests.is_empty() => {
+                    let responses = self.answers(requests).await?;
+                    params.insert("inputResponses".to_owned(), responses.into());
+                }
+                _ if state.is_none() => {
+                    let reason = "it wants input and does not say which";
+                    return Err(transport(self.server, reason));
+                }
+                _ => {
+                    params.shift_remove("inputResponses");
+                    tokio::time::sleep(PUT_OFF * round).await;
+                }
+            }
+            match state {
+                Some(state) => params.insert("requestState".to_owned(), state),
+                None => params.shift_remove("requestState"),
+            };
+        }
+        let reason = format!("it asked for more input {MAX_ROUNDS} times; the call was given up");
+        Err(transport(self.server, &reason))
+    }
+
+    /// Makes one request of which the server may ask back and report progress.
+    ///
+    /// # Errors
+    /// As [`Exchange::run`].
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        what: &str,
+        name: Option<&str>,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        params: &mut Map<String, Value>,
+    ) -> Result<Value, ToolError> {
+        let purpose = Purpose::Call(Caller::from(self.context));
+        let request = Request { method, name, headers, purpose, version: None };
+        self.connection.ask(request, params).await.map_err(|error| tool_error(self.server, what, error))
+    }
+
+    /// What a request says beside its parameters: what the client of the call said, then what is ours to say.
+    pub(super) fn meta(&self, method: &str, idempotency_key: Option<&str>) -> Map<String, Value> {
+        let (server, context) = (self.connection.server(), self.context);
+        let mut meta = context.client.meta();
+        if let Some(key) = idempotency_key {
+            meta.insert(IDEMPOTENCY_KEY.to_owned(), key.into());
+        }
+        if let Some(traceparent) = &context.traceparent {
+            meta.insert("traceparent".to_owned(), (**traceparent).into());
+        }
+        if server.era == Era::Modern {
+            meta.extend(modern_meta(context.client.capabilities()));
+            if tasks::are_offered(server, method)
+                && let Some(Value::Object(capabilities)) = meta.get_mut(CLIENT_CAPABILITIES)
+            {
+                tasks::announce(capabilities);
+            }
+            if let Some(level) = context.client.log_level() {
+                meta.insert(LOG_LEVEL.to_owned(), level.into());
+            }
+        }
+        meta
+    }
+
+    /// Puts what a server asks, by its own keys, to the client of the call; the answers by the same keys.
+    ///
+    /// # Errors
+    /// The client cannot or will not answer.
+    pub(super) async fn answers(&self, requests: Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
+        if requests.len() > MAX_QUESTIONS {
+            let reason = format!("it asks {} things at once; {MAX_QUESTIONS} are answered at most", requests.len());
+            return Err(transport(self.server, &reason));
+        }
+        let capabilities = self.context.client.capabilities();
+        let mut keys = Vec::with_capacity(requests.len());
+        let mut questions = Vec::with_capacity(requests.len());
+        for (key, mut request) in requests {
+            let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let params = request.get_mut("params").map(Value::take).unwrap_or_default();
+            if asking::missing(&capabilities, &method, &params).is_some() {
+                let text = format!(
+                    "MCP server {} asks for `{method}` in the middle of the call, which whoever made the call does not offer",
+                    self.server
+                );
+                return Err(ToolError::new(ErrorKind::ExecutionError, text));
+            }
+            keys.push(key);
+            questions.push(ClientRequest { method, params });
+        }
+        let count = questions.len();
+        let answers = self.context.client.ask(questions).await?;
+        if answers.len() != count {
+            let text = format!("{} of {count} questions of the tool were answered", answers.len());
+            return Err(ToolError::new(ErrorKind::ExecutionError, text));
+        }
+        let mut responses = Map::with_capacity(count);
+        for (key, answer) in keys.into_iter().zip(answers) {
+            let answer = answer.map_err(|refusal| {
+                let text = format!("the client refused what the tool asked of it: {}", refusal.message);
+                ToolError::new(ErrorKind::ExecutionError, text).with_protocol(refusal)
+            })?;
+            responses.insert(key, answer);
+        }
+        Ok(responses)
+    }
+}
+
+/// A failed exchange with the server called `server`, as the error of a call; `what` was asked of it.
+pub(super) fn tool_error(server: &str, what: &str, error: AskError) -> ToolError {
+    match error {
+        AskError::Rpc(error) => refusal(server, what, error),
+        AskError::Broken(reason) | AskError::Final(reason) => transport(server, &reason),
+        AskError::Ended(_) => transport(server, "the connection is closed"),
+        AskError::NotSent(reason) => transport(server, &reason).retryable(),
+        AskError::Full => {
+            let text = format!("MCP server {server} has too many calls in flight; call again when some have ended");
+            ToolError::new(ErrorKind::LimitExceeded, text).retryable()
+        }
+    }
+}
+
+/// The server called `server` refused `what` with an error object.
+pub(super) fn refusal(server: &str, what: &str, error: RpcError) -> ToolError {
+    let RpcError { code, message, data } = error;
+    let message = message.into_owned();
+    let text = format!("MCP server {server} refused {what}: {message} (code {code})");
+    let own = ProtocolError { code, message: message.clone(), data: data.map(|data| *data) };
+    ToolError::new(ErrorKind::ExecutionError, text).with_model_message(message).with_protocol(own)
+}
+
+/// The connection to `server` failed a call.
+pub(super) fn transport(server: &str, reason: &str) -> ToolError {
+    let first_line = reason.lines().next().unwrap_or_default();
+    ToolError::new(ErrorKind::TransportError, format!("MCP server {server}: {reason}"))
+        .with_model_message(format!("the connection to the tool failed: {first_line}"))
+}

@@ -1,0 +1,164 @@
+//! The first exchange with a server: what it speaks, and what it says of itself.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use toolwright_mcp::message::RpcError;
+use toolwright_mcp::revision::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, PROTOCOL_VERSION, SERVER_INFO,
+};
+
+use super::explain::Failure;
+use super::peer::{AskError, Peer, Request};
+use super::transport::SendError;
+
+/// What a server said of itself.
+#[derive(Debug, Clone)]
+pub(super) struct ServerInfo {
+    /// The generation that is spoken.
+    pub(super) era: Era,
+    /// The revision that is spoken.
+    pub(super) version: &'static str,
+    /// `ServerCapabilities`.
+    pub(super) capabilities: Arc<Map<String, Value>>,
+    /// What a model should know of it.
+    pub(super) instructions: Option<String>,
+}
+
+impl ServerInfo {
+    /// Whether it announces this capability (`tools.listChanged`, `tasks.requests.tools.call`).
+    pub(super) fn offers(&self, path: &str) -> bool {
+        let mut keys = path.split('.');
+        let first = keys.next().and_then(|key| self.capabilities.get(key));
+        keys.fold(first, |value, key| value.and_then(|value| value.get(key)))
+            .is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
+    }
+
+    /// Whether it announces this extension (2026-07-28).
+    pub(super) fn extends(&self, extension: &str) -> bool {
+        self.capabilities
+            .get("extensions")
+            .and_then(|extensions| extensions.get(extension))
+            .is_some_and(Value::is_object)
+    }
+}
+
+static OUR_INFO: LazyLock<Value> =
+    LazyLock::new(|| json!({"name": "toolwright", "title": "Toolwright", "version": env!("CARGO_PKG_VERSION")}));
+
+/// What a client of any call might be asked. A session has one announcement for all its calls; what the client of a
+/// call lacks is refused when it is asked.
+fn legacy_capabilities() -> Value {
+    json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"context": {}, "tools": {}}, "roots": {}})
+}
+
+/// What every request of 2026-07-28 carries in `_meta`.
+pub(super) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value> {
+    let mut meta = Map::with_capacity(6);
+    meta.insert(PROTOCOL_VERSION.to_owned(), MODERN_VERSIONS[0].into());
+    meta.insert(CLIENT_INFO.to_owned(), OUR_INFO.clone());
+    meta.insert(CLIENT_CAPABILITIES.to_owned(), capabilities.into());
+    meta
+}
+
+/// Shakes hands as `era` does. Without an answer within `bound` it has failed, [`Failure::Silent`].
+///
+/// # Errors
+/// [`Failure`].
+pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration) -> Result<ServerInfo, Failure> {
+    let shaken = async {
+        match era {
+            Era::Legacy => initialize(peer).await,
+            Era::Modern => discover(peer).await,
+        }
+    };
+    match tokio::time::timeout(bound, shaken).await {
+        Ok(shaken) => shaken,
+        Err(_) => Err(Failure::Silent(format!(
+            "it did not answer `{}` within {}: is it an MCP server, and does it start that slowly?",
+            match era {
+                Era::Legacy => "initialize",
+                Era::Modern => "server/discover",
+            },
+            toolwright_core::duration::format(bound),
+        ))),
+    }
+}
+
+async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
+    let params = json!({
+        "protocolVersion": LEGACY_VERSIONS[0], "capabilities": legacy_capabilities(), "clientInfo": &*OUR_INFO,
+    });
+    let mut result = answered(peer, Request::house("initialize"), params).await?;
+    let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(senseless)?;
+    let version =
+        LEGACY_VERSIONS.into_iter().find(|version| *version == said).ok_or_else(|| unspoken(&[said.to_owned()]))?;
+    peer.speak(version);
+    let info = info(&mut result, Era::Legacy, version);
+    peer.notify("notifications/initialized", None).await.map_err(unsent)?;
+    peer.transport.established(Era::Legacy, version);
+    Ok(info)
+}
+
+async fn discover(peer: &Peer) -> Result<ServerInfo, Failure> {
+    let version = MODERN_VERSIONS[0];
+    let request = Request { version: Some(version), ..Request::house("server/discover") };
+    let mut result = answered(peer, request, json!({"_meta": modern_meta(Map::new())})).await?;
+    let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(senseless)?;
+    if !versions.iter().any(|said| said == version) {
+        let versions: Vec<_> = versions.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        return Err(unspoken(&versions));
+    }
+    peer.speak(version);
+    peer.transport.established(Era::Modern, version);
+    Ok(info(&mut result, Era::Modern, version))
+}
+
+fn info(result: &mut Value, era: Era, version: &'static str) -> ServerInfo {
+    let capabilities = match result.get_mut("capabilities").map(Value::take) {
+        Some(Value::Object(capabilities)) => capabilities,
+        _ => Map::new(),
+    };
+    let instructions = result.get("instructions").and_then(Value::as_str).map(str::to_owned);
+    let own = result.get("serverInfo").or_else(|| result.get("_meta").and_then(|meta| meta.get(SERVER_INFO)));
+    if let Some(own) = own {
+        tracing::debug!(version, "connected to {own}");
+    }
+    ServerInfo { era, version, capabilities: Arc::new(capabilities), instructions }
+}
+
+async fn answered(peer: &Peer, request: Request<'_>, params: Value) -> Result<Value, Failure> {
+    let Value::Object(mut params) = params else { return Err(senseless()) };
+    peer.ask(request, &mut params).await.map_err(|error| match error {
+        AskError::Rpc(error) => refused(&error),
+        AskError::Broken(reason) => Failure::Broken(reason),
+        AskError::NotSent(reason) => Failure::Unreachable(reason),
+        AskError::Final(reason) => Failure::Final(reason),
+        AskError::Ended(_) | AskError::Full => Failure::Broken("it closed the connection".to_owned()),
+    })
+}
+
+fn refused(error: &RpcError) -> Failure {
+    let supported = error.data.as_ref().and_then(|data| data.get("supported")).and_then(Value::as_array);
+    let versions = supported.map(|versions| versions.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "));
+    let versions = versions.map_or_else(String::new, |versions| format!("; it supports {versions}"));
+    Failure::Refused(format!("it refused: {} (code {}){versions}", error.message, error.code))
+}
+
+fn unsent(error: SendError) -> Failure {
+    match AskError::from(error) {
+        AskError::Final(reason) => Failure::Final(reason),
+        AskError::Broken(reason) | AskError::NotSent(reason) => Failure::Broken(reason),
+        AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => senseless(),
+    }
+}
+
+fn unspoken(versions: &[String]) -> Failure {
+    let versions = versions.join(", ");
+    Failure::Refused(format!("it speaks only the protocol versions {versions}, none of which is spoken here"))
+}
+
+fn senseless() -> Failure {
+    Failure::Broken("its answer to the handshake is not what MCP prescribes; is it an MCP server?".to_owned())
+}

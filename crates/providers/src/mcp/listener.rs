@@ -1,0 +1,96 @@
+//! What a server says outside of calls, on its way to the catalogue, the gateway and the operator.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use toolwright_core::catalogue::{NoticeSink, SourceNotice};
+use toolwright_core::event::{Event, EventSink};
+
+/// What is shown of a line that is not a message, in characters.
+const EXCERPT: usize = 120;
+
+/// Takes what a server says by itself.
+pub(super) struct Listener {
+    /// Name of the server, for logs.
+    pub(super) server: Arc<str>,
+    /// Takes warnings.
+    events: Arc<dyn EventSink>,
+    /// Called when its tools may have changed.
+    tools_changed: Arc<dyn Fn() + Send + Sync>,
+    notices: Mutex<Option<NoticeSink>>,
+    garbage: AtomicU64,
+    broken: AtomicU64,
+}
+
+impl Listener {
+    /// A listener to `server`.
+    pub(super) fn new(
+        server: Arc<str>,
+        events: Arc<dyn EventSink>,
+        tools_changed: Arc<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
+        let (garbage, broken) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { server, events, tools_changed, notices: Mutex::default(), garbage, broken })
+    }
+
+    /// Passes notices on to `sink` from here on.
+    pub(super) fn listen(&self, sink: NoticeSink) {
+        *self.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
+    }
+
+    /// Its tools may have changed.
+    pub(super) fn tools_changed(&self) {
+        (self.tools_changed)();
+    }
+
+    /// Passes a notice on.
+    pub(super) fn notice(&self, notice: SourceNotice) {
+        let sink = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(sink) = sink {
+            sink(notice);
+        }
+    }
+
+    /// It logs, and it is not known for which call.
+    pub(super) fn log(&self, message: Value) {
+        tracing::debug!(server = &*self.server, "{message}");
+        self.notice(SourceNotice::Log(message));
+    }
+
+    /// Counts a line that is not a message; warns at the first, the tenth, the hundredth and so on.
+    pub(super) fn garbage(&self, line: &[u8]) {
+        let shown = String::from_utf8_lossy(&line[..line.len().min(1000)]);
+        tracing::debug!(server = &*self.server, line = %shown, "not a message");
+        if let Some(count) = is_due(&self.garbage) {
+            let excerpt: String = shown.chars().take(EXCERPT).collect();
+            let message = format!(
+                "{count} line(s) of what it sends are not messages and were skipped; on standard output nothing but \
+                 messages may be written, logs belong on standard error. Last: {excerpt}"
+            );
+            self.warn("mcp_garbage", &message);
+        }
+    }
+
+    /// Counts something else that is wrong with what it sends, and warns as rarely.
+    pub(super) fn broken(&self, what: &str) {
+        tracing::debug!(server = &*self.server, "{what}");
+        if let Some(count) = is_due(&self.broken) {
+            let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
+            self.warn("mcp_broken_message", &format!("{what}{times}"));
+        }
+    }
+
+    /// Tells the operator.
+    pub(super) fn warn(&self, code: &str, message: &str) {
+        tracing::warn!(server = &*self.server, "{message}");
+        self.events
+            .emit(Event::Warning { code: code.to_owned(), message: format!("MCP server {}: {message}", self.server) });
+    }
+}
+
+/// Counts one more; the number if it is worth a warning.
+fn is_due(count: &AtomicU64) -> Option<u64> {
+    let count = count.fetch_add(1, Ordering::Relaxed) + 1;
+    (count == 10_u64.saturating_pow(count.ilog10())).then_some(count)
+}

@@ -1,0 +1,61 @@
+//! What a server listed, kept between runs so that its tools are there before it is.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use toolwright_core::catalogue::ProviderError;
+use toolwright_mcp::revision::MODERN_VERSIONS;
+
+use super::handshake::ServerInfo;
+use super::listing::{Listed, Marks, Raw, build};
+use super::shown;
+use super::spec::{AsTools, McpServerSpec, McpTransport};
+
+/// What a server listed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Manifest {
+    /// Its tools.
+    pub(super) tools: Vec<Value>,
+    /// Its prompts, where they are offered as tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) prompts: Vec<Value>,
+    /// What it tells a model.
+    pub(super) instructions: Option<String>,
+    /// What it announced.
+    pub(super) capabilities: Arc<Map<String, Value>>,
+    /// The revision that it spoke.
+    pub(super) version: Option<String>,
+}
+
+impl Manifest {
+    /// That of a server that said this of itself.
+    pub(super) fn new(server: &ServerInfo, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
+        Self {
+            tools,
+            prompts,
+            instructions: server.instructions.clone(),
+            capabilities: Arc::clone(&server.capabilities),
+            version: Some(server.version.to_owned()),
+        }
+    }
+
+    /// The tools that it makes.
+    ///
+    /// # Errors
+    /// When the namespace is illegal.
+    pub(super) fn build(&self, spec: &McpServerSpec) -> Result<Listed, ProviderError> {
+        let mut shown = Vec::new();
+        if spec.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
+            shown.extend(shown::resources());
+        }
+        if spec.prompts == AsTools::Yes {
+            shown.extend(shown::prompts(&self.prompts));
+        }
+        let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
+        let on_pipe = matches!(spec.transport, McpTransport::Stdio { .. });
+        let marks = if is_modern && !on_pipe { Marks::Followed } else { Marks::Ignored };
+        build(spec, Raw { tools: &self.tools, shown, marks })
+    }
+}

@@ -1,0 +1,156 @@
+//! What a server can be asked besides calling its tools: the protocol's methods, as a provider whose tools they are.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::ToolId;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::{
+    CallLimits, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+};
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::passthrough::METHOD_RESULT;
+use toolwright_core::session::Principal;
+use toolwright_mcp::message::RpcError;
+use toolwright_mcp::revision::Era;
+
+use super::connection::Connection;
+use super::exchange::{Exchange, Sent, refusal};
+use super::source::Source;
+
+/// A method, what it does, the parameter that it needs, and the parameter that names its object (header `Mcp-Name`).
+struct Method {
+    name: &'static str,
+    description: &'static str,
+    required: &'static [&'static str],
+    named_by: Option<&'static str>,
+}
+
+const fn method(name: &'static str, description: &'static str) -> Method {
+    Method { name, description, required: &[], named_by: None }
+}
+
+const METHODS: [Method; 9] = [
+    method("resources/list", "Lists resources."),
+    method("resources/templates/list", "Lists templates of resources."),
+    Method { required: &["uri"], named_by: Some("uri"), ..method("resources/read", "Reads a resource.") },
+    Method { required: &["uri"], ..method("resources/subscribe", "Has changes of a resource announced.") },
+    Method { required: &["uri"], ..method("resources/unsubscribe", "Has them announced no more.") },
+    method("prompts/list", "Lists prompts."),
+    Method { required: &["name"], named_by: Some("name"), ..method("prompts/get", "Makes a prompt.") },
+    Method { required: &["ref", "argument"], ..method("completion/complete", "Completes an argument.") },
+    Method { required: &["level"], ..method("logging/setLevel", "Sets how much the server logs.") },
+];
+
+/// The methods of one server.
+pub(super) struct McpMethods {
+    source: Arc<Source>,
+    credential_scope: ContentHash,
+    tools: Vec<Arc<RegisteredTool>>,
+}
+
+impl McpMethods {
+    /// The methods of `source`.
+    pub(super) fn new(source: Arc<Source>) -> Arc<Self> {
+        let namespace = &source.spec.namespace;
+        // A namespace that is illegal has no tools either, and a list says so.
+        let tools = METHODS.iter().filter_map(|method| tool(namespace, method)).collect();
+        Arc::new(Self { credential_scope: source.spec.credential_scope(), source, tools })
+    }
+}
+
+/// The id says the method with `-` for `/`: `{namespace}__resources-read` on the wire.
+fn tool(namespace: &str, method: &Method) -> Option<Arc<RegisteredTool>> {
+    let id = ToolId::foreign(namespace, &method.name.replace('/', "-")).ok()?;
+    let schema = json!({"type": "object", "required": method.required});
+    let mut definition = ToolDefinition::new(id, method.description.to_owned(), Some(schema));
+    definition.effects = Effects::FETCH;
+    Some(RegisteredTool::foreign(definition, method.name))
+}
+
+#[async_trait]
+impl Provider for McpMethods {
+    fn name(&self) -> &str {
+        &self.source.spec.name
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(self.tools.clone())
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let params = match call.arguments {
+            Value::Object(params) => params,
+            _ => Map::new(),
+        };
+        let result = self
+            .source
+            .during(context, |connection| run(&self.source, connection, call.raw_name, params, context))
+            .await?;
+        let mut output = ToolOutput::default();
+        output.extras.insert(METHOD_RESULT.to_owned(), result);
+        Ok(output)
+    }
+
+    fn limits(&self) -> CallLimits {
+        self.source.spec.limits()
+    }
+
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        Some(self.credential_scope)
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+async fn run(
+    source: &Source,
+    connection: Arc<Connection>,
+    method: &str,
+    params: Map<String, Value>,
+    context: &ToolContext,
+) -> Result<Value, ToolError> {
+    let exchange = Exchange { server: &source.spec.name, connection: &connection, context };
+    let refused = |error: RpcError| refusal(&source.spec.name, method, error);
+    let is_modern = connection.server().era == Era::Modern;
+    let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
+    match method {
+        "resources/subscribe" => {
+            let was_followed = source.followed.has(&uri);
+            source.followed.add(&uri).map_err(refused)?;
+            if is_modern {
+                source.followed.accepted(&uri).await.map_err(refused)?;
+                return Ok(json!({}));
+            }
+            let result = send(&exchange, method, params).await;
+            if result.is_err() && !was_followed {
+                source.followed.remove(&uri);
+            }
+            result
+        }
+        "resources/unsubscribe" => {
+            source.followed.remove(&uri);
+            if is_modern { Ok(json!({})) } else { send(&exchange, method, params).await }
+        }
+        // There every request says it for itself.
+        "logging/setLevel" if is_modern => Ok(json!({})),
+        _ => send(&exchange, method, params).await,
+    }
+}
+
+async fn send(exchange: &Exchange<'_>, method: &str, params: Map<String, Value>) -> Result<Value, ToolError> {
+    let named_by = METHODS.iter().find(|known| known.name == method).and_then(|known| known.named_by);
+    let name = named_by.and_then(|key| params.get(key)).and_then(Value::as_str).map(str::to_owned);
+    let name = name.as_deref();
+    exchange.run(Sent { method, what: method, name, headers: Vec::new(), params, idempotency_key: None }).await
+}

@@ -1,0 +1,196 @@
+//! Requests to one server, and their answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use toolwright_mcp::message::{RpcError, notification, to_json};
+
+use super::inbox::{Answer, Inbox, NoRoom, Purpose};
+use super::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
+
+/// Bound on telling a server about a cancellation.
+const CANCEL_BOUND: Duration = Duration::from_secs(5);
+
+/// A request that failed.
+#[derive(Debug)]
+pub(super) enum AskError {
+    /// The server says so.
+    Rpc(RpcError),
+    /// The answer cannot be had; the request may have had its effect.
+    Broken(String),
+    /// The request had no effect.
+    NotSent(String),
+    /// The request had no effect, and another would fare no better.
+    Final(String),
+    /// The connection ended; whether the request may have had its effect.
+    Ended(Reached),
+    /// Too many requests are in flight.
+    Full,
+}
+
+/// Whether a request may have reached the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// It may have.
+    Perhaps,
+    /// It has not.
+    No,
+}
+
+impl From<SendError> for AskError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NotSent(reason) => Self::NotSent(reason),
+            SendError::Broken(reason) => Self::Broken(reason),
+            SendError::Final(reason) => Self::Final(reason),
+            SendError::Expired => {
+                Self::NotSent("the server has forgotten the session; the next call begins a new one".to_owned())
+            }
+        }
+    }
+}
+
+/// One request.
+pub(super) struct Request<'a> {
+    /// Its method.
+    pub(super) method: &'a str,
+    /// What it names, for the header `Mcp-Name`.
+    pub(super) name: Option<&'a str>,
+    /// Headers of its own over HTTP.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    /// What it is for.
+    pub(super) purpose: Purpose,
+    /// The revision that it is written in, where that is not the agreed one.
+    pub(super) version: Option<&'static str>,
+}
+
+impl<'a> Request<'a> {
+    /// A request for ourselves.
+    pub(super) fn house(method: &'a str) -> Self {
+        Self { method, name: None, headers: Vec::new(), purpose: Purpose::House, version: None }
+    }
+}
+
+/// Our end of a connection.
+pub(super) struct Peer {
+    /// What carries it.
+    pub(super) transport: Arc<dyn Transport>,
+    /// What arrives over it.
+    pub(super) inbox: Arc<Inbox>,
+    next_id: AtomicU64,
+}
+
+impl Peer {
+    /// An end over `transport`, which hands what arrives to `inbox`.
+    pub(super) fn new(transport: Arc<dyn Transport>, inbox: Arc<Inbox>) -> Arc<Self> {
+        inbox.attach(Arc::downgrade(&transport));
+        Arc::new(Self { transport, inbox, next_id: AtomicU64::new(1) })
+    }
+
+    /// Notes the revision that both ends agreed on.
+    pub(super) fn speak(&self, version: &'static str) {
+        // A connection has one handshake that succeeds.
+        let _ = self.inbox.version.set(version);
+    }
+
+    /// Sends a request and waits for its raw result. For a call, a progress token is added to `params`. Dropping the
+    /// future tells the server that the result is not wanted any more; nothing waits for the server then.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Map<String, Value>) -> Result<Value, AskError> {
+        #[derive(Serialize)]
+        struct Wire<'a> {
+            jsonrpc: &'static str,
+            id: RequestId,
+            method: &'a str,
+            params: &'a Map<String, Value>,
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let Request { method, name, headers, purpose, version } = request;
+        if matches!(purpose, Purpose::Call(_))
+            && let Value::Object(meta) = params.entry("_meta").or_insert_with(|| json!({}))
+        {
+            meta.insert("progressToken".to_owned(), id.into());
+        }
+        let mut json = to_json(&Wire { jsonrpc: "2.0", id, method, params });
+        // Room for the line feed of a pipe.
+        json.reserve_exact(1);
+        let answer = match self.inbox.register(id, purpose) {
+            Ok(answer) => answer,
+            Err(NoRoom::Full) => return Err(AskError::Full),
+            Err(NoRoom::Ended) => return Err(AskError::Ended(Reached::No)),
+        };
+        let mut in_flight = InFlight { peer: self, id, is_open: method != "initialize" };
+        let kind = OutgoingKind::Request { id, method: method.to_owned(), name: name.map(str::to_owned) };
+        let version = version.or_else(|| self.version());
+        if let Err(error) = self.transport.send(Outgoing { json, kind, version, headers }).await {
+            in_flight.is_open = false;
+            if error == SendError::Expired {
+                self.inbox.expire();
+            }
+            return Err(error.into());
+        }
+        let answer = answer.await;
+        in_flight.is_open = false;
+        match answer {
+            Ok(Answer::Result(result)) => Ok(result),
+            Ok(Answer::Error(error)) => Err(AskError::Rpc(error)),
+            Ok(Answer::Lost(error)) => Err(error.into()),
+            Ok(Answer::Ended) => Err(AskError::Ended(Reached::Perhaps)),
+            Err(_) => Err(AskError::Broken("the request was lost".to_owned())),
+        }
+    }
+
+    /// Sends a notification.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), SendError> {
+        let json = notification(method, params).to_vec();
+        let kind = OutgoingKind::Notification { method: method.to_owned() };
+        self.transport.send(Outgoing { json, kind, version: self.version(), headers: Vec::new() }).await
+    }
+
+    fn version(&self) -> Option<&'static str> {
+        self.inbox.version.get().copied()
+    }
+
+    /// Tells the server that an answer is not wanted any more.
+    fn cancel(&self, id: RequestId) {
+        if self.transport.abandon(id) == Told::Yes {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let params = json!({"requestId": id, "reason": "the result is not wanted any more"});
+        let method = "notifications/cancelled";
+        let json = notification(method, Some(&params)).to_vec();
+        let kind = OutgoingKind::Notification { method: method.to_owned() };
+        let message = Outgoing { json, kind, version: self.version(), headers: Vec::new() };
+        let transport = Arc::clone(&self.transport);
+        runtime.spawn(async move {
+            // A server that takes no cancellation is found out by the probe.
+            let _ = tokio::time::timeout(CANCEL_BOUND, transport.send(message)).await;
+        });
+    }
+}
+
+/// A request on its way: dropped unanswered, it is cancelled at the server.
+struct InFlight<'a> {
+    peer: &'a Peer,
+    id: RequestId,
+    is_open: bool,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.peer.inbox.forget(self.id);
+        if self.is_open && !self.peer.inbox.over.is_cancelled() {
+            self.peer.cancel(self.id);
+        }
+    }
+}

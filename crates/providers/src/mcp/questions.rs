@@ -1,0 +1,175 @@
+//! What a server asks back: passed on to the client of the call that it belongs to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use toolwright_core::client::ClientRequest;
+use toolwright_mcp::asking;
+use toolwright_mcp::message::{RpcError, to_json};
+
+use super::inbox::{Belonging, Caller};
+use super::transport::{Outgoing, OutgoingKind, RequestId, Transport};
+
+/// Bound on questions of one server that wait for their answers.
+const MAX_OPEN: usize = 64;
+
+/// The open questions of one connection.
+#[derive(Default)]
+pub(super) struct Questions {
+    transport: OnceLock<Weak<dyn Transport>>,
+    open: Mutex<HashMap<String, Open>>,
+}
+
+/// A question that waits for its answer.
+struct Open {
+    call: RequestId,
+    /// The call that it is of has ended.
+    too_late: CancellationToken,
+    /// The server does not want the answer.
+    withdrawn: CancellationToken,
+}
+
+impl Questions {
+    /// Takes the transport that carries answers.
+    pub(super) fn attach(&self, transport: Weak<dyn Transport>) {
+        // There is one.
+        let _ = self.transport.set(transport);
+    }
+
+    /// The server asks. `belonging` says whom; it is looked up only where it matters.
+    pub(super) fn asked(
+        self: &Arc<Self>,
+        (id, method, params): (&RawValue, &str, Option<&RawValue>),
+        version: Option<&'static str>,
+        belonging: impl FnOnce() -> Belonging,
+    ) {
+        let reply = Reply { id: id.get().to_owned(), version };
+        match method {
+            "ping" => self.answer(&reply, Ok(Value::Object(serde_json::Map::new()))),
+            asking::ELICIT | asking::SAMPLE | asking::ROOTS => {
+                let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
+                let params = params.unwrap_or_default();
+                let request = ClientRequest { key: None, method: method.to_owned(), params };
+                match belonging() {
+                    Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
+                    Belonging::Nobody => {
+                        let text = format!("`{method}` is for the client of a call, and no call is in flight");
+                        self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
+                    }
+                    Belonging::Several => {
+                        let text = format!(
+                            "`{method}` is for the client of a call, and calls of several sessions are in flight: with \
+                             `shared: false` in its entry this server gets a connection a session"
+                        );
+                        self.answer(&reply, Err(RpcError::new(RpcError::INTERNAL, text)));
+                    }
+                }
+            }
+            _ => {
+                let text = format!("this client does not offer `{}`", method.chars().take(100).collect::<String>());
+                self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
+            }
+        }
+    }
+
+    fn pass_on(self: &Arc<Self>, reply: Reply, call: RequestId, caller: Caller, request: ClientRequest) {
+        if asking::missing(&caller.client.capabilities(), &request.method, &request.params).is_some() {
+            let text = format!("the client of this call does not offer `{}`", request.method);
+            return self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
+        }
+        let (too_late, withdrawn) = (CancellationToken::new(), CancellationToken::new());
+        {
+            let mut open = self.lock();
+            if open.len() >= MAX_OPEN {
+                drop(open);
+                let text = format!("{MAX_OPEN} questions are open already; ask again when some are answered");
+                return self.answer(&reply, Err(RpcError::new(RpcError::BUSY, text)));
+            }
+            let question = Open { call, too_late: too_late.clone(), withdrawn: withdrawn.clone() };
+            open.insert(reply.id.clone(), question);
+        }
+        let questions = Arc::clone(self);
+        tokio::spawn(async move {
+            let method = request.method.clone();
+            let outcome = tokio::select! {
+                biased;
+                () = withdrawn.cancelled() => None,
+                () = too_late.cancelled() => {
+                    Some(Err(RpcError::new(RpcError::INTERNAL, "the call that this was asked for has ended")))
+                }
+                answers = caller.client.ask(vec![request]) => Some(match answers {
+                    Ok(answers) => match answers.into_iter().next() {
+                        Some(Ok(result)) => Ok(result),
+                        Some(Err(refusal)) => Err(RpcError {
+                            code: refusal.code,
+                            message: refusal.message.into(),
+                            data: refusal.data.map(Box::new),
+                        }),
+                        None => Err(RpcError::new(RpcError::INTERNAL, format!("`{method}` was not answered"))),
+                    },
+                    Err(error) => Err(RpcError::new(RpcError::INTERNAL, error.message().to_owned())),
+                }),
+            };
+            questions.lock().remove(&reply.id);
+            if let Some(outcome) = outcome {
+                questions.send(&reply, outcome).await;
+            }
+        });
+    }
+
+    /// The call is over: what was asked for it is answered so.
+    pub(super) fn call_ended(&self, call: RequestId) {
+        for open in self.lock().values().filter(|open| open.call == call) {
+            open.too_late.cancel();
+        }
+    }
+
+    /// The server takes the question with this id (JSON text) back.
+    pub(super) fn withdrawn(&self, id: &str) {
+        if let Some(open) = self.lock().remove(id) {
+            open.withdrawn.cancel();
+        }
+    }
+
+    /// Nothing can be answered any more.
+    pub(super) fn end(&self) {
+        for (_, open) in self.lock().drain() {
+            open.withdrawn.cancel();
+        }
+    }
+
+    fn answer(self: &Arc<Self>, reply: &Reply, outcome: Result<Value, RpcError>) {
+        let (questions, reply) = (Arc::clone(self), reply.clone());
+        tokio::spawn(async move { questions.send(&reply, outcome).await });
+    }
+
+    async fn send(&self, reply: &Reply, outcome: Result<Value, RpcError>) {
+        let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
+        let (key, body) = match outcome {
+            Ok(result) => ("result", to_json(&result)),
+            Err(error) => ("error", to_json(&error)),
+        };
+        let mut json = format!(r#"{{"jsonrpc":"2.0","id":{},"{key}":"#, reply.id).into_bytes();
+        json.extend_from_slice(&body);
+        json.push(b'}');
+        let message = Outgoing { json, kind: OutgoingKind::Response, version: reply.version, headers: Vec::new() };
+        if let Err(error) = transport.send(message).await {
+            tracing::debug!("an answer to a server's question was not sent: {error:?}");
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an answer needs of its question.
+#[derive(Clone)]
+struct Reply {
+    /// The id as JSON text.
+    id: String,
+    version: Option<&'static str>,
+}

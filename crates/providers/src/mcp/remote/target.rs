@@ -1,0 +1,251 @@
+//! Where a server is, what every request to it carries, and the reading of its answers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use reqwest::Response;
+use url::Url;
+
+use super::super::transport::{Authorizer, Challenge, Retry};
+use super::failure::HttpFailure;
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+/// What a request may be answered with.
+pub(super) const BOTH_KINDS: &str = "application/json, text/event-stream";
+/// Headers that the protocol and the transports own.
+const RESERVED: [&str; 12] = [
+    "accept",
+    "connection",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "sec-websocket-key",
+    "sec-websocket-protocol",
+    "sec-websocket-version",
+    "upgrade",
+];
+/// What is read of the body of a failure, in bytes.
+const FAILURE_BODY: usize = 64 * 1024;
+/// How often one request may be refused and sent again with other credentials: a token that has expired, then one
+/// with too narrow a scope.
+const MAX_CHALLENGES: usize = 3;
+
+/// One server over HTTP.
+pub(in super::super) struct Target {
+    /// Pooled connections to its origin.
+    pub(super) client: reqwest::Client,
+    /// Its address.
+    pub(super) url: Url,
+    headers: HeaderMap,
+    authorizer: Option<Arc<dyn Authorizer>>,
+    /// Bound on one message, in bytes.
+    pub(super) max: usize,
+}
+
+impl Target {
+    /// The server at `url`. `headers` go with every request; `max` bounds each of its messages, in bytes.
+    pub(in super::super) fn new(
+        client: reqwest::Client,
+        url: Url,
+        headers: HeaderMap,
+        authorizer: Option<Arc<dyn Authorizer>>,
+        max: usize,
+    ) -> Self {
+        Self { client, url, headers, authorizer, max }
+    }
+
+    /// Sends a request and returns the head of the response, whatever its status. One that is refused with 401 or 403
+    /// had no effect: if the authorizer has better credentials, it is sent again with those, three times at most.
+    ///
+    /// # Errors
+    /// [`HttpFailure`].
+    pub(super) async fn request(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<Response, HttpFailure> {
+        let mut challenges = 0;
+        loop {
+            let granted = match &self.authorizer {
+                Some(authorizer) => authorizer.headers().await.map_err(HttpFailure::Unauthorized)?,
+                None => HeaderMap::new(),
+            };
+            let mut all = headers.clone();
+            all.extend(self.headers.clone());
+            all.extend(granted.clone());
+            let mut request = self.client.request(method.clone(), url.clone()).headers(all);
+            if let Some(body) = &body {
+                request = request.body(body.clone());
+            }
+            let response = request.send().await?;
+            let Some(authorizer) = self.authorizer.as_ref().filter(|_| challenges < MAX_CHALLENGES) else {
+                return Ok(response);
+            };
+            if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                return Ok(response);
+            }
+            challenges += 1;
+            match authorizer.challenged(challenge(&response), granted).await {
+                Ok(Retry::Yes) => {}
+                Ok(Retry::No) => return Ok(response),
+                Err(reason) => return Err(HttpFailure::Unauthorized(reason)),
+            }
+        }
+    }
+
+    /// The whole body of a response, bounded like a message.
+    ///
+    /// # Errors
+    /// [`HttpFailure::TooLarge`], without the rest being read, and [`HttpFailure::Broken`].
+    pub(super) async fn body(&self, response: Response) -> Result<Bytes, HttpFailure> {
+        read(response, self.max).await
+    }
+}
+
+fn challenge(response: &Response) -> Challenge {
+    let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
+    Challenge {
+        status: response.status().as_u16(),
+        authenticate: values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect(),
+    }
+}
+
+async fn read(mut response: Response, max: usize) -> Result<Bytes, HttpFailure> {
+    // Most bodies are one piece, which is then not copied.
+    let first = response.chunk().await?.unwrap_or_default();
+    if first.len() > max || response.content_length().is_some_and(|length| length > max as u64) {
+        return Err(HttpFailure::TooLarge(max));
+    }
+    let Some(second) = response.chunk().await? else { return Ok(first) };
+    let mut body = Vec::from(first);
+    let mut next = Some(second);
+    while let Some(chunk) = next {
+        if body.len() + chunk.len() > max {
+            return Err(HttpFailure::TooLarge(max));
+        }
+        body.extend_from_slice(&chunk);
+        next = response.chunk().await?;
+    }
+    Ok(body.into())
+}
+
+/// Reads a short body that nobody needs, so that its connection is free again.
+pub(super) async fn read_rest(response: Response) {
+    if response.content_length().is_some_and(|length| length <= FAILURE_BODY as u64) {
+        // A connection that breaks here is not used again.
+        let _ = read(response, FAILURE_BODY).await;
+    }
+}
+
+/// A response whose status says failure, read.
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+    location: Option<String>,
+    is_json: bool,
+}
+
+impl Refusal {
+    /// Reads the beginning of its body.
+    pub(super) async fn read(response: Response) -> Self {
+        let status = response.status();
+        let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let is_json = kind(&response) == Kind::Json;
+        let body = read(response, FAILURE_BODY).await.unwrap_or_default();
+        Self { status, body, location, is_json }
+    }
+
+    /// The JSON body that may be a message, where the status leaves that to the protocol.
+    pub(super) fn json(&self) -> Option<&[u8]> {
+        let of_access = matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        (self.is_json && !of_access).then_some(&*self.body)
+    }
+
+    /// Whether a request in a session is told that the session is gone. The status for it is 404; servers after the
+    /// TypeScript SDK's examples say 400 and complain of the session.
+    pub(super) fn forgets_session(&self) -> bool {
+        let complains = || String::from_utf8_lossy(&self.body).to_ascii_lowercase().contains("session");
+        self.status == StatusCode::NOT_FOUND || (self.status == StatusCode::BAD_REQUEST && complains())
+    }
+
+    /// The failure that it is.
+    pub(super) fn failure(self) -> HttpFailure {
+        HttpFailure::Status { status: self.status.as_u16(), location: self.location, body: excerpt(&self.body) }
+    }
+}
+
+/// What a response's body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Json,
+    Events,
+    Other,
+}
+
+/// What a response says that its body is.
+pub(super) fn kind(response: &Response) -> Kind {
+    let value = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default().trim_ascii();
+    let begins = |with: &str| value.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with.as_bytes()));
+    if begins(JSON) {
+        Kind::Json
+    } else if begins(EVENT_STREAM) {
+        Kind::Events
+    } else {
+        Kind::Other
+    }
+}
+
+/// The failure of a response that is neither JSON nor events.
+pub(super) fn not_mcp(response: &Response) -> HttpFailure {
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    HttpFailure::NotMcp(value.unwrap_or_default().chars().take(100).collect())
+}
+
+/// The beginning of a text for an operator, in one line.
+pub(super) fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(1000)]);
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect()
+}
+
+/// The configured headers, checked.
+///
+/// # Errors
+/// Names the header that cannot be sent, never its value.
+pub(in super::super) fn header_map(headers: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
+    let mut map = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let parsed: HeaderName = name.parse().map_err(|_| format!("`headers.{name}` is not a legal header name"))?;
+        if RESERVED.contains(&parsed.as_str()) {
+            return Err(format!("`headers.{name}` belongs to the protocol itself: remove it"));
+        }
+        let mut value = HeaderValue::from_str(value)
+            .map_err(|_| format!("the value of `headers.{name}` has characters that a header cannot carry"))?;
+        value.set_sensitive(true);
+        map.insert(parsed, value);
+    }
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_cannot_be_sent_are_named_without_their_value() {
+        let map = |name: &str, value: &str| header_map(&BTreeMap::from([(name.to_owned(), value.to_owned())]));
+        assert!(map("Authorization", "Bearer x").is_ok());
+        for (name, value) in [("a b", "v"), ("Accept", "v"), ("Upgrade", "v"), ("x", "sec\nret")] {
+            let error = map(name, value).expect_err("refused");
+            assert!(error.contains(name) && !error.contains("sec"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The transports against servers on sockets, by what is sent and what arrives.
+
+mod authorizer;
+mod older;
+mod streamable;
+mod websocket;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, Uri};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::super::transport::{Authorizer, Incoming, Outgoing, OutgoingKind, RequestId, SendError};
+use super::Target;
+use crate::net::{AddressPolicy, HttpClient, HttpOptions, ProxySettings};
+
+/// Bound on a message in these tests.
+const MAX: usize = 10_000;
+const LEGACY: Option<&str> = Some("2025-11-25");
+const MODERN: Option<&str> = Some("2026-07-28");
+
+/// What arrived.
+#[derive(Default)]
+struct Log {
+    messages: Mutex<Vec<(Value, Option<RequestId>)>>,
+    noise: Mutex<Vec<String>>,
+    ended: Mutex<Vec<String>>,
+}
+
+impl Incoming for Log {
+    fn message(&self, json: &[u8], during: Option<RequestId>) {
+        self.messages.lock().expect("log").push((serde_json::from_slice(json).expect("JSON"), during));
+    }
+    fn lost(&self, id: RequestId, error: SendError) {
+        panic!("request {id} is lost: {error:?}");
+    }
+    fn noise(&self, what: &str) {
+        self.noise.lock().expect("log").push(what.to_owned());
+    }
+    fn ended(&self, reason: String) {
+        self.ended.lock().expect("log").push(reason);
+    }
+}
+
+impl Log {
+    fn messages(&self) -> Vec<(Value, Option<RequestId>)> {
+        self.messages.lock().expect("log").clone()
+    }
+
+    fn ended(&self) -> Vec<String> {
+        self.ended.lock().expect("log").clone()
+    }
+}
+
+/// A request as a server got it.
+#[derive(Debug, Clone)]
+struct Asked {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    /// Null without a body.
+    message: Value,
+    at: Instant,
+}
+
+impl Asked {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("text"))
+    }
+}
+
+type Handler = dyn Fn(&Asked) -> Response + Send + Sync;
+
+/// A server that keeps what it is asked and answers as a test says.
+struct Site {
+    url: Url,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+#[derive(Clone)]
+struct Served {
+    asked: Arc<Mutex<Vec<Asked>>>,
+    handler: Arc<Handler>,
+}
+
+impl Site {
+    async fn start(handler: impl Fn(&Asked) -> Response + Send + Sync + 'static) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let url = format!("http://{}/mcp", listener.local_addr().expect("address"));
+        let served = Served { asked: Arc::default(), handler: Arc::new(handler) };
+        let asked = Arc::clone(&served.asked);
+        let app = axum::Router::new().fallback(answer).with_state(served);
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { url: url.parse().expect("url"), asked }
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().expect("asked").clone()
+    }
+
+    async fn target(&self) -> Arc<Target> {
+        self.target_with(None).await
+    }
+
+    async fn target_with(&self, authorizer: Option<Arc<dyn Authorizer>>) -> Arc<Target> {
+        target(&self.url, authorizer).await
+    }
+}
+
+async fn answer(State(served): State<Served>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    let message = serde_json::from_slice(&body).unwrap_or_default();
+    let asked = Asked { method, path: uri.to_string(), headers, message, at: Instant::now() };
+    let response = (served.handler)(&asked);
+    served.asked.lock().expect("asked").push(asked);
+    response
+}
+
+async fn target(url: &Url, authorizer: Option<Arc<dyn Authorizer>>) -> Arc<Target> {
+    let options = HttpOptions { proxies: ProxySettings::none(), ..HttpOptions::default() };
+    let client = HttpClient::new(AddressPolicy::open(), options).upgrading_client_for(url).await.expect("client");
+    let headers = HeaderMap::from_iter([("x-key".parse().expect("name"), "hush".parse().expect("value"))]);
+    Arc::new(Target::new(client, url.clone(), headers, authorizer, MAX))
+}
+
+fn request(id: RequestId, method: &str, version: Option<&'static str>) -> Outgoing {
+    let json = json!({"jsonrpc": "2.0", "id": id, "method": method}).to_string().into_bytes();
+    let kind = OutgoingKind::Request { id, method: method.to_owned(), name: None };
+    Outgoing { json, kind, version, headers: Vec::new() }
+}
+
+fn notification(method: &str) -> Outgoing {
+    let json = json!({"jsonrpc": "2.0", "method": method}).to_string().into_bytes();
+    let kind = OutgoingKind::Notification { method: method.to_owned() };
+    Outgoing { json, kind, version: LEGACY, headers: Vec::new() }
+}
+
+fn result(id: RequestId, result: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+/// A JSON response to whatever was asked.
+fn reply(asked: &Asked) -> Response {
+    axum::Json(result(asked.message["id"].as_u64().expect("id"), json!({"of": asked.message["method"]})))
+        .into_response()
+}
+
+fn status(code: u16) -> Response {
+    Response::builder().status(code).body(Body::empty()).expect("response")
+}
+
+/// An event stream of these pieces, which then ends or stays open.
+fn stream(pieces: Vec<String>, end: End) -> Response {
+    use futures_util::StreamExt as _;
+    let pieces =
+        futures_util::stream::iter(pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece))));
+    let pieces = match end {
+        End::Closed => pieces.boxed(),
+        End::Open => pieces.chain(futures_util::stream::pending()).boxed(),
+    };
+    ([("content-type", "Text/Event-Stream; charset=utf-8")], Body::from_stream(pieces)).into_response()
+}
+
+enum End {
+    Closed,
+    Open,
+}
+
+fn event(message: &Value) -> String {
+    format!("event: message\ndata: {message}\n\n")
+}
+
+/// Waits, some seconds at most, until `holds`.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(15);
+    while !holds() {
+        assert!(Instant::now() < end, "it never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Runs what must not hang.
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(15), work).await.expect("it hangs")
+}

@@ -1,0 +1,67 @@
+//! The id of an answer that cannot be read as a whole.
+
+use super::transport::RequestId;
+
+/// The id of an answer that cannot be parsed or is too long, from its beginning or its end. `None` when it
+/// is no answer (a log line in JSON may have an `id` too), or its id is elsewhere.
+pub(super) fn sniff_id(head: &[u8], tail: &[u8]) -> Option<RequestId> {
+    if [head, tail].iter().all(|part| memchr::memmem::find(part, b"\"jsonrpc\"").is_none()) {
+        return None;
+    }
+    let head = String::from_utf8_lossy(head);
+    let key = |name: &str| head.find(&format!("\"{name}\""));
+    let body = [key("method"), key("params"), key("result"), key("error")].into_iter().flatten().min();
+    if let Some(at) = key("id")
+        && body.is_none_or(|body| at < body)
+    {
+        // A question of the server's has an id too.
+        return number_after_key(&head[at..]).filter(|_| key("method").is_none()).map(|(id, _)| id);
+    }
+    if key("method").is_some_and(|method| Some(method) == body) {
+        return None;
+    }
+    let tail = String::from_utf8_lossy(tail);
+    let (id, rest) = number_after_key(&tail[tail.rfind("\"id\"")?..])?;
+    let rest: String = rest.split_whitespace().collect();
+    // Anything else is a field of the result.
+    matches!(rest.as_str(), "}" | ",\"jsonrpc\":\"2.0\"}").then_some(id)
+}
+
+/// Whether the beginning of a line is that of an answer, as far as it shows.
+pub(super) fn is_answer(head: &[u8]) -> bool {
+    memchr::memmem::find(head, b"\"method\"").is_none() && head.trim_ascii_start().starts_with(b"{")
+}
+
+/// An id of ours as a server gives it back. Every id of ours is a number, though some servers make a text of it.
+pub(super) fn own_id(json: &str) -> Option<RequestId> {
+    json.trim().trim_matches('"').parse().ok()
+}
+
+/// The number in `"id": 7`, and what follows it.
+fn number_after_key(text: &str) -> Option<(RequestId, &str)> {
+    let value = text.strip_prefix("\"id\"")?.trim_start().strip_prefix(':')?;
+    let (number, rest) = value.split_at(value.find([',', '}'])?);
+    own_id(number).map(|id| (id, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_in_what_cannot_be_parsed() {
+        for (head, tail, expect) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"id":9"#, "", Some(7)),
+            (r#"{"id" : "7" ,"jsonrpc":"2.0","#, "", Some(7)),
+            (r#"{"jsonrpc":"2.0","result":{"id":9,"content":["#, r#""x"]},"id":7}"#, Some(7)),
+            (r#"{"level":"info","id":7}"#, "", None),
+            (r#"{"jsonrpc":"2.0","result":{"content":["#, r#"{"id":9},"x"]}}"#, None),
+            (r#"{"result":{"content":["#, r#""x"]},"id":7,"jsonrpc":"2.0"}"#, Some(7)),
+            (r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"id":3,"#, r#""id":4}}"#, None),
+            (r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"#, "", None),
+            ("garbage", "more", None),
+        ] {
+            assert_eq!(sniff_id(head.as_bytes(), tail.as_bytes()), expect, "{head}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What the tools of a server and its other methods share: its connections, and what is known of its tools.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+
+use super::connection::Connection;
+use super::exchange::transport;
+use super::facts::Facts;
+use super::link::Patience;
+use super::links::Links;
+use super::listener::Listener;
+use super::spec::McpServerSpec;
+use super::subscription::Followed;
+
+/// One server.
+pub(super) struct Source {
+    /// What is configured.
+    pub(super) spec: Arc<McpServerSpec>,
+    /// Its connections.
+    pub(super) links: Links,
+    /// Takes what it says by itself.
+    pub(super) listener: Arc<Listener>,
+    /// Its resources that are followed.
+    pub(super) followed: Arc<Followed>,
+    facts: Mutex<Arc<Facts>>,
+}
+
+impl Source {
+    /// A server that is not connected yet.
+    pub(super) fn new(
+        spec: Arc<McpServerSpec>,
+        links: Links,
+        listener: Arc<Listener>,
+        followed: Arc<Followed>,
+    ) -> Arc<Self> {
+        Arc::new(Self { spec, links, listener, followed, facts: Mutex::default() })
+    }
+
+    /// What the last list told of its tools beyond their definitions.
+    pub(super) fn facts(&self) -> Arc<Facts> {
+        Arc::clone(&self.locked())
+    }
+
+    /// Keeps what a list told.
+    pub(super) fn keep(&self, facts: Facts) {
+        *self.locked() = Arc::new(facts);
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Arc<Facts>> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does `work` on the connection of the call, until the call is cancelled. One that ran into its time limit has the
+    /// server probed.
+    ///
+    /// # Errors
+    /// Those of `work`; there is no connection; the call was cancelled.
+    pub(super) async fn during<T, W>(
+        &self,
+        context: &ToolContext,
+        work: impl FnOnce(Arc<Connection>) -> W,
+    ) -> Result<T, ToolError>
+    where
+        W: Future<Output = Result<T, ToolError>>,
+    {
+        let name = &self.spec.name;
+        let failed = |reason: String| transport(name, &reason).retryable();
+        let link = self.links.of(&context.session.id).map_err(failed)?;
+        let connection = tokio::select! {
+            biased;
+            cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            connection = link.connection(Patience::FailFast) => connection.map_err(failed)?,
+        };
+        tokio::select! {
+            biased;
+            cause = context.cancel.cancelled() => {
+                if cause == CancelCause::Deadline {
+                    connection.probe();
+                }
+                Err(ToolError::canceled(cause))
+            }
+            result = work(Arc::clone(&connection)) => result,
+        }
+    }
+}

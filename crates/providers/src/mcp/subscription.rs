@@ -1,0 +1,238 @@
+//! What a server announces by itself, asked for: one `subscriptions/listen` on 2026-07-28, which older servers do
+//! not need, and the resources that are followed on either.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use toolwright_core::catalogue::SourceNotice;
+use toolwright_mcp::message::RpcError;
+use toolwright_mcp::revision::Era;
+
+use super::handshake::{ServerInfo, modern_meta};
+use super::inbox::Purpose;
+use super::peer::{AskError, Peer, Request};
+
+/// First and longest pause before a broken subscription is made again.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Bound on a server's word on what it accepts of a subscription.
+const ACCEPT_BOUND: Duration = Duration::from_secs(10);
+/// Bound on the resources of one server that are followed.
+const MAX_FOLLOWED: usize = 1024;
+
+/// The resources that are followed at one server, whatever connection there is.
+pub(super) struct Followed {
+    uris: watch::Sender<BTreeSet<String>>,
+    /// What the server of the connection in use accepted (2026-07-28), once it has spoken.
+    accepted: watch::Sender<Option<BTreeSet<String>>>,
+}
+
+impl Default for Followed {
+    fn default() -> Self {
+        Self { uris: watch::Sender::new(BTreeSet::new()), accepted: watch::Sender::new(None) }
+    }
+}
+
+impl Followed {
+    /// Whether this resource is followed.
+    pub(super) fn has(&self, uri: &str) -> bool {
+        self.uris.borrow().contains(uri)
+    }
+
+    /// Notes that this resource is to be followed.
+    ///
+    /// # Errors
+    /// Too many are.
+    pub(super) fn add(&self, uri: &str) -> Result<(), RpcError> {
+        let mut is_full = false;
+        self.uris.send_if_modified(|uris| {
+            is_full = uris.len() >= MAX_FOLLOWED && !uris.contains(uri);
+            !is_full && uris.insert(uri.to_owned())
+        });
+        if is_full {
+            let text = format!("{MAX_FOLLOWED} resources of this server are followed already; unsubscribe from some");
+            return Err(RpcError::new(RpcError::BUSY, text));
+        }
+        Ok(())
+    }
+
+    /// Notes that this resource is not to be followed any more.
+    pub(super) fn remove(&self, uri: &str) {
+        self.uris.send_if_modified(|uris| uris.remove(uri));
+    }
+
+    /// Waits until the server (2026-07-28) has said whether it follows this resource for us.
+    ///
+    /// # Errors
+    /// It does not, or says nothing.
+    pub(super) async fn accepted(&self, uri: &str) -> Result<(), RpcError> {
+        let mut accepted = self.accepted.subscribe();
+        let told = accepted.wait_for(|accepted| accepted.as_ref().is_some_and(|uris| uris.contains(uri)));
+        match tokio::time::timeout(ACCEPT_BOUND, told).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => {
+                self.remove(uri);
+                Err(RpcError::new(RpcError::INTERNAL, format!("the server does not announce changes of {uri}")))
+            }
+        }
+    }
+}
+
+/// Follows what the server announces for as long as `peer` lives. Bounded by its end.
+pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Followed>) {
+    let over = peer.inbox.over.clone();
+    let following = async {
+        match server.era {
+            Era::Legacy => resume(&peer, &followed).await,
+            Era::Modern => listen(&peer, &server, &followed).await,
+        }
+    };
+    tokio::select! {
+        () = following => {}
+        () = over.cancelled() => {}
+    }
+    followed.accepted.send_replace(None);
+}
+
+/// A new session of an older server does not know what was followed in the last one.
+async fn resume(peer: &Peer, followed: &Followed) {
+    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
+    for uri in uris {
+        let mut params = Map::from_iter([("uri".to_owned(), uri.into())]);
+        if let Err(error) = peer.ask(Request::house("resources/subscribe"), &mut params).await {
+            tracing::debug!(server = &*peer.inbox.listener.server, "a resource is not followed any more: {error:?}");
+        }
+    }
+}
+
+/// How a subscription came to its end.
+enum End {
+    /// Other resources are to be followed.
+    Changed,
+    /// The server ended it, or it broke.
+    Over,
+    /// The server refuses it.
+    Refused(String),
+}
+
+/// Keeps one subscription to all that is wanted. One that is to change is replaced before it is given up.
+async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
+    let mut uris = followed.uris.subscribe();
+    let (first, longest) = PAUSES;
+    let mut pause = first;
+    let mut former: Option<Running<'_>> = None;
+    loop {
+        let filter = filter(server, &uris.borrow_and_update());
+        if filter.is_empty() {
+            drop(former.take());
+            if uris.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        let since = Instant::now();
+        let (mut acceptance, mut running) = start(peer, filter);
+        let mut is_accepted = false;
+        let end = loop {
+            tokio::select! {
+                refusal = &mut running => break refusal.map_or(End::Over, End::Refused),
+                told = acceptance.wait_for(Option::is_some), if !is_accepted => {
+                    is_accepted = true;
+                    if let Ok(told) = told {
+                        followed.accepted.send_replace(Some(resources(told.as_ref())));
+                        drop(former.take());
+                    }
+                }
+                changed = uris.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    break End::Changed;
+                }
+            }
+        };
+        match end {
+            End::Changed => former = Some(running),
+            End::Refused(reason) => {
+                tracing::debug!(server = &*peer.inbox.listener.server, "no announcements: {reason}");
+                drop(former.take());
+                // Another filter may please it.
+                if uris.changed().await.is_err() {
+                    return;
+                }
+            }
+            End::Over => {
+                drop(former.take());
+                if since.elapsed() > longest {
+                    pause = first;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(longest);
+                missed(peer, server, followed);
+            }
+        }
+    }
+}
+
+/// What was announced while there was no subscription.
+fn missed(peer: &Peer, server: &ServerInfo, followed: &Followed) {
+    let listener = &peer.inbox.listener;
+    if server.offers("tools.listChanged") {
+        listener.tools_changed();
+    }
+    if server.offers("resources.listChanged") {
+        listener.notice(SourceNotice::ResourcesChanged);
+    }
+    if server.offers("prompts.listChanged") {
+        listener.notice(SourceNotice::PromptsChanged);
+    }
+    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
+    for uri in uris {
+        listener.notice(SourceNotice::ResourceUpdated { uri });
+    }
+}
+
+fn filter(server: &ServerInfo, uris: &BTreeSet<String>) -> Map<String, Value> {
+    let mut filter = Map::new();
+    for (capability, key) in [
+        ("tools.listChanged", "toolsListChanged"),
+        ("prompts.listChanged", "promptsListChanged"),
+        ("resources.listChanged", "resourcesListChanged"),
+    ] {
+        if server.offers(capability) {
+            filter.insert(key.to_owned(), true.into());
+        }
+    }
+    if !uris.is_empty() {
+        filter.insert("resourceSubscriptions".to_owned(), uris.iter().map(String::as_str).collect());
+    }
+    filter
+}
+
+/// A subscription under way, which ends with the reason where the server refuses it. Dropped, it is cancelled there.
+type Running<'a> = Pin<Box<dyn Future<Output = Option<String>> + Send + 'a>>;
+
+/// A subscription, and what the server accepts of it.
+fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Value>>, Running<'_>) {
+    let (sender, acceptance) = watch::channel(None);
+    let answer = async move {
+        let mut params = Map::new();
+        params.insert("_meta".to_owned(), modern_meta(Map::new()).into());
+        params.insert("notifications".to_owned(), filter.into());
+        let request = Request { purpose: Purpose::Subscription(sender), ..Request::house("subscriptions/listen") };
+        match peer.ask(request, &mut params).await {
+            Err(AskError::Rpc(error)) => Some(error.message.into_owned()),
+            _ => None,
+        }
+    };
+    (acceptance, Box::pin(answer))
+}
+
+/// The resources that a server says to follow.
+fn resources(accepted: Option<&Value>) -> BTreeSet<String> {
+    let uris = accepted.and_then(|accepted| accepted.get("resourceSubscriptions")).and_then(Value::as_array);
+    uris.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}

@@ -1,0 +1,205 @@
+//! Tasks of a server: a call that it goes on with after its first answer, polled here until it has ended. So a task ends
+//! with the call that made it; whoever called sees a result.
+//!
+//! Up to 2025-11-25 a tool says that it wants to be a task and the request asks for one; the result is fetched with
+//! `tasks/result`. From 2026-07-28 on (extension `io.modelcontextprotocol/tasks`) a server makes a task of any call it
+//! likes; `tasks/get` brings its questions and its result, `tasks/update` the answers.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::Partial;
+use toolwright_mcp::message::RpcError;
+use toolwright_mcp::revision::Era;
+
+use super::connection::{Connection, Held};
+use super::exchange::{Exchange, refusal, transport};
+use super::handshake::{ServerInfo, modern_meta};
+use super::inbox::Caller;
+use super::peer::Request;
+
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// How often a task is looked at, where the server does not say; the least and the most that it may say.
+const POLL: Duration = Duration::from_secs(1);
+const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
+/// Bound on telling a server that a task is not wanted any more.
+const CANCEL_BOUND: Duration = Duration::from_secs(5);
+
+/// Whether the server may be told that tasks are understood, in a request of this method.
+pub(super) fn are_offered(server: &ServerInfo, method: &str) -> bool {
+    server.extends(EXTENSION) && (method == "tools/call" || method.starts_with("tasks/"))
+}
+
+/// Says so in a request's capabilities.
+pub(super) fn announce(capabilities: &mut Map<String, Value>) {
+    if let Value::Object(extensions) = capabilities.entry("extensions").or_insert_with(|| json!({})) {
+        extensions.insert(EXTENSION.to_owned(), json!({}));
+    }
+}
+
+/// Whether a call of a tool that wants to be a task can be one (up to 2025-11-25).
+pub(super) fn can_be_asked_for(server: &ServerInfo) -> bool {
+    server.era == Era::Legacy && server.offers("tasks.requests.tools.call")
+}
+
+/// Whether a result is a task.
+pub(super) fn is_task(server: &ServerInfo, result: &Value) -> bool {
+    match server.era {
+        Era::Legacy => {
+            result.get("task").is_some_and(|task| task.get("taskId").is_some()) && result.get("content").is_none()
+        }
+        Era::Modern => server.extends(EXTENSION) && result.get("resultType").and_then(Value::as_str) == Some("task"),
+    }
+}
+
+/// Follows the task that `created` tells of to its end; `params` are those of the request that made it. Dropping the
+/// future cancels the task at the server.
+///
+/// # Errors
+/// As [`Exchange::run`].
+pub(super) async fn finish(
+    exchange: &Exchange<'_>,
+    what: &str,
+    created: Value,
+    params: &Map<String, Value>,
+) -> Result<Value, ToolError> {
+    let mut task = match created {
+        Value::Object(mut fields) if exchange.connection.server().era == Era::Legacy => {
+            fields.shift_remove("task").unwrap_or_default()
+        }
+        other => other,
+    };
+    let Some(id) = task.get("taskId").and_then(Value::as_str).map(str::to_owned) else {
+        return Err(transport(exchange.server, "it answers with a task that has no id"));
+    };
+    // The token under which progress was asked for stands for the task as well.
+    let token = params.get("_meta").and_then(|meta| meta.get("progressToken")).and_then(Value::as_u64);
+    let _progress: Option<Held> = token.map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
+    let mut unfinished = Unfinished { connection: exchange.connection, id: &id, is_open: true };
+    let mut answered = HashSet::new();
+    let mut told = Value::Null;
+    let mut reports = 0_u32;
+    loop {
+        let status = task.get("status").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let now = json!([status, task.get("statusMessage"), task.get("lastUpdatedAt")]);
+        if now != told {
+            told = now;
+            reports += 1;
+            let message = task.get("statusMessage").and_then(Value::as_str).map(str::to_owned);
+            let partial = Partial::Progress { progress: reports.into(), total: None, message };
+            exchange.context.partials.send(partial);
+        }
+        let is_legacy = exchange.connection.server().era == Era::Legacy;
+        match status.as_str() {
+            "working" | "submitted" => {}
+            "cancelled" => {
+                unfinished.is_open = false;
+                let text = format!("MCP server {} cancelled the task that it had made of {what}", exchange.server);
+                return Err(ToolError::new(ErrorKind::ExecutionError, text));
+            }
+            // It answers when the task has ended, and asks on the way there.
+            "completed" | "failed" | "input_required" if is_legacy => {
+                let mut params = params_of(exchange, "tasks/result", &id);
+                let result = exchange.ask("tasks/result", what, Some(&id), Vec::new(), &mut params).await;
+                unfinished.is_open = false;
+                return result;
+            }
+            "completed" => {
+                unfinished.is_open = false;
+                return match task.get_mut("result").map(Value::take) {
+                    Some(result @ Value::Object(_)) => Ok(result),
+                    _ => Err(transport(exchange.server, "it answers with a task that has ended without a result")),
+                };
+            }
+            "failed" => {
+                unfinished.is_open = false;
+                let error = task.get_mut("error").map(Value::take).unwrap_or_default();
+                let error = serde_json::from_value::<RpcError>(error)
+                    .unwrap_or_else(|_| RpcError::new(RpcError::INTERNAL, "the task failed without a reason"));
+                return Err(refusal(exchange.server, what, error));
+            }
+            "input_required" => {
+                if let Some(Value::Object(mut requests)) = task.get_mut("inputRequests").map(Value::take) {
+                    requests.retain(|key, _| !answered.contains(key));
+                    if !requests.is_empty() {
+                        answered.extend(requests.keys().cloned());
+                        let responses = exchange.answers(requests).await?;
+                        let mut params = params_of(exchange, "tasks/update", &id);
+                        params.insert("inputResponses".to_owned(), responses.into());
+                        exchange.ask("tasks/update", what, Some(&id), Vec::new(), &mut params).await?;
+                    }
+                }
+            }
+            other => {
+                let reason = format!("its task has the state `{other}`, which is not known here");
+                return Err(transport(exchange.server, &reason));
+            }
+        }
+        tokio::time::sleep(pause(&task)).await;
+        let mut params = params_of(exchange, "tasks/get", &id);
+        task = exchange.ask("tasks/get", what, Some(&id), Vec::new(), &mut params).await?;
+    }
+}
+
+fn params_of(exchange: &Exchange<'_>, method: &str, id: &str) -> Map<String, Value> {
+    let mut params = Map::new();
+    params.insert("taskId".to_owned(), id.into());
+    params.insert("_meta".to_owned(), exchange.meta(method, None).into());
+    params
+}
+
+/// How long to wait before the task is looked at again.
+fn pause(task: &Value) -> Duration {
+    let said = task.get("pollIntervalMs").or_else(|| task.get("pollInterval")).and_then(Value::as_u64);
+    said.map_or(POLL, Duration::from_millis).clamp(POLL_BOUNDS.0, POLL_BOUNDS.1)
+}
+
+/// A task that has not ended: dropped, it is cancelled at the server.
+struct Unfinished<'a> {
+    connection: &'a Arc<Connection>,
+    id: &'a str,
+    is_open: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !self.is_open || self.connection.is_closed() {
+            return;
+        }
+        let (connection, id) = (Arc::clone(self.connection), self.id.to_owned());
+        runtime.spawn(async move {
+            let mut params = Map::new();
+            params.insert("taskId".to_owned(), id.as_str().into());
+            if connection.server().era == Era::Modern {
+                let mut capabilities = Map::new();
+                announce(&mut capabilities);
+                params.insert("_meta".to_owned(), modern_meta(capabilities).into());
+            }
+            let request = Request { name: Some(&id), ..Request::house("tasks/cancel") };
+            // A server that does not care lets the task run to its end.
+            let _ = tokio::time::timeout(CANCEL_BOUND, connection.ask(request, &mut params)).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_cannot_make_us_poll_too_often_or_too_seldom() {
+        for (task, expect) in [
+            (json!({}), 1000),
+            (json!({"pollInterval": 200}), 200),
+            (json!({"pollIntervalMs": 0}), 20),
+            (json!({"pollIntervalMs": 86_400_000}), 30_000),
+            (json!({"pollIntervalMs": "x"}), 1000),
+        ] {
+            assert_eq!(pause(&task), Duration::from_millis(expect), "{task}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Asking a person: the authorization code flow with PKCE (OAuth 2.1 section 4.1).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use url::Url;
+
+use super::credentials::{Client, Token};
+use super::discovery::Discovered;
+use super::error::OAuthError;
+use super::loopback::Loopback;
+use super::random::{random_text, s256};
+use super::redirect::Expected;
+use super::scope::OFFLINE_ACCESS;
+use super::settings::ClientProof;
+use super::token::{TokenRequest, request};
+use super::wire::Wire;
+
+/// How long a person has to log in.
+const LOGIN_BOUND: Duration = Duration::from_secs(600);
+
+/// Takes a person to a login page.
+#[async_trait]
+pub trait Consent: Send + Sync {
+    /// Shows the page at `url`. Where the page ends at an address that does not lead back to this machine, a person
+    /// may say it: then it is returned. `None` leaves the answer to the listener on this machine. Dropped as soon as
+    /// that has it.
+    ///
+    /// # Errors
+    /// Why the page cannot be shown, or that the person gave up.
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String>;
+}
+
+/// One login.
+pub(super) struct Login<'a> {
+    pub(super) wire: &'a Wire,
+    pub(super) found: &'a Discovered,
+    pub(super) client: &'a Client,
+    pub(super) proof: &'a ClientProof,
+    pub(super) scopes: &'a [String],
+    pub(super) loopback: &'a Loopback,
+    pub(super) consent: &'a dyn Consent,
+}
+
+impl Login<'_> {
+    /// Shows the login page, waits for its answer, ten minutes at most, and turns it into a token.
+    ///
+    /// # Errors
+    /// [`OAuthError`].
+    pub(super) async fn run(&self) -> Result<Token, OAuthError> {
+        let (verifier, state) = (random_text()?, random_text()?);
+        let redirect_uri = self.loopback.redirect_uri();
+        let url = self.page(&verifier, &state, &redirect_uri)?;
+        let server = &self.found.server;
+        let expected = Expected {
+            state,
+            issuer: self.found.published.then(|| server.issuer.clone()),
+            names_itself: server.authorization_response_iss_parameter_supported,
+        };
+        let answered = tokio::time::timeout(LOGIN_BOUND, self.answer(&url, &expected)).await;
+        let code = answered
+            .map_err(|_| OAuthError::Abandoned("nobody logged in within ten minutes; begin again".to_owned()))??;
+        let fields = vec![
+            ("grant_type", "authorization_code"),
+            ("code", code.as_str()),
+            ("redirect_uri", redirect_uri.as_str()),
+            ("code_verifier", verifier.as_str()),
+        ];
+        let asked = TokenRequest {
+            endpoint: token_endpoint(self.found)?,
+            fields,
+            resource: self.found.resource.as_deref(),
+            scopes: &[],
+            asked: self.scopes,
+            audience: &server.issuer,
+        };
+        request(self.wire, self.client, self.proof, asked).await
+    }
+
+    async fn answer(&self, url: &Url, expected: &Expected) -> Result<String, OAuthError> {
+        let told = async {
+            match self.consent.visit(url).await {
+                Ok(Some(redirect)) => expected.code(&redirect),
+                Ok(None) => std::future::pending().await,
+                Err(reason) => Err(OAuthError::Abandoned(reason)),
+            }
+        };
+        tokio::select! {
+            biased;
+            code = self.loopback.code(expected) => code,
+            code = told => code,
+        }
+    }
+
+    /// The address of the login page.
+    fn page(&self, verifier: &str, state: &str, redirect_uri: &str) -> Result<Url, OAuthError> {
+        let server = &self.found.server;
+        let s256_known = server.code_challenge_methods_supported.iter().any(|method| method == "S256");
+        if self.found.published && !s256_known {
+            return Err(OAuthError::Metadata(format!(
+                "the authorization server `{}` does not offer PKCE with S256, without which a code can be stolen",
+                self.found.issuer
+            )));
+        }
+        let Some(endpoint) = &server.authorization_endpoint else {
+            let message = format!("the authorization server `{}` has no login page", self.found.issuer);
+            return Err(OAuthError::Metadata(message));
+        };
+        let mut url = self.wire.endpoint("authorization_endpoint", endpoint)?;
+        let scope = self.scopes.join(" ");
+        let mut query = url.query_pairs_mut();
+        query
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &self.client.id)
+            .append_pair("redirect_uri", redirect_uri)
+            .append_pair("code_challenge", &s256(verifier))
+            .append_pair("code_challenge_method", "S256")
+            .append_pair("state", state);
+        if let Some(resource) = &self.found.resource {
+            query.append_pair("resource", resource);
+        }
+        if !scope.is_empty() {
+            query.append_pair("scope", &scope);
+        }
+        if self.scopes.iter().any(|scope| scope == OFFLINE_ACCESS) {
+            // OpenID Connect Core section 11: without it the scope may be ignored.
+            query.append_pair("prompt", "consent");
+        }
+        drop(query);
+        Ok(url)
+    }
+}
+
+/// The endpoint that tokens come from.
+///
+/// # Errors
+/// [`OAuthError::Metadata`].
+pub(super) fn token_endpoint(found: &Discovered) -> Result<&str, OAuthError> {
+    found.server.token_endpoint.as_deref().ok_or_else(|| {
+        OAuthError::Metadata(format!("the authorization server `{}` has no token endpoint", found.issuer))
+    })
+}

@@ -1,0 +1,141 @@
+//! What is kept between runs: who we are to an authorization server, and what it gave us.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::secret::Secret;
+
+/// How long before its end a token is not used any more, unless it lives shorter than ten times that.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// Everything kept for one server. It is good for that server's URL alone: a new one begins without any.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Credentials {
+    /// The MCP server's URL.
+    pub server_url: String,
+    /// The authorization server that all of this is good for, and for no other.
+    pub issuer: Option<String>,
+    /// Who we are there.
+    pub client: Option<Client>,
+    /// What it gave us.
+    pub token: Option<Token>,
+    /// Scopes that the server has asked for since, for the next login.
+    pub wanted_scopes: Vec<String>,
+}
+
+/// A client as one authorization server knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// Its identifier.
+    pub id: String,
+    /// Its secret, if it was given one when it registered. A configured secret is not kept here.
+    pub secret: Option<Secret>,
+    /// How it proves itself: `none`, `client_secret_basic`, `client_secret_post` or `private_key_jwt`.
+    pub method: AuthMethod,
+    /// Where its login page sends back to, if it registered with that.
+    pub redirect_uri: Option<String>,
+    /// When its secret ends, in seconds since 1970; `None` for never.
+    pub secret_expires_at: Option<u64>,
+}
+
+/// How a client proves itself at the token endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthMethod {
+    /// Not at all.
+    None,
+    /// HTTP Basic.
+    ClientSecretBasic,
+    /// In the form.
+    ClientSecretPost,
+    /// By a signed assertion.
+    PrivateKeyJwt,
+}
+
+impl AuthMethod {
+    /// Its registered name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ClientSecretBasic => "client_secret_basic",
+            Self::ClientSecretPost => "client_secret_post",
+            Self::PrivateKeyJwt => "private_key_jwt",
+        }
+    }
+}
+
+/// A token and what belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// The access token.
+    pub access: Secret,
+    /// What it is renewed with.
+    pub refresh: Option<Secret>,
+    /// When it was given, in seconds since 1970.
+    pub since: u64,
+    /// When it ends, in seconds since 1970; `None` where the server does not say.
+    pub expires_at: Option<u64>,
+    /// Scopes that were asked for, all in all.
+    pub asked: Vec<String>,
+    /// Scopes that were given.
+    pub granted: Vec<String>,
+    /// Where it is renewed.
+    pub token_endpoint: String,
+    /// `resource` that it was asked for.
+    pub resource: Option<String>,
+}
+
+impl Token {
+    /// Whether it will still be good when a request made now arrives.
+    #[must_use]
+    pub fn is_fresh(&self, now: u64) -> bool {
+        self.expires_at.is_none_or(|end| {
+            let margin = MARGIN.as_secs().min(end.saturating_sub(self.since) / 10);
+            now + margin < end
+        })
+    }
+
+    /// Whether it is good still, at the last moment.
+    #[must_use]
+    pub fn is_alive(&self, now: u64) -> bool {
+        self.expires_at.is_none_or(|end| now < end)
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_renewed_before_their_end() {
+        for (expires_at, now, fresh, alive) in [
+            (None, u64::MAX, true, true),
+            (Some(4600), 4539, true, true),
+            (Some(4600), 4540, false, true),
+            (Some(4600), 4600, false, false),
+            (Some(1010), 1008, true, true),
+            (Some(1010), 1009, false, true),
+        ] {
+            let token = Token {
+                access: Secret::new("a"),
+                refresh: None,
+                since: 1000,
+                expires_at,
+                asked: Vec::new(),
+                granted: Vec::new(),
+                token_endpoint: String::new(),
+                resource: None,
+            };
+            let now = if expires_at.is_none() { 5000 } else { now };
+            assert_eq!((token.is_fresh(now), token.is_alive(now)), (fresh, alive), "{expires_at:?} {now}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What can go wrong on the way to a token.
+
+use crate::net::NetError;
+
+/// Why there is no token. No variant's text holds a token, a code or a secret; what a server says is cut.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OAuthError {
+    /// An endpoint cannot be reached.
+    #[error("{what}: {source}")]
+    Unreachable {
+        /// Which request.
+        what: String,
+        /// Why not.
+        source: NetError,
+    },
+    /// What the server or its authorization server publishes cannot be used.
+    #[error("{0}")]
+    Metadata(String),
+    /// An endpoint answered with an error of RFC 6749 section 5.2.
+    #[error("the authorization server refused the {what}: {error}{}", described(.description.as_deref()))]
+    Refused {
+        /// Which request.
+        what: &'static str,
+        /// Its code, like `invalid_grant`.
+        error: String,
+        /// Its words.
+        description: Option<String>,
+    },
+    /// An endpoint's answer is not what the protocol prescribes.
+    #[error("the answer to the {what} cannot be used: {reason}")]
+    Answer {
+        /// Which request.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The page of the authorization server sent back something that must not be accepted.
+    #[error("the login is not accepted: {0}")]
+    Redirect(String),
+    /// Nobody is there to log in.
+    #[error("{reason}; log in with `toolwright mcp login {server}`")]
+    LoginNeeded {
+        /// Name of the server.
+        server: String,
+        /// Why it is needed.
+        reason: String,
+    },
+    /// A setting cannot be used.
+    #[error("{0}")]
+    Setting(String),
+    /// The credentials cannot be read or kept.
+    #[error("the credentials cannot be {doing}: {reason}")]
+    Store {
+        /// `read` or `kept`.
+        doing: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// The person did not come back in time, or gave up.
+    #[error("{0}")]
+    Abandoned(String),
+}
+
+fn described(description: Option<&str>) -> String {
+    description.map(|text| format!(" ({text})")).unwrap_or_default()
+}
+
+/// What a server says, on one line and cut to 300 characters.
+pub(super) fn excerpt(text: &str) -> String {
+    let line = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|part| !part.is_empty());
+    line.collect::<Vec<_>>().join(" ").chars().take(300).collect()
+}

@@ -1,0 +1,46 @@
+//! OAuth 2.1 as a client of MCP servers: the authorization of the MCP specification 2026-07-28, which also serves
+//! servers of the revisions since 2025-03-26.
+//!
+//! ```text
+//! 401 ── challenge ── discovery (RFC 9728, 8414) ── client (configured | document | RFC 7591) ── grant ── token
+//!                                                                                                  └── store (0600)
+//! ```
+//!
+//! [`OAuth`] is an [`Authorizer`](crate::net::Authorizer): it adds the token to requests, renews it a minute before
+//! its end, and gets another where the server refuses it. It asks a person only where it was given a
+//! [`Consent`]; without one, what needs a person fails with the command that logs in.
+//!
+//! # What is not believed
+//! The server names the authorization server, and that one names its endpoints. Each must have TLS and a public
+//! address, unless it lies on the server's own host or the operator wrote it. Metadata must be that of the resource
+//! and of the issuer it was looked for under; tokens, registrations and configured secrets are one issuer's and are
+//! not shown to another.
+
+mod assertion;
+mod challenge;
+mod consent;
+mod credentials;
+mod discovery;
+mod error;
+mod grants;
+mod loopback;
+mod metadata;
+mod random;
+mod redirect;
+mod registration;
+mod scope;
+mod secret;
+mod session;
+mod settings;
+mod store;
+mod token;
+mod wire;
+
+pub use assertion::SigningKey;
+pub use consent::Consent;
+pub use credentials::{AuthMethod, Client, Credentials, Token};
+pub use error::OAuthError;
+pub use secret::Secret;
+pub use session::{LoginState, OAuth, OAuthParts, TokenState};
+pub use settings::{AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings};
+pub use store::{CredentialLock, CredentialStore};

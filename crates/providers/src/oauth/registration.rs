@@ -1,0 +1,194 @@
+//! Who we are to an authorization server: a configured identifier, the URL of our metadata, or a registration.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::credentials::{AuthMethod, Client, unix_now};
+use super::discovery::Discovered;
+use super::error::{OAuthError, excerpt};
+use super::metadata::ServerMetadata;
+use super::secret::Secret;
+use super::settings::{ClientProof, ClientSettings};
+use super::wire::Wire;
+
+/// The configured client, if one is; nothing has to be asked for it.
+///
+/// # Errors
+/// [`OAuthError::Setting`] where its proof and its server have no method in common.
+pub(super) fn configured(settings: &ClientSettings, server: &ServerMetadata) -> Result<Option<Client>, OAuthError> {
+    let Some(id) = &settings.id else { return Ok(None) };
+    let method = configured_method(&settings.proof, server)?;
+    Ok(Some(Client { id: id.clone(), secret: None, method, redirect_uri: None, secret_expires_at: None }))
+}
+
+fn configured_method(proof: &ClientProof, server: &ServerMetadata) -> Result<AuthMethod, OAuthError> {
+    let candidates: &[AuthMethod] = match proof {
+        ClientProof::None => &[AuthMethod::None],
+        ClientProof::Key(_) => &[AuthMethod::PrivateKeyJwt],
+        ClientProof::Secret(_) => &[AuthMethod::ClientSecretBasic, AuthMethod::ClientSecretPost],
+    };
+    let Some(supported) = &server.token_endpoint_auth_methods_supported else { return Ok(candidates[0]) };
+    let known = |method: &&AuthMethod| supported.iter().any(|name| name == method.name());
+    match (candidates.iter().find(known), proof) {
+        (Some(method), _) => Ok(*method),
+        // A public client has nothing to prove, whatever the server says it could.
+        (None, ClientProof::None) => Ok(AuthMethod::None),
+        (None, _) => Err(OAuthError::Setting(format!(
+            "the authorization server knows the clients' proofs {}, and `oauth` sets {}",
+            supported.join(", "),
+            candidates.iter().map(|method| method.name()).collect::<Vec<_>>().join(" or "),
+        ))),
+    }
+}
+
+/// The client whose identifier is the URL of its metadata, where the server takes such.
+pub(super) fn by_document(settings: &ClientSettings, server: &ServerMetadata) -> Option<Client> {
+    let url = settings.metadata_url.as_ref().filter(|_| server.client_id_metadata_document_supported)?;
+    let method = match settings.proof {
+        ClientProof::Key(_) => AuthMethod::PrivateKeyJwt,
+        _ => AuthMethod::None,
+    };
+    Some(Client { id: url.clone(), secret: None, method, redirect_uri: None, secret_expires_at: None })
+}
+
+/// Whether a client of an earlier registration may still be used.
+pub(super) fn holds(client: &Client) -> bool {
+    client.secret_expires_at.is_none_or(|end| unix_now() < end)
+}
+
+/// Registers (RFC 7591), as a native application that its user runs.
+///
+/// # Errors
+/// [`OAuthError`].
+pub(super) async fn register(
+    wire: &Wire,
+    found: &Discovered,
+    redirect_uri: &str,
+    scopes: &[String],
+) -> Result<Client, OAuthError> {
+    let what = "registration";
+    let Some(endpoint) = &found.server.registration_endpoint else {
+        return Err(OAuthError::Setting(format!(
+            "the authorization server `{}` registers no clients by itself: register one there and set \
+             `oauth.client_id` (and `oauth.client_secret`), with the redirect address `http://127.0.0.1:PORT/callback` \
+             and `oauth.redirect_port`",
+            found.issuer
+        )));
+    };
+    let endpoint = wire.endpoint("registration_endpoint", endpoint)?;
+    let mut metadata = json!({
+        "client_name": "Toolwright",
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": wanted_method(&found.server).name(),
+        "application_type": "native",
+    });
+    if !scopes.is_empty() {
+        metadata["scope"] = json!(scopes.join(" "));
+    }
+    let answer = wire.json(what, &endpoint, &metadata).await?;
+    if !answer.status.is_success() {
+        let refused: Option<RegistrationError> = serde_json::from_slice(&answer.body).ok();
+        return Err(match refused {
+            Some(refused) => OAuthError::Refused {
+                what,
+                error: excerpt(&refused.error),
+                description: refused.error_description.as_deref().map(excerpt),
+            },
+            None => OAuthError::Answer { what, reason: format!("HTTP status {}", answer.status) },
+        });
+    }
+    // The parser's words may quote the text, and the text may hold a secret.
+    let given: Registration = serde_json::from_slice(&answer.body)
+        .map_err(|_| OAuthError::Answer { what, reason: "it has no `client_id`".to_owned() })?;
+    let method = given_method(&given, &found.server)?;
+    Ok(Client {
+        id: given.client_id,
+        secret: given.client_secret,
+        method,
+        redirect_uri: Some(redirect_uri.to_owned()),
+        secret_expires_at: given.client_secret_expires_at.filter(|end| *end != 0),
+    })
+}
+
+#[derive(Deserialize)]
+struct Registration {
+    client_id: String,
+    client_secret: Option<Secret>,
+    client_secret_expires_at: Option<u64>,
+    token_endpoint_auth_method: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RegistrationError {
+    error: String,
+    error_description: Option<String>,
+}
+
+/// The methods that a registered client can use, the preferred first: a program on its user's machine keeps no secret.
+const METHODS: [AuthMethod; 3] = [AuthMethod::None, AuthMethod::ClientSecretBasic, AuthMethod::ClientSecretPost];
+
+/// The method to register with. A server that names none has `client_secret_basic` (RFC 8414 section 2).
+fn wanted_method(server: &ServerMetadata) -> AuthMethod {
+    let Some(supported) = &server.token_endpoint_auth_methods_supported else { return AuthMethod::ClientSecretBasic };
+    let known = |method: &AuthMethod| supported.iter().any(|name| name == method.name());
+    METHODS.into_iter().find(known).unwrap_or(AuthMethod::ClientSecretBasic)
+}
+
+/// The method that a registration ended with: the server's word, or else the best that fits what it gave.
+fn given_method(given: &Registration, server: &ServerMetadata) -> Result<AuthMethod, OAuthError> {
+    if let Some(name) = &given.token_endpoint_auth_method {
+        let method = METHODS.into_iter().find(|method| method.name() == name);
+        return method.ok_or_else(|| OAuthError::Answer {
+            what: "registration",
+            reason: format!("it says `token_endpoint_auth_method` `{}`, which was not asked for", excerpt(name)),
+        });
+    }
+    if given.client_secret.is_none() {
+        return Ok(AuthMethod::None);
+    }
+    Ok(wanted_method(server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(methods: Option<&[&str]>) -> ServerMetadata {
+        ServerMetadata {
+            token_endpoint_auth_methods_supported: methods
+                .map(|methods| methods.iter().map(|method| (*method).to_owned()).collect()),
+            ..ServerMetadata::default()
+        }
+    }
+
+    #[test]
+    fn the_method_fits_what_both_sides_can() {
+        let secret = ClientProof::Secret(Secret::new("s"));
+        for (proof, methods, expect) in [
+            (&secret, None, Some(AuthMethod::ClientSecretBasic)),
+            (&secret, Some(&["client_secret_post", "none"][..]), Some(AuthMethod::ClientSecretPost)),
+            (&secret, Some(&["client_secret_post", "client_secret_basic"]), Some(AuthMethod::ClientSecretBasic)),
+            (&secret, Some(&["private_key_jwt"]), None),
+            (&ClientProof::None, Some(&["client_secret_basic"]), Some(AuthMethod::None)),
+        ] {
+            assert_eq!(configured_method(proof, &server(methods)).ok(), expect, "{methods:?}");
+        }
+        for (methods, secret, said, expect) in [
+            (None, true, None, Some(AuthMethod::ClientSecretBasic)),
+            (None, false, None, Some(AuthMethod::None)),
+            (Some(&["none"][..]), true, None, Some(AuthMethod::None)),
+            (Some(&["none"]), true, Some("client_secret_post"), Some(AuthMethod::ClientSecretPost)),
+            (None, true, Some("tls_client_auth"), None),
+        ] {
+            let given = Registration {
+                client_id: "c".into(),
+                client_secret: secret.then(|| Secret::new("s")),
+                client_secret_expires_at: None,
+                token_endpoint_auth_method: said.map(str::to_owned),
+            };
+            assert_eq!(given_method(&given, &server(methods)).ok(), expect, "{methods:?} {secret} {said:?}");
+        }
+    }
+}

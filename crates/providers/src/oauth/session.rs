@@ -1,0 +1,567 @@
+//! One server's tokens: got, kept, renewed in one flight, and got again where the server asks for more.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use url::Url;
+
+use super::challenge::BearerChallenge;
+use super::consent::{Consent, Login};
+use super::credentials::{Client, Credentials, Token, unix_now};
+use super::discovery::{Discovered, discover, provoke};
+use super::error::OAuthError;
+use super::grants::{renewed, unattended};
+use super::loopback::Loopback;
+use super::registration::{by_document, configured, holds, register};
+use super::scope::{ScopeSources, choose};
+use super::settings::{ClientProof, Grant, OAuthSettings};
+use super::store::CredentialStore;
+use super::wire::Wire;
+use crate::net::{Authorizer, Challenge, HttpOptions, Retry};
+
+/// How often more scopes are asked for in the life of one process, each set once.
+const MAX_STEP_UPS: usize = 8;
+/// How long a failed renewal is not tried again, so that callers do not wait for it one after the other.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(5);
+
+/// What one server's OAuth is made of.
+#[derive(Clone)]
+pub struct OAuthParts {
+    /// The server's name in the configuration.
+    pub server: String,
+    /// Its address.
+    pub url: Url,
+    /// What is configured.
+    pub settings: OAuthSettings,
+    /// Where credentials are kept.
+    pub store: CredentialStore,
+    /// What surrounds HTTP.
+    pub http: HttpOptions,
+    /// Who can log in; `None` where nobody is there to ask.
+    pub consent: Option<Arc<dyn Consent>>,
+    /// Is told each secret before it is used, so that it is kept out of what is shown.
+    pub secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
+}
+
+/// The OAuth of one MCP server. Tokens are got by tasks of their own: a caller that gives up does not lose what the
+/// authorization server has given out meanwhile.
+#[derive(Debug)]
+pub struct OAuth(Arc<Session>);
+
+struct Session {
+    server: String,
+    url: Url,
+    settings: OAuthSettings,
+    wire: Wire,
+    store: CredentialStore,
+    consent: Option<Arc<dyn Consent>>,
+    secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
+    /// Held while tokens are got: one flight for all who ask.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    kept: Option<Credentials>,
+    /// Sets of scopes that were asked for because the server wanted more.
+    stepped_up: Vec<Vec<String>>,
+    failed_renewal: Option<(Instant, OAuthError)>,
+}
+
+/// What is kept for a server, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginState {
+    /// The authorization server.
+    pub issuer: Option<String>,
+    /// Our identifier there.
+    pub client: Option<String>,
+    /// The token's, if there is one.
+    pub token: Option<TokenState>,
+    /// Scopes that the server has asked for since the login.
+    pub wanted_scopes: Vec<String>,
+}
+
+/// What is known of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenState {
+    /// Scopes that were given.
+    pub scopes: Vec<String>,
+    /// When it ends, in seconds since 1970.
+    pub expires_at: Option<u64>,
+    /// Whether it can be renewed without a person.
+    pub renewable: bool,
+}
+
+/// Why a token is got.
+enum Want<'a> {
+    /// There is none, or the server does not take it.
+    Any(&'a BearerChallenge),
+    /// The server wants more scopes.
+    More(&'a BearerChallenge),
+    /// A person has asked to log in, with these scopes besides.
+    Login(&'a BearerChallenge, &'a [String]),
+}
+
+impl OAuth {
+    /// The OAuth of one server.
+    #[must_use]
+    pub fn new(parts: OAuthParts) -> Self {
+        let OAuthParts { server, url, settings, store, http, consent, secrets } = parts;
+        let provider = match &settings.grant {
+            Grant::IdentityAssertion(provider) => Some(provider.token_endpoint.as_str()),
+            _ => None,
+        };
+        // Hosts that the operator wrote may be private.
+        let written = [settings.authorization_server.as_deref(), provider].into_iter().flatten();
+        let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
+        let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
+        let wire = Wire::new(&url, &allowed, http);
+        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state: Mutex::default() }))
+    }
+
+    /// Gets a new token, whatever there is: a person logs in, if the grant needs one. `scopes` are asked for besides
+    /// those that the server wants.
+    ///
+    /// # Errors
+    /// [`OAuthError`].
+    pub async fn login(&self, scopes: &[String]) -> Result<LoginState, OAuthError> {
+        let session = &self.0;
+        let mut state = session.state.lock().await;
+        session.load(&mut state).await?;
+        let challenge = provoke(&session.wire, &session.url).await?;
+        session.obtain(&mut state, Want::Login(&challenge, scopes)).await?;
+        Ok(shown(state.kept.as_ref()))
+    }
+
+    /// Forgets the token and the registration. Whether there was anything.
+    ///
+    /// # Errors
+    /// [`OAuthError::Store`].
+    pub async fn logout(&self) -> Result<bool, OAuthError> {
+        let mut state = self.0.state.lock().await;
+        let _lock = self.0.store.lock(&self.0.server).await?;
+        state.kept = None;
+        self.0.store.remove(&self.0.server).await
+    }
+
+    /// What is kept.
+    ///
+    /// # Errors
+    /// [`OAuthError::Store`].
+    pub async fn login_state(&self) -> Result<LoginState, OAuthError> {
+        let mut state = self.0.state.lock().await;
+        self.0.load(&mut state).await?;
+        Ok(shown(state.kept.as_ref()))
+    }
+}
+
+impl Session {
+    /// Whether a person has to log in before the first request.
+    fn needs_person(&self) -> bool {
+        matches!(self.settings.grant, Grant::AuthorizationCode)
+    }
+
+    /// Headers of a token that needs no renewal.
+    async fn fresh(&self) -> Option<HeaderMap> {
+        let state = self.state.lock().await;
+        let token = state.kept.as_ref()?.token.as_ref().filter(|token| token.is_fresh(unix_now()));
+        token.and_then(header).map(authorized)
+    }
+
+    async fn load(&self, state: &mut State) -> Result<(), OAuthError> {
+        if state.kept.is_none() {
+            self.reload(state).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes what is kept now: another process may have renewed it, or a person logged in.
+    async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
+        let kept = self.store.load(&self.server, self.url.as_str()).await?;
+        if let Some(credentials) = &kept {
+            self.tell_secrets(credentials);
+        }
+        state.kept = Some(kept.unwrap_or_else(|| self.nothing()));
+        Ok(())
+    }
+
+    async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
+        self.tell_secrets(&credentials);
+        state.kept = Some(credentials.clone());
+        self.store.save(&self.server, credentials).await
+    }
+
+    fn tell_secrets(&self, credentials: &Credentials) {
+        let Some(tell) = &self.secrets else { return };
+        let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
+        let client = credentials.client.iter().map(|client| client.secret.as_ref());
+        token.chain(client).flatten().for_each(|secret| tell(secret.expose().to_owned()));
+    }
+
+    fn nothing(&self) -> Credentials {
+        Credentials { server_url: self.url.to_string(), ..Credentials::default() }
+    }
+
+    /// Renews the token that is about to end, unless another process has.
+    async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
+        if let Some((since, error)) = &state.failed_renewal
+            && since.elapsed() < RENEWAL_PAUSE
+        {
+            return Err(error.clone());
+        }
+        let renewed = self.renew_now(state).await;
+        state.failed_renewal = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        renewed
+    }
+
+    async fn renew_now(&self, state: &mut State) -> Result<(), OAuthError> {
+        let _lock = self.store.lock(&self.server).await?;
+        self.reload(state).await?;
+        let Some(mut credentials) = state.kept.clone() else { return Ok(()) };
+        let fresh = |token: &Token| token.is_fresh(unix_now());
+        let (Some(token), Some(issuer)) = (credentials.token.clone(), credentials.issuer.clone()) else {
+            return Ok(());
+        };
+        let (Some(client), Some(refresh)) = (&credentials.client, &token.refresh) else { return Ok(()) };
+        if fresh(&token) {
+            return Ok(());
+        }
+        let proof = &self.settings.client.proof;
+        match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
+            Ok(token) => {
+                credentials.token = Some(token);
+                self.save(state, credentials).await
+            }
+            Err(error @ OAuthError::Refused { .. }) => {
+                // It will not be taken later either. The token itself may have its last minute still.
+                tracing::warn!(server = self.server, "{error}");
+                if let Some(token) = &mut credentials.token {
+                    token.refresh = None;
+                }
+                self.save(state, credentials).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gets a token: by renewal, without a person, or by asking one.
+    async fn obtain(&self, state: &mut State, want: Want<'_>) -> Result<(), OAuthError> {
+        let (challenge, extra) = match &want {
+            Want::Any(challenge) | Want::More(challenge) => (*challenge, &[][..]),
+            Want::Login(challenge, extra) => (*challenge, *extra),
+        };
+        let mut kept = state.kept.clone().unwrap_or_else(|| self.nothing());
+        let refreshable = kept.token.as_ref().is_some_and(|token| token.refresh.is_some());
+        let by_renewal = matches!(want, Want::Any(_)) && refreshable;
+        if !by_renewal && self.needs_person() && self.consent.is_none() {
+            return Err(self.remember(state, kept, challenge).await);
+        }
+        let wanted = self.settings.authorization_server.as_deref();
+        let found = discover(&self.wire, &self.url, challenge, wanted).await?;
+        self.bind(&mut kept, &found)?;
+        state.kept = Some(kept.clone());
+        if by_renewal && self.renewed_for(state, &found).await? {
+            return Ok(());
+        }
+        if self.needs_person() && self.consent.is_none() {
+            return Err(self.remember(state, kept, challenge).await);
+        }
+        let before = match &want {
+            Want::Any(_) => &[][..],
+            Want::More(_) | Want::Login(..) => kept.token.as_ref().map_or(&[][..], |token| &token.asked),
+        };
+        let before: Vec<_> = before.iter().chain(&kept.wanted_scopes).chain(extra).cloned().collect();
+        let offline = if self.needs_person() { &found.server.scopes_supported[..] } else { &[] };
+        let scopes = choose(ScopeSources {
+            configured: &self.settings.scopes,
+            before: &before,
+            challenged: &challenge.scopes,
+            supported: &found.scopes,
+            server_supported: offline,
+        });
+        if matches!(want, Want::More(_)) {
+            self.count_step_up(state, &scopes)?;
+        }
+        let (client, token) = match self.ask(&found, kept.client.as_ref(), &scopes).await {
+            Err(error @ OAuthError::Refused { .. }) if is_unknown_client(&error) && kept.client.is_some() => {
+                kept.client = None;
+                self.save(state, kept).await?;
+                return Err(error);
+            }
+            asked => asked?,
+        };
+        kept.client = Some(client);
+        kept.token = Some(token);
+        kept.wanted_scopes = Vec::new();
+        tracing::info!(server = self.server, issuer = found.issuer, "a token was given");
+        self.save(state, kept).await
+    }
+
+    /// Credentials are one authorization server's: those of another are forgotten, and a configured secret is not
+    /// shown to a server that came later.
+    fn bind(&self, kept: &mut Credentials, found: &Discovered) -> Result<(), OAuthError> {
+        let issuer = found.server.issuer.clone();
+        match &kept.issuer {
+            Some(known) if *known == issuer => return Ok(()),
+            Some(known) => {
+                let proven = !matches!(self.settings.client.proof, ClientProof::None);
+                if proven && self.settings.authorization_server.is_none() {
+                    return Err(OAuthError::Metadata(format!(
+                        "the server's authorization server was `{known}` and is now `{issuer}`; if that is right, \
+                         set `oauth.authorization_server: {issuer}`: the client's secret is kept from it until then"
+                    )));
+                }
+                tracing::warn!(server = self.server, "its authorization server was {known} and is now {issuer}");
+            }
+            None => {}
+        }
+        *kept = Credentials { issuer: Some(issuer), ..self.nothing() };
+        Ok(())
+    }
+
+    /// Renews a token that the server refused. Whether there is a new one.
+    async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
+        let Some(mut kept) = state.kept.clone() else { return Ok(false) };
+        let Some(token) = kept.token.clone() else { return Ok(false) };
+        let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
+        let _lock = self.store.lock(&self.server).await?;
+        let proof = &self.settings.client.proof;
+        match renewed(&self.wire, client, proof, &found.server.issuer, &token, refresh).await {
+            Ok(token) => {
+                kept.token = Some(token);
+                self.save(state, kept).await?;
+                Ok(true)
+            }
+            Err(OAuthError::Refused { .. }) => {
+                kept.token = None;
+                self.save(state, kept).await?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask(
+        &self,
+        found: &Discovered,
+        known: Option<&Client>,
+        scopes: &[String],
+    ) -> Result<(Client, Token), OAuthError> {
+        let settings = &self.settings.client;
+        let fixed = match configured(settings, &found.server)? {
+            Some(client) => Some(client),
+            None => by_document(settings, &found.server),
+        };
+        let (true, Some(consent)) = (self.needs_person(), &self.consent) else {
+            let Some(client) = fixed else {
+                let message = "this grant needs a client that is known already: set `oauth.client_id`";
+                return Err(OAuthError::Setting(message.to_owned()));
+            };
+            let grant = &self.settings.grant;
+            let token = unattended(&self.wire, grant, found, &client, &settings.proof, scopes).await?;
+            return match token {
+                Some(token) => Ok((client, token)),
+                None => Err(self.login_needed("the server wants you to log in")),
+            };
+        };
+        let (client, loopback) = match fixed {
+            Some(client) => (client, Loopback::listen(self.settings.redirect_port).await?),
+            None => self.registered(found, known, scopes).await?,
+        };
+        let login = Login {
+            wire: &self.wire,
+            found,
+            client: &client,
+            proof: &settings.proof,
+            scopes,
+            loopback: &loopback,
+            consent: &**consent,
+        };
+        let token = login.run().await?;
+        Ok((client, token))
+    }
+
+    /// The client of the earlier registration where it can be used, or else a new one, with its listener: the page
+    /// sends back only to the address that was registered.
+    async fn registered(
+        &self,
+        found: &Discovered,
+        known: Option<&Client>,
+        scopes: &[String],
+    ) -> Result<(Client, Loopback), OAuthError> {
+        if let Some(client) = known.filter(|client| holds(client))
+            && let Some(port) = client.redirect_uri.as_deref().and_then(|uri| Url::parse(uri).ok()?.port())
+            && self.settings.redirect_port.is_none_or(|wanted| wanted == port)
+            && let Ok(loopback) = Loopback::listen(Some(port)).await
+        {
+            return Ok((client.clone(), loopback));
+        }
+        let loopback = Loopback::listen(self.settings.redirect_port).await?;
+        let client = register(&self.wire, found, &loopback.redirect_uri(), scopes).await?;
+        Ok((client, loopback))
+    }
+
+    fn count_step_up(&self, state: &mut State, scopes: &[String]) -> Result<(), OAuthError> {
+        if state.stepped_up.iter().any(|asked| asked == scopes) || state.stepped_up.len() >= MAX_STEP_UPS {
+            return Err(OAuthError::Metadata(format!(
+                "the server wants more than it was given, and asking again for `{}` would not change that",
+                scopes.join(" ")
+            )));
+        }
+        state.stepped_up.push(scopes.to_vec());
+        Ok(())
+    }
+
+    /// Keeps in mind what the server wants, for the login that it takes.
+    async fn remember(&self, state: &mut State, mut kept: Credentials, challenge: &BearerChallenge) -> OAuthError {
+        let missing = challenge.scopes.iter().filter(|scope| !kept.wanted_scopes.contains(scope));
+        let missing: Vec<_> = missing.cloned().collect();
+        if !missing.is_empty() && kept.token.is_some() {
+            kept.wanted_scopes.extend(missing);
+            if let Err(error) = self.save(state, kept).await {
+                return error;
+            }
+        }
+        match &challenge.scopes[..] {
+            [] => self.login_needed("the server wants you to log in"),
+            scopes => self.login_needed(&format!("the server wants a login with the scopes `{}`", scopes.join(" "))),
+        }
+    }
+
+    fn login_needed(&self, reason: &str) -> OAuthError {
+        OAuthError::LoginNeeded { server: self.server.clone(), reason: reason.to_owned() }
+    }
+
+    async fn answer(&self, challenge: &Challenge, sent: &HeaderMap) -> Result<Retry, OAuthError> {
+        let mut state = self.state.lock().await;
+        self.load(&mut state).await?;
+        let used = sent.get(AUTHORIZATION);
+        if has_other(&state, used) {
+            return Ok(Retry::Yes);
+        }
+        self.reload(&mut state).await?;
+        if has_other(&state, used) {
+            return Ok(Retry::Yes);
+        }
+        let bearer = BearerChallenge::of(&challenge.authenticate);
+        match (challenge.status, &bearer) {
+            (401, None) if used.is_none() && self.consent.is_none() && self.needs_person() => {
+                let reason = "the server refuses requests without credentials (HTTP status 401); set \
+                              `headers.Authorization` if it wants a fixed key";
+                Err(self.login_needed(reason))
+            }
+            (401, bearer) => {
+                self.obtain(&mut state, Want::Any(bearer.as_ref().unwrap_or(&BearerChallenge::default()))).await?;
+                Ok(Retry::Yes)
+            }
+            (403, Some(bearer)) if bearer.error.as_deref() == Some("insufficient_scope") => {
+                let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref());
+                let granted = |scope: &String| token.is_some_and(|token| token.granted.contains(scope));
+                if bearer.scopes.iter().all(granted) {
+                    return Err(OAuthError::Metadata(format!(
+                        "the server refuses a token that has the scopes it asks for (`{}`); see who is logged in",
+                        bearer.scopes.join(" ")
+                    )));
+                }
+                self.obtain(&mut state, Want::More(bearer)).await?;
+                Ok(Retry::Yes)
+            }
+            _ => Ok(Retry::No),
+        }
+    }
+
+    async fn bearer(&self) -> Result<HeaderMap, OAuthError> {
+        let mut state = self.state.lock().await;
+        self.load(&mut state).await?;
+        let current = |state: &State| state.kept.as_ref().and_then(|kept| kept.token.clone());
+        if let Some(token) = current(&state).filter(|token| !token.is_fresh(unix_now()) && token.refresh.is_some()) {
+            match self.renew(&mut state).await {
+                Err(error) if !token.is_alive(unix_now()) => return Err(error),
+                Err(error) => tracing::warn!(server = self.server, "its token is used to its end: {error}"),
+                Ok(()) => {}
+            }
+        }
+        // Without a token the server is asked all the same: it says what it wants.
+        let token = current(&state).filter(|token| token.is_alive(unix_now()));
+        Ok(token.as_ref().and_then(header).map(authorized).unwrap_or_default())
+    }
+}
+
+fn is_unknown_client(error: &OAuthError) -> bool {
+    matches!(error, OAuthError::Refused { error, .. } if error == "invalid_client" || error == "unauthorized_client")
+}
+
+/// Whether there is a token now, other than the one that was sent.
+fn has_other(state: &State, used: Option<&HeaderValue>) -> bool {
+    let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref()).filter(|token| token.is_alive(unix_now()));
+    token.and_then(header).is_some_and(|current| Some(&current) != used)
+}
+
+fn header(token: &Token) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.access.expose())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn shown(kept: Option<&Credentials>) -> LoginState {
+    LoginState {
+        issuer: kept.and_then(|kept| kept.issuer.clone()),
+        client: kept.and_then(|kept| Some(kept.client.as_ref()?.id.clone())),
+        token: kept.and_then(|kept| kept.token.as_ref()).map(|token| TokenState {
+            scopes: token.granted.clone(),
+            expires_at: token.expires_at,
+            renewable: token.refresh.is_some(),
+        }),
+        wanted_scopes: kept.map(|kept| kept.wanted_scopes.clone()).unwrap_or_default(),
+    }
+}
+
+fn authorized(value: HeaderValue) -> HeaderMap {
+    HeaderMap::from_iter([(AUTHORIZATION, value)])
+}
+
+#[async_trait]
+impl Authorizer for OAuth {
+    async fn headers(&self) -> Result<HeaderMap, String> {
+        if let Some(headers) = self.0.fresh().await {
+            return Ok(headers);
+        }
+        let session = Arc::clone(&self.0);
+        done(tokio::spawn(async move { session.bearer().await })).await
+    }
+
+    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
+        let session = Arc::clone(&self.0);
+        done(tokio::spawn(async move { session.answer(&challenge, &sent).await })).await
+    }
+}
+
+/// What a task of ours came to.
+async fn done<T>(task: JoinHandle<Result<T, OAuthError>>) -> Result<T, String> {
+    let done = task.await.map_err(|error| format!("the authorization broke off: {error}"))?;
+    done.map_err(|error| error.to_string())
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("server", &self.server)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for OAuthParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuthParts")
+            .field("server", &self.server)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

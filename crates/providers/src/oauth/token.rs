@@ -1,0 +1,216 @@
+//! The token endpoint (OAuth 2.1 section 3.2): requests, answers, and how a client proves itself there.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use serde::Deserialize;
+use url::Url;
+
+use super::credentials::{AuthMethod, Client, Token, unix_now};
+use super::error::{OAuthError, excerpt};
+use super::secret::Secret;
+use super::settings::ClientProof;
+use super::wire::{Answer, Wire};
+
+const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// One request for a token.
+pub(super) struct TokenRequest<'a> {
+    /// The endpoint.
+    pub(super) endpoint: &'a str,
+    /// Fields of the grant, `grant_type` among them.
+    pub(super) fields: Vec<(&'a str, &'a str)>,
+    /// `resource` (RFC 8707).
+    pub(super) resource: Option<&'a str>,
+    /// `scope`, as the request carries it.
+    pub(super) scopes: &'a [String],
+    /// All scopes that were asked for in the course of this grant.
+    pub(super) asked: &'a [String],
+    /// Whom a signed proof is made out to: the issuer.
+    pub(super) audience: &'a str,
+}
+
+/// Asks for a token.
+///
+/// # Errors
+/// [`OAuthError`].
+pub(super) async fn request(
+    wire: &Wire,
+    client: &Client,
+    proof: &ClientProof,
+    request: TokenRequest<'_>,
+) -> Result<Token, OAuthError> {
+    let endpoint = wire.endpoint("token_endpoint", request.endpoint)?;
+    let proven = prove(client, proof, request.audience)?;
+    let scope = request.scopes.join(" ");
+    let mut fields = request.fields.clone();
+    fields.extend(request.resource.map(|resource| ("resource", resource)));
+    if !scope.is_empty() {
+        fields.push(("scope", &scope));
+    }
+    fields.extend(proven.fields.iter().map(|(name, value)| (*name, value.as_str())));
+    let answer = wire.form("request for a token", &endpoint, &fields, proven.header).await?;
+    let given = TokenAnswer::read("request for a token", &answer)?;
+    given.token(&endpoint, &request)
+}
+
+/// Authentication of a request.
+struct Proven {
+    header: Option<HeaderValue>,
+    fields: Vec<(&'static str, String)>,
+}
+
+fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Result<Proven, OAuthError> {
+    let secret = || match (proof, &client.secret) {
+        (ClientProof::Secret(secret), _) | (_, Some(secret)) => Ok(secret.expose().to_owned()),
+        _ => Err(OAuthError::Setting(format!(
+            "the authorization server wants {}, and there is no `oauth.client_secret`",
+            client.method.name()
+        ))),
+    };
+    let id = ("client_id", client.id.clone());
+    Ok(match client.method {
+        AuthMethod::None => Proven { header: None, fields: vec![id] },
+        AuthMethod::ClientSecretPost => Proven { header: None, fields: vec![id, ("client_secret", secret()?)] },
+        AuthMethod::ClientSecretBasic => Proven { header: Some(basic(&client.id, &secret()?)?), fields: Vec::new() },
+        AuthMethod::PrivateKeyJwt => {
+            let ClientProof::Key(key) = proof else {
+                let message = "the client proves itself by a key, and there is no `oauth.private_key`";
+                return Err(OAuthError::Setting(message.to_owned()));
+            };
+            let assertion = key.assertion(&client.id, audience)?;
+            let kind = ("client_assertion_type", ASSERTION_TYPE.to_owned());
+            Proven { header: None, fields: vec![id, kind, ("client_assertion", assertion)] }
+        }
+    })
+}
+
+/// HTTP Basic as RFC 6749 section 2.3.1 has it: both parts are form-encoded first.
+pub(super) fn basic(id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
+    let encoded = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
+    let mut value = HeaderValue::from_str(&format!("Basic {credentials}"))
+        .map_err(|error| OAuthError::Setting(format!("the client's secret cannot be sent: {error}")))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// A successful answer (RFC 6749 section 5.1).
+#[derive(Deserialize)]
+pub(super) struct TokenAnswer {
+    pub(super) access_token: Secret,
+    pub(super) token_type: Option<String>,
+    /// Servers write it as a number, and some as a string of one.
+    expires_in: Option<serde_json::Value>,
+    refresh_token: Option<Secret>,
+    scope: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ErrorAnswer {
+    error: String,
+    error_description: Option<String>,
+}
+
+impl TokenAnswer {
+    /// Reads an answer; some servers say 200 with an error in it.
+    pub(super) fn read(what: &'static str, answer: &Answer) -> Result<Self, OAuthError> {
+        if let Ok(refused) = serde_json::from_slice::<ErrorAnswer>(&answer.body) {
+            let description = refused.error_description.as_deref().map(excerpt);
+            return Err(OAuthError::Refused { what, error: excerpt(&refused.error), description });
+        }
+        if !answer.status.is_success() {
+            return Err(OAuthError::Answer { what, reason: format!("HTTP status {}", answer.status) });
+        }
+        // The parser's words may quote the text, and the text holds the token.
+        serde_json::from_slice(&answer.body)
+            .map_err(|_| OAuthError::Answer { what, reason: "it has no `access_token`".to_owned() })
+    }
+
+    fn token(self, endpoint: &Url, request: &TokenRequest<'_>) -> Result<Token, OAuthError> {
+        let what = "request for a token";
+        if let Some(kind) = self.token_type.as_deref().filter(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+            let reason = format!("it is a token of the type `{}`, and only bearer tokens are used here", excerpt(kind));
+            return Err(OAuthError::Answer { what, reason });
+        }
+        if HeaderValue::from_str(self.access_token.expose()).is_err() {
+            let reason = "its token has characters that a header cannot carry".to_owned();
+            return Err(OAuthError::Answer { what, reason });
+        }
+        let since = unix_now();
+        let lifetime = self.expires_in.as_ref().and_then(seconds);
+        let granted = self.scope.as_deref().map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect());
+        Ok(Token {
+            access: self.access_token,
+            refresh: self.refresh_token,
+            since,
+            expires_at: lifetime.map(|lifetime| since.saturating_add(lifetime)),
+            asked: request.asked.to_vec(),
+            granted: granted.unwrap_or_else(|| request.asked.to_vec()),
+            token_endpoint: endpoint.to_string(),
+            resource: request.resource.map(str::to_owned),
+        })
+    }
+}
+
+fn seconds(value: &serde_json::Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    fn check(status: u16, body: &str, expect: Result<&str, &str>) {
+        let answer = Answer {
+            status: StatusCode::from_u16(status).expect("a status"),
+            headers: HeaderMap::new(),
+            body: body.into(),
+        };
+        let asked = ["a".to_owned()];
+        let request = TokenRequest {
+            endpoint: "",
+            fields: Vec::new(),
+            resource: None,
+            scopes: &asked,
+            asked: &asked,
+            audience: "",
+        };
+        let endpoint = Url::parse("https://as/token").expect("a URL");
+        let read = TokenAnswer::read("request for a token", &answer).and_then(|given| given.token(&endpoint, &request));
+        match (read, expect) {
+            (Ok(token), Ok(expect)) => {
+                let lifetime = token.expires_at.map(|end| end - token.since);
+                let shown = format!("{} {lifetime:?} {}", token.access.expose(), token.granted.join(","));
+                assert_eq!(shown, expect, "{body}");
+            }
+            (Err(error), Err(expect)) => {
+                let error = error.to_string();
+                assert!(error.contains(expect) && !error.contains("sesame"), "{error}");
+            }
+            (got, _) => panic!("{body}: {got:?}"),
+        }
+    }
+
+    #[test]
+    fn answers_are_read_as_servers_write_them() {
+        check(200, r#"{"access_token":"t","token_type":"bearer","expires_in":60}"#, Ok("t Some(60) a"));
+        check(200, r#"{"access_token":"t","expires_in":"60","scope":"b c"}"#, Ok("t Some(60) b,c"));
+        check(200, r#"{"access_token":"t","token_type":"Bearer"}"#, Ok("t None a"));
+        check(200, r#"{"access_token":"sesame","token_type":"DPoP"}"#, Err("DPoP"));
+        check(200, r#"{"access_token":"ses\name"}"#, Err("header"));
+        check(200, r#"{"token":"sesame"}"#, Err("access_token"));
+        check(400, r#"{"error":"invalid_grant","error_description":"gone"}"#, Err("invalid_grant (gone)"));
+        check(200, r#"{"error":"invalid_grant"}"#, Err("invalid_grant"));
+        check(502, "<html>", Err("502"));
+    }
+
+    #[test]
+    fn basic_credentials_are_form_encoded_first() {
+        let value = basic("a:b", "c d&").expect("a header");
+        let encoded = value.to_str().expect("text").strip_prefix("Basic ").expect("Basic").to_owned();
+        assert_eq!(STANDARD.decode(encoded).expect("base64"), b"a%3Ab:c+d%26");
+    }
+}

@@ -1,0 +1,183 @@
+//! The few HTTP exchanges that OAuth needs, each bounded in time and size.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use toolwright_core::Cancel;
+use url::{Host, Url};
+
+use super::error::{OAuthError, excerpt};
+use crate::net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, NetError};
+
+/// Bound on one exchange, redirects and body included.
+const EXCHANGE_BOUND: Duration = Duration::from_secs(15);
+/// Bound on one answer. Tokens and metadata have some kilobytes.
+const MAX_ANSWER: usize = 256 << 10;
+
+/// HTTP under OAuth's rules: metadata names the next address, so addresses are checked, and secrets go over TLS.
+#[derive(Debug)]
+pub(super) struct Wire {
+    http: HttpClient,
+    /// The operator's own server is reached without TLS, so that its host may ask for the same.
+    plain: bool,
+}
+
+/// An endpoint's answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Status.
+    pub(super) status: StatusCode,
+    /// `WWW-Authenticate`.
+    pub(super) headers: HeaderMap,
+    /// Body.
+    pub(super) body: Vec<u8>,
+}
+
+impl Wire {
+    /// Exchanges around `server`, whose own host may be private because the operator wrote it, as are `allowed`
+    /// hosts; all others must be public.
+    pub(super) fn new(server: &Url, allowed: &[String], options: HttpOptions) -> Self {
+        let own = server.host_str().map(str::to_owned);
+        let allowed_hosts = own.into_iter().chain(allowed.iter().cloned()).collect();
+        let policy = AddressPolicy { allow_private: false, allowed_hosts };
+        Self { http: HttpClient::new(policy, options), plain: server.scheme() == "http" }
+    }
+
+    /// An endpoint's URL, if it may be used: `https`, or `http` on this machine or where the operator's own server
+    /// goes without TLS too.
+    ///
+    /// # Errors
+    /// [`OAuthError::Metadata`].
+    pub(super) fn endpoint(&self, name: &str, text: &str) -> Result<Url, OAuthError> {
+        let unusable = |reason: &str| OAuthError::Metadata(format!("{name} `{}` {reason}", excerpt(text)));
+        let url = Url::parse(text).map_err(|error| unusable(&format!("is not a URL: {error}")))?;
+        match url.scheme() {
+            "https" => Ok(url),
+            "http" if is_loopback(&url) || (self.plain && self.http.policy().exempts(&url)) => Ok(url),
+            "http" => Err(unusable("has no TLS (https), which OAuth requires")),
+            _ => Err(unusable("is neither https nor http")),
+        }
+    }
+
+    /// A JSON document; `None` where there is none (any status of 4xx).
+    ///
+    /// # Errors
+    /// [`OAuthError`].
+    pub(super) async fn document<T: DeserializeOwned>(&self, what: &str, url: &Url) -> Result<Option<T>, OAuthError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let request = HttpRequest { method: Method::GET, url: url.clone(), headers, body: None };
+        let answer = self.exchange(what, request).await?;
+        if answer.status.is_client_error() {
+            return Ok(None);
+        }
+        if !answer.status.is_success() {
+            let message = format!("{what}: {} answered {}", shown(url), answer.status);
+            return Err(OAuthError::Metadata(message));
+        }
+        let unreadable = |error| OAuthError::Metadata(format!("{what} at {} cannot be read: {error}", shown(url)));
+        serde_json::from_slice(&answer.body).map(Some).map_err(unreadable)
+    }
+
+    /// Sends a form (RFC 6749 appendix B).
+    ///
+    /// # Errors
+    /// [`OAuthError::Unreachable`]; a status that says failure is none.
+    pub(super) async fn form(
+        &self,
+        what: &str,
+        url: &Url,
+        fields: &[(&str, &str)],
+        authorization: Option<HeaderValue>,
+    ) -> Result<Answer, OAuthError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
+        let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        self.post(what, url, headers, body.into()).await
+    }
+
+    /// Sends JSON.
+    ///
+    /// # Errors
+    /// [`OAuthError::Unreachable`]; a status that says failure is none.
+    pub(super) async fn json(&self, what: &str, url: &Url, value: &Value) -> Result<Answer, OAuthError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.post(what, url, headers, value.to_string().into()).await
+    }
+
+    async fn post(&self, what: &str, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, OAuthError> {
+        let request = HttpRequest { method: Method::POST, url: url.clone(), headers, body: Some(body) };
+        self.exchange(what, request).await
+    }
+
+    async fn exchange(&self, what: &str, request: HttpRequest) -> Result<Answer, OAuthError> {
+        let unreachable = |source: NetError| OAuthError::Unreachable { what: what.to_owned(), source };
+        let cancel = Cancel::new();
+        let bounds = Bounds::new(&cancel, Instant::now().checked_add(EXCHANGE_BOUND));
+        let response = self.http.send(request, bounds).await.map_err(unreachable)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.read(MAX_ANSWER, bounds).await.map_err(unreachable)?;
+        Ok(Answer { status, headers, body: body.bytes })
+    }
+}
+
+/// Whether a URL leads to this machine, whatever a resolver says.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// A URL that may be shown: without query.
+pub(super) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_need_tls_but_for_this_machine_and_plain_servers() {
+        for (server, endpoint, expect) in [
+            ("https://h/mcp", "https://as/token", true),
+            ("https://h/mcp", "http://as/token", false),
+            ("https://h/mcp", "http://h/token", false),
+            ("https://h/mcp", "http://127.0.0.1:1/token", true),
+            ("https://h/mcp", "http://localhost:1/token", true),
+            ("https://h/mcp", "http://localhost.evil/token", false),
+            ("http://h/mcp", "http://h:9/token", true),
+            ("http://h/mcp", "http://as/token", false),
+            ("http://h/mcp", "http://listed/token", true),
+            ("https://h/mcp", "file:///etc/passwd", false),
+            ("https://h/mcp", "javascript:alert(1)", false),
+            ("https://h/mcp", "/token", false),
+        ] {
+            let server = Url::parse(server).expect("a URL");
+            let wire = Wire::new(&server, &["listed".into()], HttpOptions::default());
+            assert_eq!(wire.endpoint("token_endpoint", endpoint).is_ok(), expect, "{server} {endpoint}");
+        }
+    }
+
+    #[tokio::test]
+    async fn metadata_does_not_lead_into_private_networks() {
+        let server = Url::parse("https://mcp.example/").expect("a URL");
+        let wire = Wire::new(&server, &[], HttpOptions::default());
+        let inside = Url::parse("https://169.254.169.254/latest").expect("a URL");
+        let refused = wire.document::<Value>("its metadata", &inside).await.expect_err("refused");
+        assert!(refused.to_string().contains("link-local"), "{refused}");
+    }
+}

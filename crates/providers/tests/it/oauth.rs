@@ -1,0 +1,343 @@
+//! OAuth against an authorization server on a real socket, looked at from its side.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::extract::{Form, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use toolwright_providers::net::{Authorizer as _, Challenge, HttpOptions, Retry};
+use toolwright_providers::oauth::{
+    ClientProof, ClientSettings, Consent, CredentialStore, Grant, OAuth, OAuthParts, OAuthSettings, Secret,
+};
+use url::Url;
+
+/// What an authorization server was asked, and how it answers.
+#[derive(Default)]
+struct World {
+    base: String,
+    /// Forms of token requests, with `Authorization`.
+    tokens: Mutex<Vec<HashMap<String, String>>>,
+    registrations: Mutex<Vec<Value>>,
+    logins: Mutex<Vec<HashMap<String, String>>>,
+    given: AtomicUsize,
+    /// `expires_in` of tokens.
+    lifetime: Option<u64>,
+    /// Whether refresh tokens are taken.
+    refuses_refresh: bool,
+    /// Pause before an answer of the token endpoint.
+    pause: Duration,
+}
+
+impl World {
+    async fn start(change: impl FnOnce(&mut Self)) -> Arc<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let base = format!("http://{}", listener.local_addr().expect("an address"));
+        let mut world = Self { base, ..Self::default() };
+        change(&mut world);
+        let world = Arc::new(world);
+        let routes = Router::new()
+            .route("/mcp", post(challenge))
+            .route("/.well-known/oauth-protected-resource/mcp", get(resource))
+            .route("/.well-known/oauth-authorization-server", get(server))
+            .route("/authorize", get(authorize))
+            .route("/register", post(register))
+            .route("/token", post(token))
+            .with_state(Arc::clone(&world));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        world
+    }
+
+    fn asked(&self, grant: &str) -> Vec<HashMap<String, String>> {
+        let tokens = self.tokens.lock().expect("tokens");
+        tokens.iter().filter(|form| form["grant_type"] == grant).cloned().collect()
+    }
+}
+
+type Shared = State<Arc<World>>;
+
+async fn challenge(State(world): Shared) -> Response {
+    let header =
+        format!("Bearer resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\", scope=\"read\"", world.base);
+    (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", header)]).into_response()
+}
+
+async fn resource(State(world): Shared) -> Json<Value> {
+    Json(json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [world.base]}))
+}
+
+async fn server(State(world): Shared) -> Json<Value> {
+    let at = |path: &str| format!("{}{path}", world.base);
+    Json(json!({
+        "issuer": world.base,
+        "authorization_endpoint": at("/authorize"),
+        "token_endpoint": at("/token"),
+        "registration_endpoint": at("/register"),
+        "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
+        "authorization_response_iss_parameter_supported": true,
+    }))
+}
+
+async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Redirect {
+    let back = Url::parse_with_params(
+        &query["redirect_uri"],
+        [("code", "the-code"), ("state", &query["state"]), ("iss", &world.base)],
+    );
+    world.logins.lock().expect("logins").push(query);
+    Redirect::to(back.expect("a URL").as_str())
+}
+
+async fn register(State(world): Shared, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
+    world.registrations.lock().expect("registrations").push(metadata);
+    (StatusCode::CREATED, Json(json!({"client_id": "registered", "token_endpoint_auth_method": "none"})))
+}
+
+async fn token(
+    State(world): Shared,
+    headers: HeaderMap,
+    Form(mut form): Form<HashMap<String, String>>,
+) -> (StatusCode, Json<Value>) {
+    tokio::time::sleep(world.pause).await;
+    let refused = world.refuses_refresh && form["grant_type"] == "refresh_token";
+    let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    form.insert("Authorization".into(), authorization.to_owned());
+    world.tokens.lock().expect("tokens").push(form);
+    if refused {
+        return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_grant"})));
+    }
+    let number = world.given.fetch_add(1, Ordering::SeqCst) + 1;
+    let mut answer = json!({"access_token": format!("t{number}"), "token_type": "Bearer"});
+    answer["refresh_token"] = json!(format!("r{number}"));
+    if let Some(lifetime) = world.lifetime {
+        answer["expires_in"] = json!(lifetime);
+    }
+    (StatusCode::OK, Json(answer))
+}
+
+/// A browser whose person agrees.
+struct Agrees;
+
+#[async_trait]
+impl Consent for Agrees {
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
+        toolwright_providers::net::install_tls();
+        let page = reqwest::Client::builder().no_proxy().build().expect("a client").get(url.clone()).send().await;
+        let page = page.map_err(|error| error.to_string())?;
+        assert!(page.status().is_success(), "the page came back to us: {page:?}");
+        Ok(None)
+    }
+}
+
+/// A browser whose person says the address, since it does not lead here.
+struct Pastes;
+
+#[async_trait]
+impl Consent for Pastes {
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
+        toolwright_providers::net::install_tls();
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
+        let page = client.expect("a client").get(url.clone()).send().await.expect("a page");
+        let location = page.headers()["location"].to_str().expect("text").to_owned();
+        Ok(Some(Url::parse(&location).expect("a URL")))
+    }
+}
+
+/// What one server's OAuth is made of.
+fn parts(world: &World, store: &CredentialStore) -> OAuthParts {
+    OAuthParts {
+        server: "srv".into(),
+        url: Url::parse(&format!("{}/mcp", world.base)).expect("a URL"),
+        settings: OAuthSettings::default(),
+        store: store.clone(),
+        http: HttpOptions::default(),
+        consent: None,
+        secrets: None,
+    }
+}
+
+fn person(parts: OAuthParts) -> OAuth {
+    OAuth::new(OAuthParts { consent: Some(Arc::new(Agrees)), ..parts })
+}
+
+fn refusal(status: u16, header: &str) -> Challenge {
+    Challenge { status, authenticate: vec![header.to_owned()] }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get("authorization").map(|value| value.to_str().expect("text"))
+}
+
+#[tokio::test]
+async fn a_person_logs_in_once_and_every_process_has_the_token() {
+    let world = World::start(|_| {}).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    let state = person(parts(&world, &store)).login(&["write".into()]).await.expect("logged in");
+    assert_eq!(state.token.expect("a token").scopes, ["write", "read"]);
+
+    let login = world.logins.lock().expect("logins")[0].clone();
+    assert_eq!(login["resource"], format!("{}/mcp", world.base));
+    assert_eq!((&*login["scope"], &*login["code_challenge_method"]), ("write read", "S256"));
+    let registration = world.registrations.lock().expect("registrations")[0].clone();
+    assert_eq!(registration["redirect_uris"], json!([login["redirect_uri"]]));
+    assert_eq!(registration["application_type"], "native");
+    let form = &world.asked("authorization_code")[0];
+    assert_eq!(
+        (&*form["code"], &*form["client_id"], &*form["redirect_uri"]),
+        ("the-code", "registered", &*login["redirect_uri"])
+    );
+    assert_eq!(form["resource"], login["resource"]);
+
+    // Another process, with nobody there.
+    let other = OAuth::new(parts(&world, &store));
+    let headers = other.headers().await.expect("headers");
+    assert_eq!(bearer(&headers), None.or(Some("Bearer t1")), "it finds what the login left");
+    // A second login uses the registration.
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
+    // Who holds the old token takes the new one, without asking anybody.
+    assert_eq!(other.challenged(refusal(401, "Bearer"), headers).await, Ok(Retry::Yes));
+    assert_eq!(bearer(&other.headers().await.expect("headers")), Some("Bearer t2"));
+    assert!(other.logout().await.expect("logged out"));
+    assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
+}
+
+#[tokio::test]
+async fn an_address_can_be_pasted() {
+    let world = World::start(|_| {}).await;
+    let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(Pastes)), ..parts(&world, &CredentialStore::memory()) });
+    oauth.login(&[]).await.expect("logged in");
+    assert_eq!(world.asked("authorization_code").len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_its_end_in_one_flight() {
+    let world = World::start(|world| {
+        world.lifetime = Some(2);
+        world.pause = Duration::from_millis(100);
+    })
+    .await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    // Two processes, each with ten calls at once, when the token has had its time.
+    tokio::time::sleep(Duration::from_millis(2000)).await;
+    let processes = [OAuth::new(parts(&world, &store)), OAuth::new(parts(&world, &store))];
+    let calls = (0..20).map(|number| processes[number % 2].headers());
+    for headers in futures_util::future::join_all(calls).await {
+        assert_eq!(bearer(&headers.expect("headers")), Some("Bearer t2"));
+    }
+    let renewals = world.asked("refresh_token");
+    assert_eq!(renewals.len(), 1, "one flight: {renewals:?}");
+    assert_eq!(renewals[0]["refresh_token"], "r1");
+    assert_eq!(renewals[0]["resource"], format!("{}/mcp", world.base));
+}
+
+#[tokio::test]
+async fn a_renewal_outlives_the_call_that_asked_for_it() {
+    let world = World::start(|world| {
+        world.lifetime = Some(1);
+        world.pause = Duration::from_millis(300);
+    })
+    .await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    let oauth = OAuth::new(parts(&world, &store));
+    let given_up = tokio::time::timeout(Duration::from_millis(100), oauth.headers()).await;
+    assert!(given_up.is_err(), "the caller does not wait for it");
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"), "what was given out is not lost");
+    assert_eq!(world.asked("refresh_token").len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"));
+
+    let world = World::start(|world| world.refuses_refresh = true).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    assert!(error.contains("toolwright mcp login srv"), "{error}");
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), None, "the old token is not sent again");
+}
+
+#[tokio::test]
+async fn what_the_server_wants_besides_is_remembered_for_the_next_login() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let wants = refusal(403, "Bearer error=\"insufficient_scope\", scope=\"write\"");
+    let error = oauth.challenged(wants.clone(), sent.clone()).await.expect_err("nobody is there");
+    assert!(error.contains("write") && error.contains("mcp login srv"), "{error}");
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(world.logins.lock().expect("logins")[1]["scope"], "read write", "old and new together");
+
+    // Now it was given, so asking again changes nothing.
+    let oauth = person(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(wants, sent.clone()).await.expect_err("it goes nowhere");
+    assert!(error.contains("has the scopes"), "{error}");
+    let forbidden = refusal(403, "Bearer error=\"access_denied\"");
+    assert_eq!(oauth.challenged(forbidden, sent).await, Ok(Retry::No));
+    assert_eq!(world.logins.lock().expect("logins").len(), 2);
+}
+
+#[tokio::test]
+async fn a_client_with_rights_of_its_own_asks_nobody() {
+    let world = World::start(|_| {}).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hear = Arc::clone(&told);
+    let oauth = OAuth::new(OAuthParts {
+        settings: OAuthSettings {
+            grant: Grant::ClientCredentials,
+            client: ClientSettings {
+                id: Some("me".into()),
+                proof: ClientProof::Secret(Secret::new("sesame")),
+                metadata_url: None,
+            },
+            ..OAuthSettings::default()
+        },
+        secrets: Some(Arc::new(move |secret| hear.lock().expect("secrets").push(secret))),
+        ..parts(&world, &CredentialStore::memory())
+    });
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(bearer(&sent), None);
+    let challenge = refusal(401, "Bearer scope=\"read\"");
+    assert_eq!(oauth.challenged(challenge, sent).await, Ok(Retry::Yes));
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t1"));
+    let form = &world.asked("client_credentials")[0];
+    assert_eq!((&*form["Authorization"], &*form["scope"]), ("Basic bWU6c2VzYW1l", "read"));
+    assert_eq!(*told.lock().expect("secrets"), ["t1", "r1"], "whoever redacts hears of each secret");
+    assert!(!format!("{oauth:?}").contains("sesame"));
+}
+
+#[tokio::test]
+async fn without_a_login_the_remedy_is_named_and_nothing_is_asked() {
+    let world = World::start(|_| {}).await;
+    let oauth = OAuth::new(parts(&world, &CredentialStore::memory()));
+    for (header, expect) in
+        [("Bearer scope=\"read\"", "the scopes `read`"), ("Basic realm=\"x\"", "headers.Authorization")]
+    {
+        let error = oauth.challenged(refusal(401, header), HeaderMap::new()).await.expect_err("nobody is there");
+        assert!(error.contains(expect) && error.contains("toolwright mcp login srv"), "{error}");
+    }
+    assert!(world.tokens.lock().expect("tokens").is_empty());
+}

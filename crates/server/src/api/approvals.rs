@@ -1,0 +1,97 @@
+//! The inbox of approvals, for the owner alone: nobody lets their own calls run.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolwright_core::approval::{Answered, ApprovalDecision, Question, QuestionState};
+
+use super::error::ApiError;
+use super::input::{Asked, Json};
+use super::{Answer, Api};
+
+/// Rows that are listed.
+const LISTED: usize = 1000;
+/// Why a call is denied where no reason is given.
+const NO: &str = "the user said no";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct List {
+    #[serde(default)]
+    all: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decide {
+    decision: Word,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Approve,
+    Always,
+    Deny,
+    Skip,
+}
+
+impl Api {
+    fn owner_only(&self) -> Result<(), ApiError> {
+        if self.principal.owner {
+            Ok(())
+        } else {
+            Err(ApiError::forbidden("approvals are for the owner of this server, and this token is another's"))
+        }
+    }
+}
+
+/// `GET /api/approvals`.
+pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>) -> Answer {
+    api.owner_only()?;
+    let state = (!asked.all).then_some(QuestionState::Pending);
+    let questions = api.stores.inbox.questions(state, LISTED).await?;
+    api.ok(&questions.iter().map(Question::to_json).collect())
+}
+
+/// `POST /api/approvals/{id}`.
+pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, Json(asked): Json<Decide>) -> Answer {
+    api.owner_only()?;
+    let (decision, state) = match asked.decision {
+        Word::Approve => (ApprovalDecision::Approve, QuestionState::Approved),
+        Word::Always => (ApprovalDecision::Always, QuestionState::Approved),
+        Word::Deny => {
+            let reason = asked.reason.unwrap_or_else(|| NO.to_owned());
+            (ApprovalDecision::Deny { reason }, QuestionState::Denied)
+        }
+        Word::Skip => (ApprovalDecision::Skip, QuestionState::Denied),
+    };
+    match api.stores.inbox.answer(&id, &decision, &api.principal.id).await? {
+        Answered::Counts => api.ok(&json!({"id": id, "state": state})),
+        Answered::TooLate(question) => {
+            let by = question.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();
+            let state = question.state.as_str();
+            Err(ApiError::conflict(format!("{id} is {state}{by} already: this answer came too late")))
+        }
+        Answered::Unknown => Err(ApiError::not_found(format!("no question has the id {id}"))),
+    }
+}
+
+/// `GET /api/approvals/standing`.
+pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
+    api.owner_only()?;
+    let standing = api.stores.approvals.standing(LISTED).await?;
+    api.ok(&standing.iter().map(|row| json!(row)).collect::<Value>())
+}
+
+/// `DELETE /api/approvals/standing/{id}`.
+pub(super) async fn revoke(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
+    api.owner_only()?;
+    if api.stores.approvals.revoke(&id).await? {
+        return api.ok(&json!({"id": id, "state": "revoked"}));
+    }
+    Err(ApiError::not_found(format!("nothing that was approved for always has the id {id}")))
+}

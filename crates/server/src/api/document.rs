@@ -1,0 +1,120 @@
+//! The OpenAPI 3.1 document, made of the table of routes and of `schemas.json`.
+
+use serde_json::{Map, Value, json};
+
+use super::ROOT;
+use super::routes::{Good, Need, Operation, Route};
+use crate::ServerInfo;
+
+/// Schemas by name.
+const SCHEMAS: &str = include_str!("schemas.json");
+
+/// The document.
+pub(super) fn of(routes: &[Route], info: &ServerInfo) -> Value {
+    let mut paths = Map::new();
+    for Route { operation, .. } in routes {
+        let path = paths.entry(operation.path).or_insert_with(|| Value::Object(Map::new()));
+        path[operation.method.as_str()] = described(operation);
+    }
+    let title = info.title.as_deref().unwrap_or(&info.name);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": title,
+            "version": info.version,
+            "description": "The gateway's tools, calls, jobs and approvals. MCP is at /mcp.",
+        },
+        "servers": [{"url": "/"}],
+        // Without a token where the server has none.
+        "security": [{"bearer": []}, {}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas(),
+        },
+    })
+}
+
+/// A test reads the file; one that cannot be read leaves the document without schemas.
+fn schemas() -> Value {
+    serde_json::from_str(SCHEMAS).unwrap_or_default()
+}
+
+fn described(operation: &Operation) -> Value {
+    let in_path = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let in_path =
+        in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    let in_query = operation.query.iter().map(|parameter| {
+        json!({
+            "name": parameter.name,
+            "in": "query",
+            "description": parameter.about,
+            "required": parameter.need == Need::Required,
+            "schema": {"type": parameter.kind},
+        })
+    });
+    let good = match operation.answer {
+        Good::Json(schema) => json(schema),
+        Good::Text => json!({"text/plain": {"schema": {"type": "string"}}}),
+    };
+    let mut responses = json!({
+        "200": {"description": "The answer.", "content": good},
+        "default": {
+            "description": "An error: 400 bad_request, 401 unauthorized, 403 forbidden, 408 timeout, 413 too_large, 415 \
+                            unsupported_media_type, 503 busy or shutting_down (with Retry-After).",
+            "content": json("Error"),
+        },
+    });
+    for (status, when, schema) in operation.also {
+        responses[status.to_string()] = json!({"description": when, "content": json(schema)});
+    }
+    let mut described = json!({
+        "operationId": operation.id,
+        "summary": operation.about,
+        "parameters": in_path.chain(in_query).collect::<Value>(),
+        "responses": responses,
+    });
+    if let Some(schema) = operation.body {
+        described["requestBody"] = json!({"required": true, "content": json(schema)});
+    }
+    if !operation.path.starts_with(ROOT) {
+        described["security"] = json!([]);
+    }
+    described
+}
+
+/// Content that is JSON of this schema.
+fn json(schema: &str) -> Value {
+    json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::routes::routes;
+    use super::*;
+    use toolwright_core::schema::CompiledSchema;
+
+    #[test]
+    fn every_route_is_told_once_and_every_schema_is_there_compiles_and_is_used() {
+        let routes = routes();
+        let document = of(&routes, &ServerInfo { name: "t".into(), title: None, version: "1".into() });
+        let mut ids = std::collections::HashSet::new();
+        for Route { operation, .. } in &routes {
+            let told = &document["paths"][operation.path][operation.method.as_str()];
+            assert_eq!(told["operationId"], operation.id);
+            assert!(ids.insert(operation.id), "{} is there twice", operation.id);
+        }
+        let text = document.to_string();
+        let schemas = schemas();
+        let names: Vec<&String> = schemas.as_object().expect("schemas.json is read").keys().collect();
+        for name in &names {
+            let reference = format!("\"#/components/schemas/{name}\"");
+            assert!(text.contains(&reference), "nothing uses {name}");
+            let schema = json!({"$ref": format!("#/components/schemas/{name}"), "components": document["components"]});
+            CompiledSchema::compile(&schema).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        for used in text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(schemas.get(used).is_some(), "{used} is no schema");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Background jobs. The owner sees everybody's; another principal its own session's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use serde::Deserialize;
+use serde_json::Value;
+use toolwright_core::job::{JobRecord, JobScope, Jobs};
+use toolwright_core::session::Session;
+
+use super::error::ApiError;
+use super::input::{Asked, Json, wait};
+use super::{Answer, Api};
+
+/// Jobs that are listed where no limit is given, and at most.
+const LISTED: usize = 10_000;
+/// Lines that are read where no number is given, and at most.
+const LINES: usize = 1000;
+const MAX_LINES: usize = 100_000;
+/// How long a job that is stopped may take to end.
+const STOP_WAIT: Duration = Duration::from_secs(15);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct List {
+    limit: Option<usize>,
+    #[serde(default)]
+    open: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Show {
+    wait: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Read {
+    #[serde(default)]
+    offset: i64,
+    lines: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Send {
+    input: Value,
+    wait: Option<String>,
+}
+
+impl Api {
+    fn jobs(&self) -> Result<&dyn Jobs, ApiError> {
+        let jobs = self.gateway.options.executor.jobs();
+        jobs.map(|jobs| &**jobs as &dyn Jobs).ok_or_else(|| ApiError::not_found("there are no jobs here"))
+    }
+}
+
+fn scope(session: &Session) -> JobScope<'_> {
+    if session.principal.owner { JobScope::All } else { JobScope::Of(session) }
+}
+
+/// `GET /api/jobs`.
+pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>) -> Answer {
+    let session = api.session();
+    let mut list = api.jobs()?.list(scope(&session), asked.limit.unwrap_or(LISTED).min(LISTED)).await?;
+    list.retain(|job| !asked.open || !job.state.is_over());
+    api.ok(&list.iter().map(JobRecord::to_json).collect())
+}
+
+/// `GET /api/jobs/{id}`.
+pub(super) async fn show(State(api): State<Arc<Api>>, Path(id): Path<String>, Asked(asked): Asked<Show>) -> Answer {
+    let session = api.session();
+    let wait = wait(asked.wait.as_deref())?;
+    api.ok(&api.jobs()?.wait(scope(&session), &id, wait).await?.to_whole_json())
+}
+
+/// `GET /api/jobs/{id}/output`.
+pub(super) async fn read(State(api): State<Arc<Api>>, Path(id): Path<String>, Asked(asked): Asked<Read>) -> Answer {
+    let (session, jobs) = (api.session(), api.jobs()?);
+    let lines = asked.lines.unwrap_or(LINES).min(MAX_LINES);
+    let text = jobs.read(scope(&session), &id, asked.offset, lines).await?;
+    api.ok(&text.to_json(&jobs.get(scope(&session), &id).await?))
+}
+
+/// `POST /api/jobs/{id}/send`.
+pub(super) async fn send(State(api): State<Arc<Api>>, Path(id): Path<String>, Json(asked): Json<Send>) -> Answer {
+    let (session, jobs) = (api.session(), api.jobs()?);
+    let wait = wait(asked.wait.as_deref())?;
+    jobs.send(scope(&session), &id, asked.input).await?;
+    api.ok(&jobs.wait(scope(&session), &id, wait).await?.to_whole_json())
+}
+
+/// `POST /api/jobs/{id}/stop`.
+pub(super) async fn stop(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
+    let (session, jobs) = (api.session(), api.jobs()?);
+    jobs.stop(scope(&session), &id).await?;
+    api.ok(&jobs.wait(scope(&session), &id, STOP_WAIT).await?.to_whole_json())
+}

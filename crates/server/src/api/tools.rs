@@ -1,0 +1,77 @@
+//! Tools: listed, shown, found.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use serde::Deserialize;
+use serde_json::Value;
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::names::Resolution;
+use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
+
+use super::error::ApiError;
+use super::input::Asked;
+use super::{Answer, Api};
+
+/// Hits where no limit is given, and at most.
+const HITS: usize = 20;
+const MAX_HITS: usize = 1000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filter {
+    namespace: Option<String>,
+    prefix: Option<String>,
+    tag: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Search {
+    query: String,
+    limit: Option<usize>,
+    namespace: Option<String>,
+    prefix: Option<String>,
+    tag: Option<String>,
+}
+
+impl Api {
+    /// The catalogue, as far as it is open to the caller.
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        let whole = self.gateway.options.catalogue.snapshot();
+        let limited = |entry: &toolwright_core::Entry| !self.principal.may_use(&entry.definition().allowed_roles);
+        if whole.list().iter().any(|entry| limited(entry)) {
+            Arc::new(whole.only(|entry| !limited(entry), "not open to your role"))
+        } else {
+            whole
+        }
+    }
+}
+
+/// `GET /api/tools`.
+pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<Filter>) -> Answer {
+    let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
+    let snapshot = api.snapshot();
+    let listed = snapshot.list().iter().filter(|entry| filter.passes(entry));
+    api.ok(&listed.map(|entry| entry.to_json()).collect())
+}
+
+/// `GET /api/tools/{id}`.
+pub(super) async fn show(State(api): State<Arc<Api>>, Path(written): Path<String>) -> Answer {
+    let snapshot = api.snapshot();
+    match snapshot.resolve(&written) {
+        Resolution::Found(index, _) => api.ok(&snapshot.list().get(index).map(|entry| entry.to_whole_json()).into()),
+        Resolution::Unknown(near) => Err(ApiError::unknown_tool(snapshot.unknown_message(&written, &near))),
+    }
+}
+
+/// `GET /api/search`.
+pub(super) async fn search(State(api): State<Arc<Api>>, Asked(asked): Asked<Search>) -> Answer {
+    let limit = asked.limit.unwrap_or(HITS);
+    if !(1..=MAX_HITS).contains(&limit) {
+        return Err(ApiError::bad_request(format!("`limit` is from 1 to {MAX_HITS}")));
+    }
+    let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
+    let hits = search_or_similar(&api.snapshot(), &asked.query, limit, &filter);
+    api.ok(&hits.iter().map(SearchHit::to_json).collect::<Value>())
+}

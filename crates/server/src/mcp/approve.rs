@@ -1,0 +1,114 @@
+//! Asking a call's own user whether it may run, as its client is asked everything: by `elicitation/create`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use toolwright_core::approval::{AlwaysCovers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED};
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::output::head_and_tail;
+
+const METHOD: &str = "elicitation/create";
+/// What a client reads that names its questions.
+const KEY: &str = "approval";
+/// Bytes of arguments that are shown; nobody reads more before an answer.
+const MAX_SHOWN: usize = 4000;
+/// What the executor waits longer than the question stands.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Asks the user of a client that has forms; where it cannot do that after all, asks otherwise.
+pub(crate) struct ClientApprover {
+    pub(crate) client: Arc<dyn CallClient>,
+    pub(crate) expiry: Duration,
+    pub(crate) otherwise: Arc<dyn Approver>,
+}
+
+#[async_trait]
+impl Approver for ClientApprover {
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalDecision {
+        let question = ClientRequest { key: Some(KEY.into()), method: METHOD.into(), params: question(asked) };
+        match tokio::time::timeout(self.expiry, self.client.ask(vec![question])).await {
+            Ok(Ok(answers)) => match answers.into_iter().next() {
+                Some(Ok(answer)) => decision(answer),
+                Some(Err(_)) | None => self.otherwise.ask(asked).await,
+            },
+            Ok(Err(_)) => denied("the client is gone, and had not answered"),
+            Err(_) => denied(EXPIRED),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.otherwise.patience().saturating_add(self.expiry).saturating_add(SLACK)
+    }
+}
+
+fn denied(reason: &str) -> ApprovalDecision {
+    ApprovalDecision::Deny { reason: reason.to_owned() }
+}
+
+/// The parameters of `elicitation/create`.
+fn question(asked: &ApprovalRequest) -> Value {
+    let arguments = head_and_tail(&format!("{:#}", asked.arguments), MAX_SHOWN);
+    let tool = asked.tool.without_version();
+    let message = format!("May {tool} run with these arguments?\n\n{arguments}\n\nAsked because {}.", asked.reason);
+    let always = match asked.always_covers() {
+        AlwaysCovers::Tool => "this tool in this session",
+        AlwaysCovers::ToolInWorkspace => "this tool inside the workspace in this session",
+        AlwaysCovers::ThisCall => "exactly these arguments in this session",
+    };
+    let decision = json!({
+        "type": "string",
+        "title": "Decision",
+        "description": format!("approve: this once; always: do not ask again for {always}; deny: do not run it"),
+        "enum": ["approve", "always", "deny"],
+    });
+    let schema = json!({"type": "object", "properties": {"decision": decision}, "required": ["decision"]});
+    json!({"message": message, "requestedSchema": schema})
+}
+
+/// The answer in a client's result.
+fn decision(result: Value) -> ApprovalDecision {
+    #[derive(Deserialize)]
+    struct Answer {
+        action: String,
+        #[serde(default)]
+        content: Option<Map<String, Value>>,
+    }
+    let Ok(answer) = serde_json::from_value::<Answer>(result) else {
+        return denied("the client's answer could not be read");
+    };
+    match (answer.action.as_str(), answer.content.as_ref().and_then(|content| content.get("decision")?.as_str())) {
+        ("accept", Some("approve")) => ApprovalDecision::Approve,
+        ("accept", Some("always")) => ApprovalDecision::Always,
+        ("cancel", _) => denied("the user dismissed the question"),
+        ("accept", Some("deny")) | ("decline", _) => denied("the user said no"),
+        _ => denied("the client's answer could not be read"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_runs_the_call_only_where_it_says_so() {
+        for (result, expect) in [
+            (json!({"action": "accept", "content": {"decision": "approve"}}), ApprovalDecision::Approve),
+            (json!({"action": "accept", "content": {"decision": "always"}}), ApprovalDecision::Always),
+            (json!({"action": "accept", "content": {"decision": "deny"}}), denied("the user said no")),
+            (json!({"action": "decline", "content": {"decision": "approve"}}), denied("the user said no")),
+            (json!({"action": "decline", "content": null}), denied("the user said no")),
+            (json!({"action": "cancel"}), denied("the user dismissed the question")),
+            (json!({"action": "accept"}), denied("the client's answer could not be read")),
+            (
+                json!({"action": "accept", "content": {"decision": "yes"}}),
+                denied("the client's answer could not be read"),
+            ),
+            (json!("approve"), denied("the client's answer could not be read")),
+        ] {
+            assert_eq!(decision(result.clone()), expect, "{result}");
+        }
+    }
+}

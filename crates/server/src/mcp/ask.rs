@@ -1,0 +1,200 @@
+//! A call's client, as its tool's source may ask it: elicitation, sampling, roots, log messages.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use toolwright_core::approval::EXPIRY;
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_mcp::asking;
+
+use super::line::{Gone, Line};
+use super::message::{Response, RpcError, notification, request};
+use super::parked::{Asked, Bound, Parked};
+use super::peer::{Peer, Question};
+use super::protocol::{Level, own_meta};
+
+/// What can be asked at once.
+const MAX_REQUESTS: usize = 32;
+
+/// The client of a call of a session: asked by requests in the stream of the call's response.
+pub(crate) struct SessionClient {
+    pub(crate) line: Arc<Line>,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) params: Option<Box<RawValue>>,
+}
+
+/// The client of a call that stands alone (2026-07-28): asked by answering its request `input_required`, while the
+/// call waits for the request to be sent again with the answers.
+pub(crate) struct RequestClient {
+    pub(crate) line: Arc<Line>,
+    pub(crate) parked: Arc<Parked>,
+    pub(crate) capabilities: Map<String, Value>,
+    pub(crate) level: Option<Level>,
+    /// Answers that came along with the first request, by their keys: each is good for one question.
+    pub(crate) given: Mutex<HashMap<String, Value>>,
+    /// What makes a request the same as the call's first.
+    pub(crate) bound: Bound,
+}
+
+/// Asks those of `requests` that may be asked, together, and puts refusals in the place of the others.
+async fn ask_permitted<F>(
+    requests: Vec<ClientRequest>,
+    capabilities: &Map<String, Value>,
+    code: i64,
+    ask: impl FnOnce(Vec<ClientRequest>) -> F,
+) -> Result<Vec<Result<Value, ProtocolError>>, ToolError>
+where
+    F: Future<Output = Result<Vec<Result<Value, ProtocolError>>, ToolError>>,
+{
+    if requests.len() > MAX_REQUESTS {
+        let message = format!("the tool asks {} things at once; {MAX_REQUESTS} are passed on", requests.len());
+        return Err(ToolError::new(ErrorKind::ExecutionError, message));
+    }
+    let refusals: Vec<Option<ProtocolError>> = requests.iter().map(|one| refusal(one, capabilities, code)).collect();
+    let permitted: Vec<ClientRequest> =
+        requests.into_iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()).map(|(one, _)| one).collect();
+    let mut answers = if permitted.is_empty() { Vec::new() } else { ask(permitted).await? }.into_iter();
+    let gone =
+        || Err(ProtocolError { code: RpcError::INTERNAL, message: "the client gave no answer".into(), data: None });
+    Ok(refusals.into_iter().map(|refusal| refusal.map_or_else(|| answers.next().unwrap_or_else(gone), Err)).collect())
+}
+
+/// Why a client with these capabilities is not asked this.
+fn refusal(asked: &ClientRequest, capabilities: &Map<String, Value>, code: i64) -> Option<ProtocolError> {
+    let needed = asking::missing(capabilities, &asked.method, &asked.params)?;
+    let message = format!("the client does not offer `{}`", asked.method);
+    Some(ProtocolError { code, message, data: Some(json!({"requiredCapabilities": needed})) })
+}
+
+fn unanswered(why: &str) -> ToolError {
+    ToolError::new(ErrorKind::ExecutionError, format!("the tool asked its caller something, and {why}"))
+}
+
+#[async_trait]
+impl CallClient for SessionClient {
+    fn capabilities(&self) -> Map<String, Value> {
+        if self.line.takes_questions() { (*self.peer.capabilities()).clone() } else { Map::new() }
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        ask_permitted(requests, &self.capabilities(), RpcError::METHOD_NOT_FOUND, async |permitted| {
+            let mut open = Vec::with_capacity(permitted.len());
+            for asked in permitted {
+                let (question, answer) = self.peer.question();
+                let message = request(&question.id, &asked.method, &asked.params);
+                let gone = self.line.question(message).await.ok_or_else(|| unanswered("the client is gone"))?;
+                open.push((Standing { question, gone }, answer));
+            }
+            let mut answers = Vec::with_capacity(open.len());
+            for (standing, answer) in open {
+                let response = tokio::select! {
+                    response = answer => response.ok(),
+                    () = standing.gone.wait() => None,
+                };
+                let Some(Response { outcome, .. }) = response else {
+                    return Err(unanswered("the client is gone"));
+                };
+                answers.push(outcome.map_err(|error| ProtocolError {
+                    code: error.code,
+                    message: error.message.into_owned(),
+                    data: error.data.map(|data| *data),
+                }));
+            }
+            Ok(answers)
+        })
+        .await
+    }
+
+    fn log_level(&self) -> Option<String> {
+        Some(self.peer.level().as_str().to_owned())
+    }
+
+    fn log(&self, message: Value) {
+        if self.peer.wants(Level::of_message(&message)) {
+            self.line.note(|_| Some(notification("notifications/message", Some(&message))));
+        }
+    }
+
+    fn meta(&self) -> Map<String, Value> {
+        own_meta(self.params.as_deref())
+    }
+}
+
+/// A question that stands before the client; it is taken back if nobody waits for its answer any more.
+struct Standing {
+    question: Question,
+    gone: Gone,
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if self.question.is_open() {
+            let cancelled = json!({"requestId": self.question.id, "reason": "nobody waits for the answer any more"});
+            // A client that does not read has no question to take back either.
+            self.gone.note(notification("notifications/cancelled", Some(&cancelled)));
+        }
+    }
+}
+
+#[async_trait]
+impl CallClient for RequestClient {
+    fn capabilities(&self) -> Map<String, Value> {
+        self.capabilities.clone()
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
+            let asked = Asked::new(permitted, &mut *self.given.lock().unwrap_or_else(PoisonError::into_inner));
+            let answers = self.parked.ask(asked, &self.line, &self.bound, EXPIRY).await?;
+            Ok(answers.into_iter().map(Ok).collect())
+        })
+        .await
+    }
+
+    fn log_level(&self) -> Option<String> {
+        self.level.map(|level| level.as_str().to_owned())
+    }
+
+    fn log(&self, message: Value) {
+        if self.level.is_some_and(|level| Level::of_message(&message) >= level) {
+            self.line.note(|_| Some(notification("notifications/message", Some(&message))));
+        }
+    }
+
+    fn meta(&self) -> Map<String, Value> {
+        own_meta(self.bound.params.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask_for(method: &str) -> ClientRequest {
+        ClientRequest { key: None, method: method.into(), params: json!({}) }
+    }
+
+    #[tokio::test]
+    async fn what_a_client_lacks_is_refused_in_its_place_and_the_rest_is_asked() {
+        let capabilities = json!({"roots": {}}).as_object().cloned().expect("object");
+        let requests = ["sampling/createMessage", "roots/list", "tools/call"].map(ask_for).to_vec();
+        let answers = ask_permitted(requests, &capabilities, -32021, async |permitted| {
+            assert_eq!(permitted, [ask_for("roots/list")]);
+            Ok(vec![Ok(json!({"roots": []}))])
+        })
+        .await
+        .expect("answers");
+        assert_eq!(
+            answers[0].as_ref().map_err(|error| (error.code, error.data.clone())),
+            Err((-32021, Some(json!({"requiredCapabilities": {"sampling": {}}}))))
+        );
+        assert_eq!(answers[1], Ok(json!({"roots": []})));
+        assert!(answers[2].is_err());
+        let many = vec![ask_for("roots/list"); MAX_REQUESTS + 1];
+        assert!(ask_permitted(many, &capabilities, -32021, async |_| Ok(Vec::new())).await.is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! Resources and prompts of many sources at one address.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::{Map, Value};
+use toolwright_core::catalogue::Provider;
+use toolwright_mcp::address::{fits, qualified};
+use toolwright_mcp::convert::no_resource;
+use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
+
+use super::call::Work;
+use super::message::RpcError;
+use super::protocol::Era;
+
+/// Sources that are asked at once.
+const ABREAST: usize = 8;
+/// Pages of one source's list.
+const MAX_PAGES: usize = 100;
+/// Items of one source's list.
+const MAX_ITEMS: usize = 10_000;
+/// Lists that are remembered, over all callers.
+const MAX_REMEMBERED: usize = 256;
+
+/// Whose what is, as it was when a caller's lists were made last.
+#[derive(Default)]
+pub(crate) struct Owners(Mutex<HashMap<(String, Kind), Arc<HashMap<String, Owned>>>>);
+
+impl Owners {
+    fn of(&self, place: &str, kind: Kind) -> Option<Arc<HashMap<String, Owned>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(place.to_owned(), kind)).cloned()
+    }
+
+    fn remember(&self, place: &str, kind: Kind, owners: HashMap<String, Owned>) -> Arc<HashMap<String, Owned>> {
+        let owners = Arc::new(owners);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // They are made again when they are asked for.
+        if all.len() >= MAX_REMEMBERED {
+            all.clear();
+        }
+        all.insert((place.to_owned(), kind), Arc::clone(&owners));
+        owners
+    }
+}
+
+impl Work {
+    /// Answers for all sources of the address.
+    pub(crate) async fn merged(
+        &self,
+        era: Era,
+        method: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, RpcError> {
+        match method {
+            "prompts/list" => self.list(Kind::Prompts, &arguments).await,
+            "resources/list" => self.list(Kind::Resources, &arguments).await,
+            "resources/templates/list" => self.list(Kind::Templates, &arguments).await,
+            "prompts/get" => self.get_prompt(arguments).await,
+            "resources/read" => self.read(era, arguments).await,
+            "completion/complete" => self.complete(era, arguments).await,
+            _ => Err(RpcError::method_not_found(method)),
+        }
+    }
+
+    async fn list(&self, kind: Kind, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        if arguments.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
+            return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
+        }
+        let merged = self.merge_lists(kind).await?;
+        Ok(Map::from_iter([(kind.list_key().to_owned(), Value::Array(merged.0))]))
+    }
+
+    /// Lists all sources and remembers whose what is.
+    async fn merge_lists(&self, kind: Kind) -> Result<(Vec<Value>, Arc<HashMap<String, Owned>>), RpcError> {
+        let sources = self.sources_with(kind.method()).await?;
+        let listing: Vec<_> = sources.iter().map(|provider| self.listed(provider, kind)).collect();
+        let lists: Vec<Vec<Value>> = stream::iter(listing).buffered(ABREAST).collect().await;
+        let lists = sources.iter().map(|provider| provider.name()).zip(lists).collect();
+        let Merged { items, owners } = merge(kind, lists);
+        Ok((items, self.gateway.owners.remember(&self.place(), kind, owners)))
+    }
+
+    /// A source's whole list; one that fails takes only its own away.
+    async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind) -> Vec<Value> {
+        self.pages(provider, kind).await.unwrap_or_else(|error| {
+            tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
+            Vec::new()
+        })
+    }
+
+    /// All pages of a source's list.
+    async fn pages(&self, provider: &Arc<dyn Provider>, kind: Kind) -> Result<Vec<Value>, RpcError> {
+        let mut all = Vec::new();
+        let mut cursor = None;
+        for _ in 0..MAX_PAGES {
+            let arguments = cursor.map(|cursor| ("cursor".to_owned(), cursor)).into_iter().collect();
+            let mut page = self.ask_source(provider, kind.method(), arguments).await?;
+            if let Some(Value::Array(items)) = page.remove(kind.list_key()) {
+                all.extend(items);
+            }
+            cursor = page.remove("nextCursor").filter(Value::is_string);
+            if cursor.is_none() {
+                return Ok(all);
+            }
+            if all.len() >= MAX_ITEMS {
+                break;
+            }
+        }
+        tracing::warn!("{}: of its {} only {} are shown", provider.name(), kind.list_key(), all.len());
+        Ok(all)
+    }
+
+    /// Whose this is, by the list that the caller had, or else by a new one.
+    async fn owner(&self, kind: Kind, shown: &str) -> Result<Option<Owned>, RpcError> {
+        if let Some(owned) = self.gateway.owners.of(&self.place(), kind).and_then(|owners| owners.get(shown).cloned()) {
+            return Ok(Some(owned));
+        }
+        Ok(self.merge_lists(kind).await?.1.get(shown).cloned())
+    }
+
+    /// Whose resource this is: by its address if that names the source, by the lists, by the nearest template, and
+    /// at last because no other source has any.
+    pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<Owned>, RpcError> {
+        let sources = self.sources_with("resources/read").await?;
+        if let Some((server, own)) = qualified(uri)
+            && sources.iter().any(|provider| provider.name() == server)
+        {
+            return Ok(Some(Owned { server: server.to_owned(), own }));
+        }
+        if let Some(owned) = self.owner(Kind::Resources, uri).await.ok().flatten() {
+            return Ok(Some(owned));
+        }
+        let remembered = self.gateway.owners.of(&self.place(), Kind::Templates);
+        let templates = match remembered {
+            Some(templates) => Some(templates),
+            None => self.merge_lists(Kind::Templates).await.ok().map(|(_, owners)| owners),
+        };
+        let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
+        let nearest = templates.as_ref().and_then(|templates| {
+            let fitting = templates.values().filter_map(|owned| Some((fits(&owned.own, uri)?, &owned.server)));
+            // Of two that are as near, always the same.
+            fitting.max_by(|(near, server), (other, than)| near.cmp(other).then_with(|| than.cmp(server)))
+        });
+        Ok(match (nearest, &sources[..]) {
+            (Some((_, server)), _) => Some(own(server)),
+            (None, [only]) => Some(own(only.name())),
+            (None, _) => None,
+        })
+    }
+
+    async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        let shown = text(&arguments, "uri").ok_or_else(|| RpcError::invalid_params("resources/read needs a `uri`"))?;
+        let owned = self.resource_owner(&shown).await?;
+        let Owned { server, own } = owned.ok_or_else(|| no_resource(era, &shown))?;
+        arguments.insert("uri".into(), own.clone().into());
+        let provider = self.provider(&server)?;
+        let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
+        if own != shown {
+            readdress(&mut result, &own, &shown);
+        }
+        Ok(result)
+    }
+
+    async fn get_prompt(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        let shown = text(&arguments, "name").ok_or_else(|| RpcError::invalid_params("prompts/get needs a `name`"))?;
+        let Owned { server, own } = self.prompt(&shown).await?;
+        arguments.insert("name".into(), own.into());
+        let provider = self.provider(&server)?;
+        self.ask_source(&provider, "prompts/get", arguments).await
+    }
+
+    async fn prompt(&self, shown: &str) -> Result<Owned, RpcError> {
+        let unknown = || {
+            let shown: String = shown.chars().take(100).collect();
+            RpcError::invalid_params(format!("there is no prompt called `{shown}`"))
+        };
+        self.owner(Kind::Prompts, shown).await?.ok_or_else(unknown)
+    }
+
+    async fn complete(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        self.sources_with("completion/complete").await?;
+        let refuse = || RpcError::invalid_params("`ref` is a prompt or a resource template");
+        let of = arguments.get_mut("ref").and_then(Value::as_object_mut).ok_or_else(refuse)?;
+        let (key, owned) = match of.get("type").and_then(Value::as_str) {
+            Some("ref/prompt") => {
+                let shown = text(of, "name").ok_or_else(refuse)?;
+                ("name", self.prompt(&shown).await?)
+            }
+            Some("ref/resource") => {
+                let shown = text(of, "uri").ok_or_else(refuse)?;
+                let template = self.owner(Kind::Templates, &shown).await.ok().flatten();
+                let owned = match template {
+                    Some(owned) => Some(owned),
+                    None => self.resource_owner(&shown).await?,
+                };
+                ("uri", owned.ok_or_else(|| no_resource(era, &shown))?)
+            }
+            _ => return Err(refuse()),
+        };
+        of.insert(key.into(), owned.own.into());
+        let provider = self.provider(&owned.server)?;
+        self.ask_source(&provider, "completion/complete", arguments).await
+    }
+
+    /// Whose lists are remembered: the caller's, at this address.
+    fn place(&self) -> String {
+        format!("{} at {}", self.caller.session.principal.id, self.caller.view.scope.path())
+    }
+}
+
+fn text(of: &Map<String, Value>, key: &str) -> Option<String> {
+    of.get(key).and_then(Value::as_str).map(str::to_owned)
+}

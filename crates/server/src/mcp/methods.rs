@@ -1,0 +1,210 @@
+//! The protocol's methods beside `tools/*`: they run through the executor as calls of their source, and their results
+//! go on as they came.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use toolwright_core::call::RawArguments;
+use toolwright_core::catalogue::Provider;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::passthrough::METHOD_RESULT;
+use toolwright_mcp::convert;
+
+use super::call::{Ask, Caller, Work, passed_on};
+use super::line::Waiting;
+use super::message::{RpcError, to_json};
+use super::protocol::{Era, Level};
+use super::view::Scope;
+use crate::Gateway;
+
+/// Methods of both generations.
+const METHODS: [&str; 6] = [
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+];
+/// Methods that 2026-07-28 has no more.
+const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", "logging/setLevel"];
+/// Fields of parameters that are for us.
+const OWN_FIELDS: [&str; 3] = ["_meta", "inputResponses", "requestState"];
+
+/// Whether sources are asked for this method.
+pub(crate) fn is_forwarded(era: Era, method: &str) -> bool {
+    METHODS.contains(&method) || (era == Era::Legacy && LEGACY_METHODS.contains(&method))
+}
+
+/// The parameters that are the source's.
+fn arguments(raw: Option<&RawValue>) -> Result<Map<String, Value>, RpcError> {
+    let Some(raw) = raw else { return Ok(Map::new()) };
+    let mut arguments: Map<String, Value> =
+        serde_json::from_str(raw.get()).map_err(|error| RpcError::invalid_params(format!("the params: {error}")))?;
+    for own in OWN_FIELDS {
+        arguments.shift_remove(own);
+    }
+    Ok(arguments)
+}
+
+impl Gateway {
+    /// Starts the work on such a request.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub(crate) fn start_method(self: &Arc<Self>, caller: &Caller, ask: Ask) -> Result<Waiting, RpcError> {
+        let arguments = arguments(ask.raw.as_deref())?;
+        let (era, method) = (ask.era, ask.method.clone());
+        self.start(caller, ask, async move |work| work.answer(era, &method, arguments).await)
+    }
+}
+
+impl Work {
+    async fn answer(&self, era: Era, method: &str, arguments: Map<String, Value>) -> Result<Vec<u8>, RpcError> {
+        let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
+        let answered = match method {
+            "logging/setLevel" => self.set_level(&arguments).await,
+            "resources/subscribe" => self.subscribe(arguments).await,
+            "resources/unsubscribe" => self.unsubscribe(&arguments).await,
+            _ => match &self.caller.view.scope {
+                Scope::Provider(name) => {
+                    let provider = self.provider(name)?;
+                    self.ask_source(&provider, method, arguments).await
+                }
+                Scope::Whole | Scope::View(_) => self.merged(era, method, arguments).await,
+            },
+        };
+        match answered {
+            Ok(mut result) => {
+                convert::result(era, method, &mut result, &self.gateway.server_info);
+                Ok(to_json(&result))
+            }
+            Err(error) => Err(convert::error(era, method, uri.as_deref(), error)),
+        }
+    }
+
+    /// A provider of this address.
+    pub(crate) fn provider(&self, name: &str) -> Result<Arc<dyn Provider>, RpcError> {
+        let all = self.gateway.options.catalogue.sources();
+        let found = all.iter().find(|provider| provider.name() == name).cloned();
+        found.ok_or_else(|| RpcError::new(RpcError::INTERNAL, format!("{name} is not served any more")))
+    }
+
+    /// Has a source run one of its methods; its own result, or its own error, comes back.
+    pub(crate) async fn ask_source(
+        &self,
+        provider: &Arc<dyn Provider>,
+        method: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, RpcError> {
+        let lacks = || RpcError::method_not_found(method);
+        let methods = self.gateway.methods_of(provider).await.ok_or_else(lacks)?;
+        let id = methods.id(method).ok_or_else(lacks)?;
+        let arguments = RawArguments::Value(Value::Object(arguments));
+        let outcome = self.call(&methods.snapshot, id, arguments, None).await?;
+        own_result(outcome)
+    }
+
+    /// Whether this address has a method of a source.
+    pub(crate) async fn has_method(&self, provider: &Arc<dyn Provider>, method: &str) -> bool {
+        self.gateway.shows_method(&self.caller.view.scope, provider.name(), method)
+            && self.gateway.methods_of(provider).await.is_some_and(|methods| methods.id(method).is_some())
+    }
+
+    /// The sources of this address that have a method.
+    ///
+    /// # Errors
+    /// That there is no such method, if none has.
+    pub(crate) async fn sources_with(&self, method: &str) -> Result<Vec<Arc<dyn Provider>>, RpcError> {
+        let mut having = Vec::new();
+        for provider in self.gateway.providers_of(&self.caller.view.scope) {
+            if self.has_method(&provider, method).await {
+                having.push(provider);
+            }
+        }
+        if having.is_empty() { Err(RpcError::method_not_found(method)) } else { Ok(having) }
+    }
+
+    /// The session's own level is kept here. Sources are shared, so one of them is told only if it is to say more than
+    /// anybody wanted before.
+    async fn set_level(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        let sources = self.sources_with("logging/setLevel").await?;
+        let level = arguments.get("level").and_then(Value::as_str).and_then(Level::parse).ok_or_else(|| {
+            let words = Level::ALL.map(Level::as_str).join(", ");
+            RpcError::invalid_params(format!("`level` is one of {words}"))
+        })?;
+        self.caller.peer.set_level(level);
+        for provider in sources {
+            if !self.gateway.sources.wants_more(provider.name(), level) {
+                continue;
+            }
+            let told = Map::from_iter([("level".to_owned(), level.as_str().into())]);
+            if let Err(error) = self.ask_source(&provider, "logging/setLevel", told).await {
+                tracing::warn!("{} did not take the log level: {}", provider.name(), error.message);
+            }
+        }
+        Ok(Map::new())
+    }
+}
+
+/// What a source said, out of what its call came to.
+fn own_result(mut outcome: Outcome) -> Result<Map<String, Value>, RpcError> {
+    if let Some(error) = &outcome.error {
+        return Err(error.protocol().map_or_else(|| not_answered(error), passed_on));
+    }
+    match outcome.extras.remove(METHOD_RESULT) {
+        Some(Value::Object(result)) => Ok(result),
+        _ if outcome.pending.is_some() => {
+            Err(RpcError::new(RpcError::INTERNAL, "this waits for a person's approval; ask again later"))
+        }
+        _ => Err(RpcError::new(RpcError::INTERNAL, "the server answered with something that is no result")),
+    }
+}
+
+/// A failure that is not the source's own word.
+fn not_answered(error: &ToolError) -> RpcError {
+    let code = match error.kind() {
+        ErrorKind::LimitExceeded => RpcError::BUSY,
+        ErrorKind::InvalidParameters => RpcError::INVALID_PARAMS,
+        _ => RpcError::INTERNAL,
+    };
+    let data = serde_json::json!({"kind": error.kind()});
+    RpcError { data: Some(Box::new(data)), ..RpcError::new(code, error.message().to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use toolwright_core::error::ProtocolError;
+    use toolwright_core::session::CallId;
+
+    #[test]
+    fn a_sources_result_and_error_go_on_as_they_came() {
+        let failed = |error| own_result(Outcome::failed(CallId::new("c"), error)).expect_err("failed");
+        let own = ProtocolError { code: -32002, message: "no".into(), data: Some(json!({"uri": "a"})) };
+        let error = failed(ToolError::new(ErrorKind::ExecutionError, "x").with_protocol(own));
+        assert_eq!((error.code, error.data), (-32002, Some(Box::new(json!({"uri": "a"})))));
+        let error = failed(ToolError::new(ErrorKind::Denied, "denied: no"));
+        assert_eq!((error.code, &*error.message), (RpcError::INTERNAL, "denied: no"));
+        let mut outcome = Outcome::failed(CallId::new("c"), ToolError::new(ErrorKind::Timeout, "x"));
+        outcome.error = None;
+        outcome.extras.insert(METHOD_RESULT.into(), json!({"prompts": [], "later": 1}));
+        assert_eq!(own_result(outcome).map(Value::Object), Ok(json!({"prompts": [], "later": 1})));
+    }
+
+    #[test]
+    fn methods_that_a_generation_lacks_are_not_forwarded() {
+        for (era, method, expect) in [
+            (Era::Legacy, "resources/subscribe", true),
+            (Era::Modern, "resources/subscribe", false),
+            (Era::Modern, "logging/setLevel", false),
+            (Era::Modern, "prompts/get", true),
+            (Era::Legacy, "tools/call", false),
+        ] {
+            assert_eq!(is_forwarded(era, method), expect, "{era:?} {method}");
+        }
+    }
+}

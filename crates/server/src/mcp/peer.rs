@@ -1,0 +1,145 @@
+//! The client of a session up to 2025-11-25: what it announced of itself, and what it is asked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use super::message::{Id, Response};
+use super::protocol::Level;
+use super::subscriptions::Subscription;
+
+/// Revisions whose clients may be asked by forms or addresses.
+const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
+/// Resources that one session is told of.
+pub(crate) const MAX_SUBSCRIBED: usize = 1024;
+
+/// What is kept of a session's client.
+#[derive(Default)]
+pub(crate) struct Peer {
+    capabilities: Mutex<Arc<Map<String, Value>>>,
+    level: AtomicU8,
+    asked: AtomicU64,
+    open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
+    subscribed: Mutex<HashMap<String, Subscription>>,
+}
+
+impl Peer {
+    /// Notes what the client said of itself when it introduced itself under this revision.
+    pub(crate) fn introduced(&self, version: &str, capabilities: Option<&Map<String, Value>>) {
+        let mut capabilities = capabilities.cloned().unwrap_or_default();
+        if !ELICITING.contains(&version) {
+            capabilities.remove("elicitation");
+        }
+        *lock(&self.capabilities) = Arc::new(capabilities);
+    }
+
+    /// What it can be asked.
+    pub(crate) fn capabilities(&self) -> Arc<Map<String, Value>> {
+        Arc::clone(&lock(&self.capabilities))
+    }
+
+    /// From now on it is told of log messages of this level and above; before it was told of all.
+    pub(crate) fn set_level(&self, level: Level) {
+        self.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// The least severe log messages that it wants.
+    pub(crate) fn level(&self) -> Level {
+        let level = usize::from(self.level.load(Ordering::Relaxed));
+        Level::ALL.get(level).copied().unwrap_or(Level::Debug)
+    }
+
+    /// Whether it wants log messages of this level.
+    pub(crate) fn wants(&self, level: Level) -> bool {
+        level as u8 >= self.level.load(Ordering::Relaxed)
+    }
+
+    /// Takes a client's response. What was not asked, or no longer matters, is dropped.
+    pub(crate) fn settle(&self, response: Response) {
+        let waiting = response.id.as_ref().and_then(|id| lock(&self.open).remove(id));
+        if let Some(waiting) = waiting {
+            // Whoever asked may have gone meanwhile.
+            let _ = waiting.send(response);
+        }
+    }
+
+    /// A question of ours; it is forgotten when the guard goes.
+    pub(crate) fn question(self: &Arc<Self>) -> (Question, oneshot::Receiver<Response>) {
+        let id = Id::Text(format!("ask-{}", self.asked.fetch_add(1, Ordering::Relaxed)));
+        let (settled, answer) = oneshot::channel();
+        lock(&self.open).insert(id.clone(), settled);
+        (Question { peer: Arc::clone(self), id }, answer)
+    }
+
+    /// Notes that it is to be told when this resource changes. `None` when it has subscribed to too many.
+    pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) -> Option<()> {
+        let mut subscribed = lock(&self.subscribed);
+        if subscribed.len() >= MAX_SUBSCRIBED && !subscribed.contains_key(uri) {
+            return None;
+        }
+        subscribed.insert(uri.to_owned(), subscription);
+        Some(())
+    }
+
+    /// It need not be told any more.
+    pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
+        lock(&self.subscribed).remove(uri)
+    }
+
+    /// Under which address it is to be told of a change at the source, if it is.
+    pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
+        let subscribed = lock(&self.subscribed);
+        let (shown, _) = subscribed.iter().find(|(_, subscription)| subscription.is_of(provider, uri))?;
+        Some(shown.clone())
+    }
+}
+
+/// A question whose answer is awaited.
+pub(crate) struct Question {
+    peer: Arc<Peer>,
+    pub(crate) id: Id,
+}
+
+impl Question {
+    /// Whether nobody has answered yet.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.peer.open).contains_key(&self.id)
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        lock(&self.peer.open).remove(&self.id);
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_revisions_that_have_elicitation_are_asked_by_it() {
+        for (version, expect) in [("2025-11-25", true), ("2025-06-18", true), ("2025-03-26", false)] {
+            let peer = Peer::default();
+            peer.introduced(version, json!({"elicitation": {}, "roots": {}}).as_object());
+            let found = peer.capabilities();
+            assert_eq!((found.contains_key("elicitation"), found.contains_key("roots")), (expect, true), "{version}");
+        }
+    }
+
+    #[test]
+    fn log_messages_below_the_level_are_not_wanted() {
+        let peer = Peer::default();
+        assert!(peer.wants(Level::Debug));
+        peer.set_level(Level::Warning);
+        assert!(!peer.wants(Level::Notice) && peer.wants(Level::Warning) && peer.wants(Level::Emergency));
+    }
+}

@@ -1,0 +1,139 @@
+//! What sources can be asked beside calling tools: snapshots of their methods, for the executor.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value};
+use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
+use toolwright_core::name::wire_candidate;
+use toolwright_mcp::convert::{has_method, server_capabilities};
+
+use super::call::Caller;
+use super::protocol::Level;
+use super::view::Scope;
+use crate::Gateway;
+
+/// What is announced, by the method that it takes.
+const PARTS: [(&str, &str); 4] = [
+    ("resources", "resources/read"),
+    ("prompts", "prompts/get"),
+    ("completions", "completion/complete"),
+    ("logging", "logging/setLevel"),
+];
+
+/// The methods of one source.
+pub(crate) struct Methods {
+    /// As the executor knows them.
+    pub(crate) snapshot: Arc<Snapshot>,
+    capabilities: Option<Arc<Map<String, Value>>>,
+}
+
+impl Methods {
+    /// The id of a method, if the source has it. One that has not said yet what it can do is asked.
+    pub(crate) fn id(&self, method: &str) -> Option<String> {
+        if self.capabilities.as_ref().is_some_and(|announced| !has_method(announced, method)) {
+            return None;
+        }
+        let entry = self.snapshot.list().iter().find(|entry| entry.tool.raw_name() == method)?;
+        Some(entry.id().as_str().to_owned())
+    }
+}
+
+/// What was made of the sources' methods, and what they were told, by provider.
+#[derive(Default)]
+pub(crate) struct Sources {
+    made: Mutex<HashMap<String, Made>>,
+    levels: Mutex<HashMap<String, Level>>,
+}
+
+struct Made {
+    owner: Arc<dyn Provider>,
+    tools: Vec<Arc<RegisteredTool>>,
+    methods: Arc<Methods>,
+}
+
+impl Sources {
+    /// Whether a source was told so far to log less than this; it counts as told from now on.
+    pub(crate) fn wants_more(&self, provider: &str, level: Level) -> bool {
+        let mut levels = lock(&self.levels);
+        match levels.get_mut(provider) {
+            Some(told) if *told <= level => return false,
+            Some(told) => *told = level,
+            None => {
+                levels.insert(provider.to_owned(), level);
+            }
+        }
+        true
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Gateway {
+    /// The methods of a source as of now; none for a source without any, or that cannot say.
+    pub(crate) async fn methods_of(&self, owner: &Arc<dyn Provider>) -> Option<Arc<Methods>> {
+        let provider = owner.methods()?;
+        let tools = match provider.list().await {
+            Ok(tools) => tools,
+            Err(error) => {
+                tracing::debug!("{}: its methods are not known: {error}", owner.name());
+                return None;
+            }
+        };
+        let capabilities = owner.capabilities();
+        let is_same = |made: &Made| {
+            Arc::ptr_eq(&made.owner, owner)
+                && made.methods.capabilities == capabilities
+                && made.tools.len() == tools.len()
+                && made.tools.iter().zip(&tools).all(|(one, other)| one.hash() == other.hash())
+        };
+        if let Some(made) = lock(&self.sources.made).get(owner.name()).filter(|made| is_same(made)) {
+            return Some(Arc::clone(&made.methods));
+        }
+        let listing = Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() };
+        let methods = Arc::new(Methods { snapshot: Arc::new(Snapshot::build(&[listing])), capabilities });
+        let known = self.options.catalogue.sources();
+        let mut all = lock(&self.sources.made);
+        // Of a provider that is gone nothing is kept.
+        all.retain(|_, made| known.iter().any(|provider| Arc::ptr_eq(provider, &made.owner)));
+        let made = Made { owner: Arc::clone(owner), tools, methods: Arc::clone(&methods) };
+        all.insert(owner.name().to_owned(), made);
+        Some(methods)
+    }
+
+    /// The providers of a scope, in registration order.
+    pub(crate) fn providers_of(&self, scope: &Scope) -> Vec<Arc<dyn Provider>> {
+        let all = self.options.catalogue.sources();
+        let within = |provider: &&Arc<dyn Provider>| match scope {
+            Scope::Whole | Scope::View(_) => true,
+            Scope::Provider(name) => provider.name() == &**name,
+        };
+        all.iter().filter(within).cloned().collect()
+    }
+
+    /// Whether a scope has a method of a provider, if that has it: views name methods as they name tools.
+    pub(crate) fn shows_method(&self, scope: &Scope, provider: &str, method: &str) -> bool {
+        match scope {
+            Scope::Whole | Scope::Provider(_) => true,
+            Scope::View(name) => self.view(name).is_some_and(|view| view.shows(&wire_candidate(provider, method))),
+        }
+    }
+
+    /// What a caller's sources announced that they can do.
+    pub(crate) fn capabilities(&self, caller: &Caller) -> Map<String, Value> {
+        let scope = &caller.view.scope;
+        let shown = |provider: &Arc<dyn Provider>| {
+            let mut known = Map::clone(&*provider.methods().and_then(|_| provider.capabilities())?);
+            for (part, method) in PARTS {
+                if !self.shows_method(scope, provider.name(), method) {
+                    known.remove(part);
+                }
+            }
+            Some(known)
+        };
+        let known: Vec<_> = self.providers_of(scope).iter().filter_map(shown).collect();
+        server_capabilities(known.iter())
+    }
+}

@@ -1,0 +1,348 @@
+//! The HTTP API over a real socket. Every answer is checked against the schema that the served OpenAPI document gives
+//! for its operation and status, with no field that the schema does not know.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use toolwright_core::approval::{Answers, InboxStore as _, QuestionState};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::policy::{Policy, Profile};
+use toolwright_core::schema::CompiledSchema;
+use toolwright_core::session::Principal;
+use toolwright_runtime::{Inbox, InboxParts, SqliteStore, SystemClock};
+use toolwright_server::{ApiStores, Token};
+
+use crate::support::{House, Http, LONG, body, soon};
+
+/// A server, and the document that it gave.
+struct Api {
+    house: House,
+    http: Http,
+    document: Value,
+}
+
+impl Api {
+    async fn of(house: House, http: Http) -> Self {
+        let document = body(http.request(Method::GET, "/api/openapi.json"), 200).await;
+        Self { house, http, document }
+    }
+
+    async fn new() -> Self {
+        let house = House::new().await;
+        let http = house.http().await;
+        Self::of(house, http).await
+    }
+
+    /// With jobs, an inbox, and the policy that asks for all but reads.
+    async fn asking() -> (Self, Arc<SqliteStore>) {
+        let (house, store) = House::with_jobs(|options, store| {
+            let inbox = InboxParts::new(Arc::clone(store) as _, Arc::new(SystemClock));
+            options.approver = Arc::new(Inbox::new(InboxParts { answers: Answers::Elsewhere, ..inbox }));
+            options.policy = Arc::new(Policy::of(Profile::Ask));
+        })
+        .await;
+        let stores = ApiStores { inbox: Arc::clone(&store) as _, approvals: Arc::clone(&store) as _ };
+        let http = house.http_with(|options| options.stores = stores).await;
+        (Self::of(house, http).await, store)
+    }
+
+    fn get(&self, path: &str) -> RequestBuilder {
+        self.http.request(Method::GET, path)
+    }
+
+    /// The answer to this request of the operation `template`, which its schema allows.
+    async fn answer(&self, method: Method, template: &str, path: &str, sent: Option<Value>, status: u16) -> Value {
+        let request = match sent {
+            Some(body) => self.http.request(method.clone(), path).json(&body),
+            None => self.http.request(method.clone(), path),
+        };
+        let answer = body(request, status).await;
+        self.check(&method, template, status, &answer);
+        answer
+    }
+
+    fn check(&self, method: &Method, template: &str, status: u16, answer: &Value) {
+        let operation = &self.document["paths"][template][method.as_str().to_lowercase()];
+        let responses = &operation["responses"];
+        let told = responses.get(status.to_string()).unwrap_or(&responses["default"]);
+        let schema = &told["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{method} {template} tells nothing of {status}");
+        let mut components = self.document["components"].clone();
+        close(&mut components["schemas"]);
+        let whole = json!({"allOf": [schema], "components": components});
+        let violations = CompiledSchema::compile(&whole).expect("compiles").violations(answer);
+        assert!(violations.is_empty(), "{method} {template} {status}: {violations:?}\n{answer:#}");
+    }
+
+    async fn call(&self, body: Value) -> Value {
+        self.answer(Method::POST, "/api/call", "/api/call", Some(body), 200).await
+    }
+}
+
+/// Lets no schema with properties take others, unless it says that it does.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.values_mut().for_each(close);
+            if members.get("properties").is_some_and(Value::is_object) {
+                members.entry("unevaluatedProperties").or_insert(json!(false));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+fn error_kind(answer: &Value) -> &str {
+    answer["error"]["kind"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn tools_are_listed_shown_and_found() {
+    let api = Api::new().await;
+    let all = api.answer(Method::GET, "/api/tools", "/api/tools", None, 200).await;
+    let names: Vec<_> = all.as_array().expect("list").iter().map(|tool| tool["wire_name"].clone()).collect();
+    assert!(names.contains(&json!("test__echo")) && names.contains(&json!("remote__Get_Thing")), "{names:?}");
+    let some = api.answer(Method::GET, "/api/tools", "/api/tools?namespace=remote", None, 200).await;
+    assert_eq!(some.as_array().expect("list").len(), 2);
+    for (written, id) in
+        [("test__echo", "test:echo@1.0.0"), ("test:echo@1.0.0", "test:echo@1.0.0"), ("echo", "test:echo@1.0.0")]
+    {
+        let path = format!("/api/tools/{written}");
+        let shown = api.answer(Method::GET, "/api/tools/{id}", &path, None, 200).await;
+        assert_eq!((&shown["id"], &shown["raw_name"]), (&json!(id), &json!("echo")), "{written}");
+    }
+    let unknown = api.answer(Method::GET, "/api/tools/{id}", "/api/tools/test__ecko", None, 404).await;
+    assert_eq!(error_kind(&unknown), "unknown_tool");
+    assert!(unknown["error"]["message"].as_str().expect("text").contains("did you mean test__echo?"), "{unknown}");
+    let hits = api.answer(Method::GET, "/api/search", "/api/search?query=ech&limit=1", None, 200).await;
+    assert_eq!((hits[0]["wire_name"].as_str(), hits.as_array().map(Vec::len)), (Some("test__echo"), Some(1)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_told_in_one_shape() {
+    let api = Api::new().await;
+    let post = |text: &'static str| {
+        api.http.request(Method::POST, "/api/call").header("content-type", "application/json").body(text)
+    };
+    for (request, status, kind, says) in [
+        (api.get("/api/nothing"), 404, "not_found", "openapi.json"),
+        (api.get("/api/call"), 405, "method_not_allowed", "no such method"),
+        (api.get("/api/search"), 400, "bad_request", "query"),
+        (api.get("/api/search?query=a&limit=0"), 400, "bad_request", "from 1 to"),
+        (api.get("/api/tools?tga=x"), 400, "bad_request", "tga"),
+        (post("{"), 400, "bad_request", "EOF"),
+        (post("[]"), 400, "bad_request", "expected a map"),
+        (post("{}"), 400, "bad_request", "missing field `tool`"),
+        (post(r#"{"name": "test__echo"}"#), 400, "bad_request", "unknown field `name`"),
+        (post(r#"{"tool": "test__echo", "timeout": "soon"}"#), 400, "bad_request", "timeout"),
+        (api.http.request(Method::POST, "/api/call").body("{}"), 415, "unsupported_media_type", "application/json"),
+        (api.get("/api/approvals"), 501, "unsupported", "inbox"),
+        (api.get("/api/jobs"), 404, "not_found", "no jobs"),
+    ] {
+        let answer = body(request, status).await;
+        api.check(&Method::GET, "/api/tools", 400, &answer);
+        assert_eq!(error_kind(&answer), kind, "{answer}");
+        assert!(answer["error"]["message"].as_str().expect("text").contains(says), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_answered_as_the_command_line_prints_it() {
+    let api = Api::new().await;
+    let mut done = api.call(json!({"tool": "test__echo", "arguments": {"text": "hello"}})).await;
+    assert!(done["latency_ms"].take().is_u64());
+    let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
+    let expect = json!({
+        "ok": true, "content": [{"type": "text", "text": "hello"}, link], "text": "hello", "latency_ms": null,
+        "kind": "native", "namespace": "test", "extras": {}, "structured": {"n": 1.5},
+    });
+    assert_eq!(done, expect);
+    let mended = api.call(json!({"tool": "echo", "arguments": "{\"text\": \"hello\""})).await;
+    assert_eq!((&mended["text"], mended["provenance"].is_object()), (&json!("hello"), true), "{mended}");
+    for (asked, kind) in [
+        (json!({"tool": "nothing"}), "unknown_tool"),
+        (json!({"tool": "test__echo"}), "invalid_parameters"),
+        (json!({"tool": "test__fail"}), "execution_error"),
+        (json!({"tool": "test__wait", "timeout": "50ms"}), "timeout"),
+    ] {
+        let failed = api.call(asked.clone()).await;
+        assert_eq!((&failed["ok"], error_kind(&failed)), (&json!(false), kind), "{asked} {failed}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_client_is_gone_is_cancelled() {
+    let api = Api::new().await;
+    let request = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
+    let waiting = tokio::spawn(request.send());
+    soon(&api.house.watch.started).await;
+    waiting.abort();
+    soon(&api.house.watch.cancelled).await;
+    assert_eq!(*api.house.watch.cause.lock().expect("lock"), Some(CancelCause::CallerGone));
+}
+
+#[tokio::test]
+async fn where_there_is_no_room_the_answer_is_503_and_says_when_to_come_again() {
+    let house = House::with(|options| options.max_calls = 1).await;
+    let http = house.http().await;
+    let api = Api::of(house, http).await;
+    let request = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
+    let waiting = tokio::spawn(request.send());
+    soon(&api.house.watch.started).await;
+    let refused = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
+    let refused = refused.send().await.expect("response");
+    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().ok()), (503, Some("1")));
+    let answer: Value = refused.json().await.expect("json");
+    api.check(&Method::POST, "/api/call", 503, &answer);
+    assert_eq!(error_kind(&answer), "busy");
+    // What needs no place is answered.
+    body(api.get("/api/tools"), 200).await;
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn all_but_the_probes_need_the_token_where_one_is_set() {
+    let house = House::new().await;
+    let http = house.http_with(|options| options.token = Token::new("s3cret")).await;
+    for path in ["/api/tools", "/api/openapi.json", "/api/nothing", "/api"] {
+        let refused = http.request(Method::GET, path).send().await.expect("response");
+        assert_eq!(
+            (refused.status().as_u16(), refused.headers()["www-authenticate"].to_str().ok()),
+            (401, Some("Bearer"))
+        );
+        assert_eq!(error_kind(&refused.json().await.expect("json")), "unauthorized", "{path}");
+    }
+    let foreign = body(http.request(Method::GET, "/api/tools").header("host", "evil.example"), 403).await;
+    assert_eq!(error_kind(&foreign), "forbidden");
+    body(http.request(Method::GET, "/api/tools").bearer_auth("s3cret"), 200).await;
+    assert_eq!(body(http.request(Method::GET, "/ready"), 200).await["ready"], true);
+    assert_eq!(http.request(Method::GET, "/health").send().await.expect("response").text().await.expect("text"), "ok");
+}
+
+#[tokio::test]
+async fn jobs_are_started_followed_and_stopped() {
+    let (api, _store) = Api::asking().await;
+    let jobs = "/api/jobs/{id}";
+    let begun = api.call(json!({"tool": "test__sleep", "arguments": {"text": "20"}, "background": true})).await;
+    let id = begun["structured"]["job"].as_str().expect("a job").to_owned();
+    let done = api.answer(Method::GET, jobs, &format!("/api/jobs/{id}?wait=10s"), None, 200).await;
+    assert_eq!((&done["state"], &done["outcome"]["text"]), (&json!("done"), &json!("slept")));
+    let text = api.answer(Method::GET, "/api/jobs/{id}/output", &format!("/api/jobs/{id}/output"), None, 200).await;
+    assert!(text["text"].as_str().expect("text").contains("slept"), "{text}");
+    let begun = api.call(json!({"tool": "test__wait", "background": true})).await;
+    let waits = begun["structured"]["job"].as_str().expect("a job").to_owned();
+    let open = api.answer(Method::GET, "/api/jobs", "/api/jobs?open=true", None, 200).await;
+    assert_eq!(open.as_array().map(Vec::len), Some(1), "{open}");
+    let stop = |id: &str| format!("/api/jobs/{id}/stop");
+    let stopped = api.answer(Method::POST, "/api/jobs/{id}/stop", &stop(&waits), None, 200).await;
+    assert_eq!(stopped["state"], "cancelled");
+    let send = Some(json!({"input": 1}));
+    let refused = api.answer(Method::POST, "/api/jobs/{id}/send", &format!("/api/jobs/{id}/send"), send, 409).await;
+    assert_eq!(error_kind(&refused), "conflict");
+    let unknown = api.answer(Method::GET, jobs, "/api/jobs/nothing_00000000", None, 404).await;
+    assert_eq!(error_kind(&unknown), "not_found");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_person_runs_once_it_is_approved_here() {
+    let (api, store) = Api::asking().await;
+    let (list, one) = ("/api/approvals", "/api/approvals/{id}");
+    let ask = |text: &'static str| api.call(json!({"tool": "remote__other", "arguments": {"t": text}}));
+    let pending = |api: &Api| body(api.get("/api/approvals"), 200);
+    for (word, state, ends) in
+        [("deny", "denied", "error"), ("approve", "approved", "done"), ("always", "approved", "done")]
+    {
+        let begun = ask(word).await;
+        let job = begun["structured"]["job"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
+        let question = loop {
+            let questions = pending(&api).await;
+            api.check(&Method::GET, list, 200, &questions);
+            if let Some(question) = questions.get(0) {
+                break question.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        let path = format!("/api/approvals/{}", question["id"].as_str().expect("id"));
+        let said = Some(json!({"decision": word}));
+        let answered = api.answer(Method::POST, one, &path, said.clone(), 200).await;
+        assert_eq!(answered["state"], state);
+        let late = api.answer(Method::POST, one, &path, said, 409).await;
+        assert_eq!(error_kind(&late), "conflict");
+        let ended = body(api.get(&format!("/api/jobs/{job}?wait=10s")), 200).await;
+        assert_eq!(ended["state"], ends, "{ended}");
+    }
+    let standing = "/api/approvals/standing";
+    let rows = api.answer(Method::GET, standing, standing, None, 200).await;
+    let path = format!("{standing}/{}", rows[0]["id"].as_str().expect("id"));
+    let revoke = "/api/approvals/standing/{id}";
+    assert_eq!(api.answer(Method::DELETE, revoke, &path, None, 200).await["state"], "revoked");
+    api.answer(Method::DELETE, revoke, &path, None, 404).await;
+    let all = api.answer(Method::GET, list, "/api/approvals?all=true", None, 200).await;
+    assert_eq!(all.as_array().map(Vec::len), Some(3));
+    assert!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").is_empty());
+}
+
+#[tokio::test]
+async fn nobody_but_the_owner_answers_for_calls_or_sees_others_jobs() {
+    let (house, store) = House::with_jobs(|_, _| {}).await;
+    let stores = ApiStores { inbox: Arc::clone(&store) as _, approvals: Arc::clone(&store) as _ };
+    let guest = Principal { id: "guest".into(), roles: vec![], owner: false };
+    let owners = house.http_with(|options| options.stores = stores.clone()).await;
+    let guests = house
+        .http_with(|options| {
+            options.stores = stores;
+            options.principal = guest;
+        })
+        .await;
+    let begin = json!({"tool": "test__sleep", "background": true});
+    let begun = body(owners.request(Method::POST, "/api/call").json(&begin), 200).await;
+    let job = format!("/api/jobs/{}", begun["structured"]["job"].as_str().expect("job"));
+    for path in ["/api/approvals", "/api/approvals/standing"] {
+        assert_eq!(error_kind(&body(guests.request(Method::GET, path), 403).await), "forbidden");
+    }
+    let answer = guests.request(Method::POST, "/api/approvals/ask_1").json(&json!({"decision": "approve"}));
+    assert_eq!(error_kind(&body(answer, 403).await), "forbidden");
+    assert_eq!(body(guests.request(Method::GET, "/api/jobs"), 200).await, json!([]));
+    body(guests.request(Method::GET, &job), 404).await;
+    body(owners.request(Method::GET, &job), 200).await;
+    // Nor does a tool that needs a role exist for whoever lacks it.
+    body(guests.request(Method::GET, "/api/tools/test__limited"), 404).await;
+    body(owners.request(Method::GET, "/api/tools/test__limited"), 200).await;
+    let begun = body(guests.request(Method::POST, "/api/call").json(&begin), 200).await;
+    assert!(begun["structured"]["job"].is_string(), "{begun}");
+    assert_eq!(body(guests.request(Method::GET, "/api/jobs"), 200).await.as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn providers_and_readiness_are_told() {
+    let api = Api::new().await;
+    let providers = api.answer(Method::GET, "/api/providers", "/api/providers", None, 200).await;
+    let remote = json!({"name": "remote", "kind": "mcp", "tools": 2, "state": "ready", "error": null});
+    assert!(providers.as_array().expect("list").contains(&remote), "{providers}");
+    let ready = api.answer(Method::GET, "/ready", "/ready", None, 200).await;
+    assert_eq!((&ready["state"], &ready["providers"]["failed"]), (&json!("ready"), &json!(0)));
+    let request = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
+    let running = tokio::spawn(request.send());
+    soon(&api.house.watch.started).await;
+    let drained = {
+        let gateway = Arc::clone(&api.house.gateway);
+        tokio::spawn(async move { gateway.drain().await })
+    };
+    let draining = loop {
+        let answer = api.get("/ready").send().await.expect("response");
+        if answer.status() == 503 {
+            break answer.json::<Value>().await.expect("json");
+        }
+    };
+    api.check(&Method::GET, "/ready", 503, &draining);
+    assert_eq!(draining["state"], "draining");
+    let refused = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__fail"}));
+    assert_eq!(error_kind(&body(refused, 503).await), "shutting_down");
+    tokio::time::timeout(LONG, drained).await.expect("in time").expect("task");
+    let ended = running.await.expect("task").expect("response");
+    assert_eq!(ended.status(), 503);
+    assert_eq!(error_kind(&ended.json().await.expect("json")), "canceled");
+}

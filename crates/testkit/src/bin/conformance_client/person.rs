@@ -1,0 +1,55 @@
+//! The person at the client: logs in on every page, and says yes to whatever is asked.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::error::{ProtocolError, ToolError};
+use toolwright_providers::oauth::Consent;
+use url::Url;
+
+use super::arguments;
+
+/// Bound on a page of the suite's authorization server.
+const PAGE_BOUND: Duration = Duration::from_secs(10);
+
+/// Opens pages as a browser does: it follows where they send it, to our own listener too.
+pub(crate) struct Browser;
+
+#[async_trait]
+impl Consent for Browser {
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
+        let client = reqwest::Client::builder().no_proxy().timeout(PAGE_BOUND).build().map_err(|e| e.to_string())?;
+        let page = client.get(url.clone()).send().await.map_err(|error| error.to_string())?;
+        if page.status().is_success() { Ok(None) } else { Err(format!("the login page answered {}", page.status())) }
+    }
+}
+
+/// Answers what servers ask of a call's client.
+pub(crate) struct Agreeable;
+
+#[async_trait]
+impl CallClient for Agreeable {
+    fn capabilities(&self) -> Map<String, Value> {
+        let all = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
+        all.as_object().cloned().unwrap_or_default()
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        Ok(requests.iter().map(|request| Ok(answer(request))).collect())
+    }
+}
+
+fn answer(request: &ClientRequest) -> Value {
+    match request.method.as_str() {
+        "sampling/createMessage" => json!({
+            "role": "assistant",
+            "content": {"type": "text", "text": "a sampled answer"},
+            "model": "conformance",
+            "stopReason": "endTurn",
+        }),
+        "roots/list" => json!({"roots": [{"uri": "file:///workspace", "name": "workspace"}]}),
+        _ => json!({"action": "accept", "content": arguments::answer(&request.params["requestedSchema"])}),
+    }
+}

@@ -1,0 +1,112 @@
+//! What each scenario of the suite needs of its client.
+
+use std::error::Error;
+
+use serde_json::{Map, Value, json};
+use toolwright_providers::oauth::{
+    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, Secret, SigningKey,
+};
+
+use super::arguments;
+use super::report;
+use super::session::Session;
+
+/// The client identifier that the suite's authorization server knows as a metadata document's address.
+const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
+
+/// A scenario and what the suite says of it.
+pub(crate) struct Scenario {
+    name: String,
+    context: Map<String, Value>,
+}
+
+impl Scenario {
+    /// The one that the environment names.
+    pub(crate) fn from_env() -> Result<Self, Box<dyn Error>> {
+        let name = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
+        let context = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
+            Ok(text) => serde_json::from_str(&text)?,
+            Err(_) => Map::new(),
+        };
+        Ok(Self { name, context })
+    }
+
+    /// How its server's tokens are got.
+    pub(crate) fn oauth(&self) -> Result<OAuthSettings, Box<dyn Error>> {
+        let text = |key: &str| self.context.get(key).and_then(Value::as_str).map(str::to_owned);
+        let secret = |key: &str| text(key).map(Secret::new);
+        let grant = match self.name.as_str() {
+            "auth/client-credentials-jwt" | "auth/client-credentials-basic" => Grant::ClientCredentials,
+            "auth/wif-jwt-bearer" => {
+                Grant::JwtBearer(AssertionSource::Value(secret("valid_jwt").ok_or("the context has no valid_jwt")?))
+            }
+            "auth/enterprise-managed-authorization" => Grant::IdentityAssertion(IdentityProvider {
+                token_endpoint: text("idp_token_endpoint").ok_or("the context has no idp_token_endpoint")?,
+                client_id: text("idp_client_id").ok_or("the context has no idp_client_id")?,
+                client_secret: None,
+                identity_token: AssertionSource::Value(secret("idp_id_token").ok_or("the context has no token")?),
+            }),
+            _ => Grant::AuthorizationCode,
+        };
+        let proof = match (secret("client_secret"), text("private_key_pem")) {
+            (Some(secret), _) => ClientProof::Secret(secret),
+            (None, Some(pem)) => {
+                let algorithm = text("signing_algorithm").unwrap_or_else(|| "ES256".to_owned());
+                ClientProof::Key(SigningKey::from_pem(&pem, &algorithm, None)?)
+            }
+            (None, None) => ClientProof::None,
+        };
+        Ok(OAuthSettings {
+            grant,
+            client: ClientSettings { id: text("client_id"), proof, metadata_url: Some(METADATA_URL.to_owned()) },
+            authorization_server: text("issuer"),
+            ..OAuthSettings::default()
+        })
+    }
+
+    /// Lists the tools and calls what there is to call.
+    pub(crate) async fn play(&self, session: &Session) -> Result<(), Box<dyn Error>> {
+        let tools = session.tools();
+        report(&format!("{} tools", tools.len()));
+        match self.context.get("toolCalls").and_then(Value::as_array) {
+            Some(calls) => {
+                for call in calls {
+                    let name = call["name"].as_str().ok_or("a call without a name")?;
+                    session.call(name, arguments::without_nulls(&call["arguments"])).await?;
+                }
+            }
+            None => {
+                // Never called: what its schema points at is only to be left alone.
+                let idle = self.name == "json-schema-ref-no-deref";
+                for (name, schema) in tools.iter().filter(|_| !idle) {
+                    session.call(name, self.arguments(name, schema, &tools)).await?;
+                }
+            }
+        }
+        if self.name == "http-standard-headers" {
+            self.read_everything(session).await?;
+        }
+        Ok(())
+    }
+
+    fn arguments(&self, name: &str, schema: &Value, tools: &[(String, Value)]) -> Value {
+        if name == "json_schema_echo" {
+            let focal = tools.iter().find(|(name, _)| name == "json_schema_2020_12_tool");
+            return json!({"schema": focal.map(|(_, schema)| schema)});
+        }
+        arguments::sample(schema)
+    }
+
+    /// Uses every method that names something.
+    async fn read_everything(&self, session: &Session) -> Result<(), Box<dyn Error>> {
+        let listed = session.method("resources/list", json!({})).await?;
+        for resource in listed["resources"].as_array().into_iter().flatten() {
+            session.method("resources/read", json!({"uri": resource["uri"]})).await?;
+        }
+        let listed = session.method("prompts/list", json!({})).await?;
+        for prompt in listed["prompts"].as_array().into_iter().flatten() {
+            session.method("prompts/get", json!({"name": prompt["name"]})).await?;
+        }
+        Ok(())
+    }
+}

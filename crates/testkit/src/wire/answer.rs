@@ -1,0 +1,122 @@
+//! What becomes of a request.
+
+use serde_json::{Value, json};
+
+#[derive(Debug, Clone)]
+pub(crate) struct RpcError {
+    pub(super) code: i64,
+    message: String,
+    data: Option<Value>,
+}
+
+impl RpcError {
+    pub(crate) const PARSE: i64 = -32700;
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
+    pub(crate) const INTERNAL: i64 = -32603;
+    pub(crate) const BUSY: i64 = -32000;
+    pub(crate) const SESSION_NOT_FOUND: i64 = -32001;
+    /// What 2025-11-25 and older answer for a resource that is not there.
+    pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
+    pub(crate) const HEADER_MISMATCH: i64 = -32020;
+    pub(crate) const MISSING_CAPABILITY: i64 = -32021;
+    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Self::INVALID_PARAMS, message)
+    }
+
+    pub(crate) fn with_data(self, data: Value) -> Self {
+        Self { data: Some(data), ..self }
+    }
+
+    pub(crate) fn unknown_method(method: &str) -> Self {
+        Self::new(Self::METHOD_NOT_FOUND, format!("method not found: {method}"))
+    }
+
+    /// `required` has the form of a client's capabilities, as the error's data must.
+    pub(crate) fn missing_capability(required: Value) -> Self {
+        Self::new(Self::MISSING_CAPABILITY, "the client lacks a capability that this needs")
+            .with_data(json!({"requiredCapabilities": required}))
+    }
+
+    /// The error that a client answered with.
+    pub(super) fn of_client(error: &Value) -> Self {
+        Self {
+            code: error.get("code").and_then(Value::as_i64).unwrap_or(Self::INTERNAL),
+            message: error.get("message").and_then(Value::as_str).unwrap_or("the client refused").to_owned(),
+            data: error.get("data").cloned(),
+        }
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The error object alone.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let Some(data) = &self.data {
+            error["data"] = data.clone();
+        }
+        error
+    }
+
+    /// The whole message. An unknown id is left out: `null` is no legal id in MCP.
+    pub(super) fn into_message(self, id: Option<&Value>) -> Value {
+        match id {
+            Some(id) => json!({"jsonrpc": "2.0", "id": id, "error": self.to_value()}),
+            None => json!({"jsonrpc": "2.0", "error": self.to_value()}),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Result(Value),
+    Error(RpcError),
+    /// No answer, ever.
+    Silence,
+    /// The result is sent, then the process ends with this exit code.
+    LastWords(Value, i32),
+}
+
+impl Answer {
+    /// A tool result of one text block.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Result(text_result(text))
+    }
+
+    /// A tool result that tells of a failure.
+    pub(crate) fn failure(text: impl Into<String>) -> Self {
+        let mut result = text_result(text);
+        result["isError"] = json!(true);
+        Self::Result(result)
+    }
+
+    /// The message that carries it; nothing for silence.
+    pub(super) fn into_message(self, id: &Value) -> Option<Value> {
+        match self {
+            Self::Result(result) | Self::LastWords(result, _) => {
+                Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+            }
+            Self::Error(error) => Some(error.into_message(Some(id))),
+            Self::Silence => None,
+        }
+    }
+}
+
+impl From<RpcError> for Answer {
+    fn from(error: RpcError) -> Self {
+        Self::Error(error)
+    }
+}
+
+pub(crate) fn text_result(text: impl Into<String>) -> Value {
+    json!({"content": [{"type": "text", "text": text.into()}]})
+}

@@ -1,0 +1,79 @@
+//! Where the messages of one request or one listener go.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use serde_json::Value;
+use tokio::io::{AsyncWriteExt as _, Stdout};
+use tokio::sync::mpsc;
+
+use super::Answer;
+use super::resume::EventLog;
+
+/// Frames of one response that may wait for the client to read.
+pub(super) const MAX_WAITING_FRAMES: usize = 64;
+
+#[derive(Clone)]
+pub(super) enum Outlet {
+    Stdout(Arc<tokio::sync::Mutex<Stdout>>),
+    /// The body of one HTTP response, as an event stream.
+    Stream(mpsc::Sender<Frame>),
+    /// The same for a session that may lose the response and resume it.
+    Resumable(Arc<EventLog>),
+}
+
+pub(super) enum Frame {
+    Event(Bytes),
+    Last(Answer),
+}
+
+impl Outlet {
+    /// Whether the other side still takes anything, or may come back for it.
+    pub(super) async fn message(&self, message: &Value) -> bool {
+        match self {
+            Self::Stdout(_) => self.raw(format!("{message}\n").as_bytes()).await,
+            Self::Stream(_) => self.raw(&event(message)).await,
+            Self::Resumable(log) => {
+                log.send(message).await;
+                true
+            }
+        }
+    }
+
+    /// The answer, which is the last that is sent.
+    pub(super) async fn finish(&self, answer: Answer, id: &Value) {
+        match self {
+            Self::Stdout(_) => {
+                if let Some(message) = answer.into_message(id) {
+                    self.message(&message).await;
+                }
+            }
+            // A failed send means that the client has gone, and nobody misses the answer.
+            Self::Stream(frames) => drop(frames.send(Frame::Last(answer)).await),
+            Self::Resumable(log) => log.finish(answer, id).await,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Self::Stdout(_) | Self::Resumable(_) => true,
+            Self::Stream(frames) => !frames.is_closed(),
+        }
+    }
+
+    /// Bytes as they are; a resumable stream does not keep them.
+    pub(super) async fn raw(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Stdout(stdout) => {
+                let mut stdout = stdout.lock().await;
+                stdout.write_all(bytes).await.is_ok() && stdout.flush().await.is_ok()
+            }
+            Self::Stream(frames) => frames.send(Frame::Event(Bytes::copy_from_slice(bytes))).await.is_ok(),
+            Self::Resumable(log) => log.raw(bytes).await,
+        }
+    }
+}
+
+pub(super) fn event(message: &Value) -> Vec<u8> {
+    format!("event: message\ndata: {message}\n\n").into_bytes()
+}
