@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::Value;
 use toolwright_core::Redactor;
 
 /// Shorter values occur in ordinary text; replacing them would garble it and tell what they are.
