@@ -301,12 +301,11 @@ impl ToolDefinition {
         }
     }
 
-    /// The SHA-256 over canonical JSON of what a model sees, the effects, and the executable part of a
-    /// declarative tool. Operator settings (timeouts, queues, caches, caps) never enter it, so an
-    /// approval bound to it survives their change and nothing else.
+    /// What a model sees, the effects, and the executable part of a declarative tool. Operator settings (timeouts,
+    /// queues, caches, caps) are no part of it.
     #[must_use]
-    pub fn contract_hash(&self) -> ContentHash {
-        ContentHash::of_value(&json!({
+    pub fn contract(&self) -> Value {
+        json!({
             "id": self.id.as_str(),
             "title": self.title,
             "description": self.description,
@@ -323,7 +322,14 @@ impl ToolDefinition {
             "activity": self.activity,
             "delegate": self.delegate,
             "provider_native": self.provider_native,
-        }))
+        })
+    }
+
+    /// The SHA-256 over canonical JSON of [`ToolDefinition::contract`]: an approval bound to it survives a change of
+    /// operator settings and nothing else.
+    #[must_use]
+    pub fn contract_hash(&self) -> ContentHash {
+        ContentHash::of_value(&self.contract())
     }
 
     /// The schema a model is shown: the compact view where there is one; an open object for a tool

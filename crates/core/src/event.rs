@@ -9,6 +9,7 @@ use crate::job::JobState;
 use crate::model::{ModelErrorKind, StopReason, Usage};
 use crate::name::ToolId;
 use crate::operation::{Op, Origin};
+use crate::pins::Change;
 use crate::repair::RepairRecord;
 use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
@@ -350,6 +351,21 @@ pub enum Event {
         tools: usize,
         /// Its last error.
         error: Option<String>,
+    },
+    /// A foreign definition is not what was pinned, or waits for its first approval. Told once for each definition.
+    PinNotice {
+        /// Provider.
+        provider: String,
+        /// The tool.
+        tool: ToolId,
+        /// Its name at its source.
+        raw_name: String,
+        /// Whether it is not offered for that reason.
+        withheld: bool,
+        /// In words, with the remedy; redacted.
+        message: String,
+        /// What changed, the dangerous first; redacted.
+        changes: Vec<Change>,
     },
     /// Something an operator should know.
     Warning {

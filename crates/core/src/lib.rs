@@ -31,6 +31,7 @@ pub mod outcome;
 pub mod output;
 pub mod passthrough;
 pub mod pattern;
+pub mod pins;
 pub mod plan;
 pub mod pointer;
 pub mod policy;

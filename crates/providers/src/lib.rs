@@ -1,9 +1,10 @@
-//! Tool sources behind one trait: built-in tools, MCP servers, REST endpoints.
+//! Tool sources behind one trait: built-in tools, MCP servers, REST endpoints, OpenAPI documents.
 
 pub mod builtin;
 pub mod mcp;
 pub mod net;
 pub mod oauth;
+pub mod openapi;
 pub mod process;
 mod protected;
 pub mod rest;

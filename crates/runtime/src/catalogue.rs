@@ -1,22 +1,28 @@
 //! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
 //! one immutable snapshot.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, broadcast, watch};
 use toolwright_core::Redactor;
-use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot, SourceNotice};
+use toolwright_core::catalogue::{CatalogueIssue, Listing, Provider, RegisteredTool, Snapshot, SourceNotice};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::job::JOB_IDS;
 use toolwright_core::manual::INFO_ID;
 use toolwright_core::name::wire_candidate;
+use toolwright_core::pins::Change;
+
+use crate::pins::{Held, Pins};
 
 /// How long one provider may take to list before it counts as failed.
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Definitions that are told of one by one when a list brings them; of more, the number.
+const MAX_NOTICES: usize = 32;
 
 /// Notices that a slow reader may lag behind; it then learns that it has missed some.
 const NOTICES: usize = 256;
@@ -46,6 +52,8 @@ pub struct Catalogue {
     /// Whether calls become jobs whose tools do not ask for it.
     jobs: AtomicBool,
     notices: broadcast::Sender<Notice>,
+    /// What judges foreign definitions; without it all are offered.
+    pins: OnceLock<Arc<Pins>>,
 }
 
 /// What readers see.
@@ -79,7 +87,12 @@ impl Current {
 
 struct Slot {
     provider: Arc<dyn Provider>,
+    /// What it listed.
+    listed: Vec<Arc<RegisteredTool>>,
+    /// What of it is offered.
     tools: Vec<Arc<RegisteredTool>>,
+    /// What of it is not the pinned definition.
+    held: Vec<Held>,
     error: Option<String>,
     /// Lists that began earlier must not overwrite what a later one brought.
     begun: u64,
@@ -88,8 +101,34 @@ struct Slot {
 
 impl Slot {
     async fn new(provider: &Arc<dyn Provider>) -> Self {
-        let tools = provider.cached().await.unwrap_or_default();
-        Self { provider: Arc::clone(provider), tools, error: None, begun: 0, finished: 0 }
+        let listed = provider.cached().await.unwrap_or_default();
+        let provider = Arc::clone(provider);
+        Self { provider, listed, tools: Vec::new(), held: Vec::new(), error: None, begun: 0, finished: 0 }
+    }
+
+    /// What tells whether another judgement came to the same.
+    fn standing(&self) -> (Vec<u64>, Vec<String>) {
+        let offered = self.tools.iter().map(|tool| tool.serial()).collect();
+        (offered, self.held.iter().map(|held| held.why.clone()).collect())
+    }
+
+    /// Judges what it listed. What is newly held is told of.
+    async fn judge(&mut self, pins: Option<&Pins>) -> Vec<Held> {
+        let Some(pins) = pins else {
+            self.tools.clone_from(&self.listed);
+            return Vec::new();
+        };
+        let judged = pins.judge(self.provider.name(), &self.listed).await;
+        self.tools = judged.offered;
+        let before = std::mem::replace(&mut self.held, judged.held);
+        let known: HashMap<&str, &Held> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();
+        let is_known = |held: &&Held| {
+            let same = |before: &&Held| {
+                before.tool.source_hash() == held.tool.source_hash() && before.withheld == held.withheld
+            };
+            known.get(held.tool.raw_name()).is_some_and(same)
+        };
+        self.held.iter().filter(|held| !is_known(held)).cloned().collect()
     }
 }
 
@@ -117,6 +156,7 @@ impl Catalogue {
             absent: RwLock::default(),
             jobs: AtomicBool::new(false),
             notices: broadcast::channel(NOTICES).0,
+            pins: OnceLock::new(),
         })
     }
 
@@ -127,6 +167,29 @@ impl Catalogue {
         let catalogue = Self::new(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT);
         catalogue.current.put(snapshot, Arc::default(), 0);
         catalogue
+    }
+
+    /// Offers only those foreign definitions that `pins` let through, of lists that come from now on. Once: later ones
+    /// are ignored.
+    pub fn keep_pins(&self, pins: Arc<Pins>) {
+        let _ = self.pins.set(pins);
+    }
+
+    /// Judges all that was listed again, after a decision about pins or under other terms.
+    pub async fn judge_again(&self) {
+        let mut slots = self.slots.lock().await;
+        let mut told = Vec::new();
+        let mut changed = false;
+        for slot in &mut *slots {
+            let before = slot.standing();
+            told.extend(slot.judge(self.pins.get().map(|pins| &**pins)).await);
+            changed |= before != slot.standing();
+        }
+        if changed {
+            self.publish(&slots).await;
+        }
+        drop(slots);
+        self.tell_held(told);
     }
 
     /// The catalogue as it is now. A run keeps the one of its turn.
@@ -164,15 +227,18 @@ impl Catalogue {
     /// # Errors
     /// [`DuplicateProvider`]; nothing is changed then.
     pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
-        let slot = Slot::new(&provider).await;
-        {
+        let mut slot = Slot::new(&provider).await;
+        let told = {
             let mut slots = self.slots.lock().await;
             if slots.iter().any(|slot| slot.provider.name() == provider.name()) {
                 return Err(DuplicateProvider(provider.name().to_owned()));
             }
+            let told = slot.judge(self.pins.get().map(|pins| &**pins)).await;
             slots.push(slot);
             self.publish(&slots).await;
-        }
+            told
+        };
+        self.tell_held(told);
         self.listen_to(&*provider);
         Ok(())
     }
@@ -181,24 +247,29 @@ impl Catalogue {
     /// which is returned: its position, and so everybody's names, stay as they are. Running calls finish
     /// on the old one; the caller shuts it down.
     pub async fn put_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Option<Arc<dyn Provider>> {
-        let slot = Slot::new(&provider).await;
-        let old = {
+        let mut slot = Slot::new(&provider).await;
+        let (old, told) = {
             let mut slots = self.slots.lock().await;
             let place = slots.iter_mut().find(|slot| slot.provider.name() == provider.name());
-            let old = match place {
-                Some(place) => {
-                    // Until the first list of the new one, what the old one had: better than nothing.
-                    let tools = if slot.tools.is_empty() { place.tools.clone() } else { slot.tools };
-                    Some(std::mem::replace(place, Slot { tools, ..slot }).provider)
+            if let Some(place) = &place {
+                // Until the first list of the new one, what the old one had: better than nothing.
+                if slot.listed.is_empty() {
+                    slot.listed.clone_from(&place.listed);
                 }
+                slot.held.clone_from(&place.held);
+            }
+            let told = slot.judge(self.pins.get().map(|pins| &**pins)).await;
+            let old = match place {
+                Some(place) => Some(std::mem::replace(place, slot).provider),
                 None => {
                     slots.push(slot);
                     None
                 }
             };
             self.publish(&slots).await;
-            old
+            (old, told)
         };
+        self.tell_held(told);
         self.listen_to(&*provider);
         old
     }
@@ -273,21 +344,48 @@ impl Catalogue {
             return;
         }
         slot.finished = ticket;
-        match listed {
+        let told = match listed {
             Ok(tools) => {
-                slot.tools = reuse(&slot.tools, tools);
+                slot.listed = reuse(&slot.listed, tools);
                 slot.error = None;
+                slot.judge(self.pins.get().map(|pins| &**pins)).await
             }
             Err(error) => {
-                slot.tools = Vec::new();
+                // What is held stays known: it is not told of again when the provider is back.
+                (slot.listed, slot.tools) = (Vec::new(), Vec::new());
                 slot.error = Some(error);
+                Vec::new()
             }
-        }
+        };
         let event =
             Event::ProviderChanged { provider: name.to_owned(), tools: slot.tools.len(), error: slot.error.clone() };
         self.publish(&slots).await;
         drop(slots);
         self.events.emit(event);
+        self.tell_held(told);
+    }
+
+    /// Tells of definitions that are not the pinned ones.
+    fn tell_held(&self, told: Vec<Held>) {
+        let rest = told.len().saturating_sub(MAX_NOTICES);
+        let provider = told.first().map(|held| held.provider.clone());
+        for held in told.into_iter().take(MAX_NOTICES) {
+            let redact =
+                |change: Change| Change { message: self.redactor.redact(&change.message).into_owned(), ..change };
+            self.events.emit(Event::PinNotice {
+                provider: held.provider,
+                tool: held.tool.definition().id.clone(),
+                raw_name: held.tool.raw_name().to_owned(),
+                withheld: held.withheld,
+                message: self.redactor.redact(&held.why).into_owned(),
+                changes: held.changes.into_iter().map(redact).collect(),
+            });
+        }
+        if let Some(provider) = provider.filter(|_| rest > 0) {
+            let message =
+                format!("{rest} more definitions of {provider} are not the pinned ones: see `toolwright pins ls`");
+            self.events.emit(Event::Warning { code: "pins".to_owned(), message });
+        }
     }
 
     /// Lists every provider again, at most `concurrency` at a time.
@@ -313,6 +411,29 @@ impl Catalogue {
         }
     }
 
+    /// What pins have against the definitions of a provider: each by itself, or many together.
+    fn issues_of(&self, slot: &Slot) -> Vec<CatalogueIssue> {
+        let provider = slot.provider.name();
+        let issue = |message: String| CatalogueIssue {
+            provider: provider.to_owned(),
+            message: self.redactor.redact(&message).into_owned(),
+        };
+        match &slot.held[..] {
+            _ if slot.error.is_some() => Vec::new(),
+            few @ ([] | [_] | [_, _] | [_, _, _]) => {
+                few.iter().map(|held| issue(format!("`{}` is {}", held.tool.raw_name(), held.why))).collect()
+            }
+            many => {
+                let withheld = many.iter().filter(|held| held.withheld).count();
+                vec![issue(format!(
+                    "{} definitions are not the pinned ones, {withheld} are withheld for that: `toolwright pins ls {provider}` \
+                     lists them, `toolwright pins approve {provider}` lets all of them in",
+                    many.len()
+                ))]
+            }
+        }
+    }
+
     /// Makes the snapshot of `slots` and swaps it in. Where the one before it is searched, the new one is
     /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
     /// caller that gives up waiting does not keep the snapshot from being swapped in.
@@ -323,9 +444,10 @@ impl Catalogue {
             provider: Arc::clone(&slot.provider),
             tools: slot.tools.iter().filter(|tool| is_idle(tool).is_none()).cloned().collect(),
             error: slot.error.clone(),
-            withheld: slot.provider.withheld(),
+            withheld: slot.provider.withheld().into_iter().chain(held_back(slot)).collect(),
         };
         let listings: Vec<Listing> = slots.iter().map(listing).collect();
+        let issues = slots.iter().flat_map(|slot| self.issues_of(slot)).collect();
         let mut absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
         for tool in slots.iter().flat_map(|slot| &slot.tools) {
             if let Some((_, why)) = is_idle(tool) {
@@ -334,7 +456,8 @@ impl Catalogue {
             }
         }
         let before = self.snapshot();
-        let snapshot = Arc::new(Snapshot::build(&listings).with_absent(absent).with_index_of(&before));
+        let snapshot =
+            Arc::new(Snapshot::build(&listings).with_absent(absent).with_issues(issues).with_index_of(&before));
         let providers = slots.iter().map(|slot| Arc::clone(&slot.provider)).collect();
         let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
         if !before.is_indexed() {
@@ -349,6 +472,12 @@ impl Catalogue {
             tracing::error!("the catalogue could not be indexed: {error}");
         }
     }
+}
+
+/// The names that pins keep back, with the reason.
+fn held_back(slot: &Slot) -> impl Iterator<Item = (String, String)> {
+    let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
+    held.map(|held| (held.tool.raw_name().to_owned(), held.why.clone()))
 }
 
 /// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, and the one that
@@ -368,11 +497,16 @@ fn withheld(slots: &[Slot], jobs: bool) -> Vec<(&'static str, &'static str)> {
 
 /// A tool whose contract and settings did not change keeps its compiled validator.
 fn reuse(old: &[Arc<RegisteredTool>], new: Vec<Arc<RegisteredTool>>) -> Vec<Arc<RegisteredTool>> {
-    let by_id: std::collections::HashMap<_, _> = old.iter().map(|tool| (&tool.definition().id, tool)).collect();
+    let by_id: HashMap<_, _> = old.iter().map(|tool| (&tool.definition().id, tool)).collect();
     new.into_iter()
         .map(|tool| match by_id.get(&tool.definition().id) {
-            Some(same) if same.hash() == tool.hash() && same.definition() == tool.definition() => Arc::clone(same),
+            Some(same) if is_same(same, &tool) => Arc::clone(same),
             _ => tool,
         })
         .collect()
+}
+
+fn is_same(old: &RegisteredTool, new: &RegisteredTool) -> bool {
+    (old.hash(), old.source_hash(), old.shown_name()) == (new.hash(), new.source_hash(), new.shown_name())
+        && old.definition() == new.definition()
 }

@@ -29,6 +29,9 @@ pub enum ProviderKind {
     Mcp,
     /// A configured REST tool.
     Rest,
+    /// An OpenAPI document.
+    #[serde(rename = "openapi")]
+    OpenApi,
     /// An agent.
     Agent,
     /// A model-backed tool.

@@ -49,12 +49,52 @@ pub enum Origin {
     Foreign,
 }
 
+/// What an operator calls a foreign tool, in the place of what its source says. Identity and pin are of the source's
+/// definition all the same; the source never hears of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolOverride {
+    /// The name that models and clients see, without its namespace.
+    pub name: Option<String>,
+    /// Human-readable name.
+    pub title: Option<String>,
+    /// What a model reads to decide.
+    pub description: Option<String>,
+    /// Labels, besides those of the source.
+    pub tags: Vec<String>,
+    /// Other names under which a model may call it, besides those of the source.
+    pub aliases: Vec<String>,
+}
+
+impl ToolOverride {
+    fn apply(&self, definition: &mut ToolDefinition) {
+        if let Some(title) = &self.title {
+            definition.title = Some(title.clone());
+        }
+        if let Some(description) = &self.description {
+            definition.description.clone_from(description);
+        }
+        for (more, have) in [(&self.tags, &mut definition.tags), (&self.aliases, &mut definition.aliases)] {
+            let new: Vec<String> = more.iter().filter(|one| !have.contains(one)).cloned().collect();
+            have.extend(new);
+        }
+    }
+}
+
+/// What the source itself said of a tool that is shown otherwise.
+struct AsGiven {
+    contract: Value,
+    hash: ContentHash,
+    /// The name that is shown.
+    name: Option<String>,
+}
+
 /// A tool ready for the catalogue: definition, hash and validator, each made once. Snapshots share it.
 pub struct RegisteredTool {
     definition: ToolDefinition,
     raw_name: String,
     origin: Origin,
     hash: ContentHash,
+    as_given: Option<Box<AsGiven>>,
     serial: u64,
     schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
     output_schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
@@ -100,6 +140,18 @@ impl RegisteredTool {
         Arc::new(Self::build(definition, raw_name.into(), Origin::Foreign))
     }
 
+    /// As [`RegisteredTool::foreign`], for a tool that its operator shows otherwise.
+    pub fn foreign_as(mut definition: ToolDefinition, raw_name: impl Into<String>, shown: &ToolOverride) -> Arc<Self> {
+        if *shown == ToolOverride::default() {
+            return Self::foreign(definition, raw_name);
+        }
+        let contract = definition.contract();
+        let as_given = AsGiven { hash: ContentHash::of_value(&contract), contract, name: shown.name.clone() };
+        shown.apply(&mut definition);
+        let tool = Self::build(definition, raw_name.into(), Origin::Foreign);
+        Arc::new(Self { as_given: Some(Box::new(as_given)), ..tool })
+    }
+
     fn build(definition: ToolDefinition, raw_name: String, origin: Origin) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let (hash, serial) = (definition.contract_hash(), SERIAL.fetch_add(1, Ordering::Relaxed));
@@ -108,6 +160,7 @@ impl RegisteredTool {
             raw_name,
             origin,
             hash,
+            as_given: None,
             serial,
             schema: OnceLock::new(),
             output_schema: OnceLock::new(),
@@ -141,7 +194,25 @@ impl RegisteredTool {
         self.origin
     }
 
-    /// The contract hash.
+    /// The name that its wire name is made of: the source's, unless its operator calls it otherwise.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        self.as_given.as_ref().and_then(|given| given.name.as_deref()).unwrap_or(&self.raw_name)
+    }
+
+    /// The hash of its contract as the source gave it, which pins are of.
+    #[must_use]
+    pub fn source_hash(&self) -> ContentHash {
+        self.as_given.as_ref().map_or(self.hash, |given| given.hash)
+    }
+
+    /// Its contract as the source gave it.
+    #[must_use]
+    pub fn source_contract(&self) -> Value {
+        self.as_given.as_ref().map_or_else(|| self.definition.contract(), |given| given.contract.clone())
+    }
+
+    /// The contract hash of what is shown.
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         self.hash

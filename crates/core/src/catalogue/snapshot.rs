@@ -209,6 +209,13 @@ impl Snapshot {
         Self { absent, ..self }
     }
 
+    /// With more that the operator should know of, behind what the snapshot itself found.
+    #[must_use]
+    pub fn with_issues(mut self, issues: Vec<CatalogueIssue>) -> Self {
+        self.issues.extend(issues);
+        self
+    }
+
     /// To be indexed by what the index of `other` knows, if it has one: a predecessor, or the catalogue that
     /// this one is a part of. It only saves time.
     #[must_use]
@@ -346,19 +353,31 @@ impl Snapshot {
         format!("no tool is called `{written}`{why}{hint}")
     }
 
-    /// Why a name that does not resolve may be missing: disabled, left out, filtered, or its provider down.
+    /// Why a wire name or id that does not resolve may be missing: disabled, left out, filtered, withheld, or its
+    /// provider down.
     #[must_use]
     pub fn why_missing(&self, written: &str) -> Option<String> {
-        let (namespace, bare) = written.split_once("__")?;
+        let of_id =
+            || written.split_once(':').map(|(namespace, rest)| (namespace, rest.split('@').next().unwrap_or(rest)));
+        let (namespace, bare) = written.split_once("__").or_else(of_id)?;
         if let Some((_, why)) = self.absent.iter().find(|(name, _)| name == written || name == namespace) {
             return Some(why.clone());
         }
         let provider = self.providers.iter().find(|provider| provider.name == namespace)?;
-        if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| name.eq_ignore_ascii_case(bare)) {
+        if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| is_written(name, bare)) {
             return Some(format!("provider {namespace} has `{name}`, but it is {reason}"));
         }
         provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
     }
+}
+
+/// Whether a source's own name is what was written, as it is or as names go on the wire or in ids.
+fn is_written(name: &str, written: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mut on_wire = name.chars().map(|c| if legal(c) { c } else { '_' });
+    name.eq_ignore_ascii_case(written)
+        || (written.chars().all(|c| on_wire.next().is_some_and(|have| have.eq_ignore_ascii_case(&c)))
+            && on_wire.next().is_none())
 }
 
 fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max: usize) -> NameTable {
@@ -366,7 +385,7 @@ fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max:
         .map(|(provider, tool)| NamedTool {
             provider,
             id: &tool.definition().id,
-            raw_name: tool.raw_name(),
+            raw_name: tool.shown_name(),
             aliases: &tool.definition().aliases,
         })
         .collect();
@@ -441,10 +460,19 @@ mod tests {
     fn a_missing_name_is_explained() {
         let snapshot = Snapshot::build(&[Listing {
             error: Some("exit status 1".into()),
-            withheld: vec![("Drop".into(), "filtered by tools_denied".into())],
+            withheld: vec![("Drop".into(), "filtered by tools_denied".into()), ("a.b".into(), "withheld".into())],
             ..listing("gh", vec![])
         }]);
-        assert!(snapshot.why_missing("gh__drop").expect("why").contains("filtered by tools_denied"));
+        for (written, why) in [
+            ("gh__drop", "filtered by tools_denied"),
+            ("gh:drop@0.0.0", "filtered by tools_denied"),
+            ("gh__a.b", "withheld"),
+            ("gh__a_b", "withheld"),
+            ("gh:a_b", "withheld"),
+            ("gh__a_bc", "exit status 1"),
+        ] {
+            assert!(snapshot.why_missing(written).expect("why").contains(why), "{written}");
+        }
         assert!(snapshot.why_missing("gh__x").expect("why").contains("exit status 1"));
         assert!(snapshot.why_missing("zz__x").is_none());
     }

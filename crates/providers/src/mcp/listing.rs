@@ -144,7 +144,11 @@ pub(super) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
         if let Some(reason) = filtered(spec, name) {
             listed.withheld.push((name.to_owned(), reason.to_owned()));
         } else {
-            listed.tools.push(RegisteredTool::foreign(definition(spec, id, tool), name));
+            let definition = definition(spec, id, tool);
+            listed.tools.push(match spec.shown.get(name) {
+                Some(shown) => RegisteredTool::foreign_as(definition, name, shown),
+                None => RegisteredTool::foreign(definition, name),
+            });
             listed.facts.0.extend(fact.map(|fact| (name.to_owned(), fact)));
         }
     }
@@ -234,6 +238,8 @@ mod tests {
     use crate::mcp::McpTransport;
     use serde_json::json;
     use std::collections::BTreeMap;
+    use std::time::Duration;
+    use toolwright_core::catalogue::ToolOverride;
 
     fn spec() -> McpServerSpec {
         McpServerSpec::new("srv", McpTransport::Http { url: "http://x/mcp".into(), headers: BTreeMap::new() })
@@ -312,6 +318,31 @@ mod tests {
         spec.tools_denied = vec!["a.b".into()];
         let some = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         assert_eq!(some.tools[0].definition().id, all.tools[1].definition().id);
+    }
+
+    #[test]
+    fn a_tool_is_shown_as_its_operator_says_and_stays_what_it_is() {
+        let raw = [json!({"name": "Get", "description": "From the server."}), json!({"name": "b"})];
+        let plain = build(&spec(), &raw).expect("listed");
+        let shown = ToolOverride {
+            name: Some("fetch_page".into()),
+            description: Some("Ours.".into()),
+            tags: vec!["web".into()],
+            ..ToolOverride::default()
+        };
+        let mut spec = spec();
+        spec.shown.insert("Get".into(), shown);
+        let ours = build(&spec, &raw).expect("listed");
+        let (was, is) = (&plain.tools[0], &ours.tools[0]);
+        assert_eq!(was.definition().id, is.definition().id);
+        assert_eq!(
+            (is.raw_name(), is.shown_name(), is.definition().description.as_str()),
+            ("Get", "fetch_page", "Ours.")
+        );
+        assert_eq!(is.definition().tags, ["web"]);
+        assert_eq!((is.source_hash(), is.source_contract()), (was.hash(), was.definition().contract()));
+        assert_ne!(is.hash(), was.hash(), "what is approved by a person is what is shown");
+        assert_eq!(ours.tools[1].hash(), plain.tools[1].hash());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::catalogue::CallLimits;
+use toolwright_core::catalogue::{CallLimits, ToolOverride};
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
@@ -36,6 +36,8 @@ pub struct McpServerSpec {
     pub tools_allowed: Vec<String>,
     /// Patterns over raw names, applied after `tools_allowed`.
     pub tools_denied: Vec<String>,
+    /// How single tools are shown, by raw name.
+    pub shown: BTreeMap<String, ToolOverride>,
     /// Environment variables that its process does not inherit, as `*` and `?` patterns; the transport's
     /// `env` gives back what it is to have.
     pub withheld_env: Vec<String>,
@@ -97,6 +99,7 @@ impl McpServerSpec {
             transport,
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),
+            shown: BTreeMap::new(),
             withheld_env: withheld_by_default(),
             sandbox: None,
             request_timeout: None,

@@ -1,10 +1,12 @@
 //! Request bodies.
 
 use bytes::Bytes;
+use http::HeaderValue;
 use serde_json::{Map, Value};
 
 use super::error::Complaint;
-use super::query::{Style, append_pairs, encode};
+use super::payload::Payload;
+use super::query::{Reserved, Style, append_pairs, encode};
 use super::template::{Parameter, Rendered, Template, plain_text};
 
 /// Bound on nesting of a body template.
@@ -12,9 +14,17 @@ const MAX_DEPTH: usize = 64;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
+/// A body as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RenderedBody {
+    pub(crate) bytes: Bytes,
+    /// What to state unless the headers do.
+    pub(crate) content_type: HeaderValue,
+}
+
 /// A compiled body.
 #[derive(Debug, Clone)]
-pub(super) enum BodyTemplate {
+pub(crate) enum BodyTemplate {
     Json(JsonTemplate),
     /// Pairs of a form.
     Form(Vec<(String, JsonTemplate)>),
@@ -23,11 +33,13 @@ pub(super) enum BodyTemplate {
         template: Template,
         form: bool,
     },
+    /// One argument, by media type.
+    Payload(Payload),
 }
 
 /// JSON with templates for strings.
 #[derive(Debug, Clone)]
-pub(super) enum JsonTemplate {
+pub(crate) enum JsonTemplate {
     Fixed(Value),
     Text(Template),
     List(Vec<JsonTemplate>),
@@ -79,38 +91,35 @@ impl BodyTemplate {
         Ok(Self::Json(JsonTemplate::compile(&parsed, "body", schema, 0)?))
     }
 
-    /// The content type to state when the headers do not.
-    pub(super) fn content_type(&self) -> &'static str {
-        match self {
-            Self::Json(_) => "application/json",
-            Self::Form(_) | Self::Text { form: true, .. } => FORM,
-            Self::Text { form: false, .. } => "text/plain; charset=utf-8",
-        }
-    }
-
     /// The body with the arguments in it; `None` when all of it is an optional argument that is absent.
     ///
     /// # Errors
     /// A message that names a missing required argument.
-    pub(super) fn render(&self, arguments: &Value) -> Result<Option<Bytes>, String> {
-        Ok(match self {
-            Self::Json(template) => template.render(arguments)?.map(|value| value.to_string().into()),
+    pub(super) fn render(&self, arguments: &Value) -> Result<Option<RenderedBody>, String> {
+        let (bytes, content_type) = match self {
+            Self::Payload(payload) => return payload.render(arguments),
+            Self::Json(template) => {
+                (template.render(arguments)?.map(|value| value.to_string().into()), "application/json")
+            }
             Self::Form(members) => {
                 let mut pairs = Vec::new();
                 for (name, template) in members {
                     if let Some(value) = template.render(arguments)? {
-                        append_pairs(&mut pairs, name, &value, Style::Form, None);
+                        append_pairs(&mut pairs, name, &value, Style::Form, None, Reserved::Encoded);
                     }
                 }
-                Some(pairs.join("&").into())
+                (Some(pairs.join("&").into()), FORM)
             }
             Self::Text { template, form: true } => {
-                template.render_text(arguments, str::to_owned, |value| encode(&plain_text(value)))?.map(Bytes::from)
+                let text = template.render_text(arguments, str::to_owned, |value| encode(&plain_text(value)))?;
+                (text.map(Bytes::from), FORM)
             }
             Self::Text { template, form: false } => {
-                template.render_text(arguments, str::to_owned, plain_text)?.map(Bytes::from)
+                let text = template.render_text(arguments, str::to_owned, plain_text)?;
+                (text.map(Bytes::from), "text/plain; charset=utf-8")
             }
-        })
+        };
+        Ok(bytes.map(|bytes| RenderedBody { bytes, content_type: HeaderValue::from_static(content_type) }))
     }
 
     /// Its placeholders.
@@ -120,6 +129,7 @@ impl BodyTemplate {
             Self::Json(template) => template.collect(&mut found),
             Self::Form(members) => members.iter().for_each(|(_, template)| template.collect(&mut found)),
             Self::Text { template, .. } => found.extend(template.parameters()),
+            Self::Payload(payload) => found.push(&payload.parameter),
         }
         found
     }
@@ -211,7 +221,7 @@ mod tests {
     fn bodies_render_by_type() {
         let check = |body: Value, content_type: Option<&str>, arguments: Value, expect: &str| {
             let template = BodyTemplate::compile(&body, content_type, &schema()).expect("compiles");
-            let rendered = template.render(&arguments).expect("renders").unwrap_or_default();
+            let rendered = template.render(&arguments).expect("renders").map(|body| body.bytes).unwrap_or_default();
             assert_eq!(std::str::from_utf8(&rendered), Ok(expect), "{body}");
         };
         let arguments = || json!({"n": 1, "s": "a\"b & c"});

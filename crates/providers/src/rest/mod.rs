@@ -1,15 +1,34 @@
-//! REST tools from configuration: one HTTP request each, made of templates over the call's arguments.
+//! REST tools: one HTTP request each. `request` describes it, whether a configured entry (`entry`, templates over the
+//! call's arguments) or an imported operation ([`crate::openapi`]) was its source; `tool` makes the calls.
 
 mod body;
+mod credential;
+mod entry;
 mod error;
+mod payload;
+mod place;
 mod provider;
 mod query;
 mod reply;
 mod request;
+mod select;
 mod spec;
 mod template;
+mod tool;
 
+pub(crate) use body::{BodyTemplate, JsonTemplate};
+pub(crate) use credential::{Credential, TokenSource};
+pub(crate) use entry::FRAMING;
 pub use error::RestError;
+pub(crate) use payload::{FieldWriting, PartContent, PartWriting, Payload, PayloadKind};
+pub(crate) use place::{Explode, PathStyle, Writing};
+pub(crate) use provider::{MAX_BYTES, RETRIES};
 pub use provider::{RestOptions, RestProvider};
+pub(crate) use query::Reserved;
 pub use query::Style;
+pub(crate) use reply::Reading;
+pub(crate) use request::{CookiePart, HeaderPart, Pair, PathPart, RequestTemplate};
+pub use select::Selection;
 pub use spec::{QueryValue, ResponseFormat, RestToolSpec};
+pub(crate) use template::{Need, Parameter, Segment, Template};
+pub(crate) use tool::HttpTool;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::{HeaderName, HeaderValue, Method};
+use http::Method;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallLimits, RegistrationError};
 use toolwright_core::{
@@ -13,21 +13,21 @@ use toolwright_core::{
     RegisteredTool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 
-use super::error::RestError;
+use super::entry::{self, declaration};
+use super::error::{Complaint, RestError};
 use super::reply::Reading;
-use super::request::{RequestTemplate, declaration};
+use super::request::RequestTemplate;
+use super::select::Selection;
 use super::spec::{ResponseFormat, RestToolSpec};
-use crate::net::{AddressPolicy, Bounds, HttpClient, HttpOptions};
+use super::tool::HttpTool;
+use crate::net::{AddressPolicy, HttpClient, HttpOptions};
 
 const NAME: &str = "rest";
 const VERSION: &str = "1.0.0";
 /// Bytes of a response that are read unless an entry says otherwise.
-const MAX_BYTES: usize = 2 << 20;
+pub(crate) const MAX_BYTES: usize = 2 << 20;
 /// How often a failed call is tried again where that is safe, unless its tool says otherwise.
-const RETRIES: u32 = 1;
-
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) const RETRIES: u32 = 1;
 
 /// What holds for every entry that does not say otherwise.
 #[derive(Debug, Clone)]
@@ -55,18 +55,10 @@ impl Default for RestOptions {
 /// the text ([`RestToolSpec::written`]). Otherwise literals of headers, query and body, where a secret may
 /// have been expanded, are left out of it, and changing them does not change the contract.
 pub struct RestProvider {
-    tools: HashMap<String, RestTool>,
+    tools: HashMap<String, HttpTool>,
     listed: Vec<Arc<RegisteredTool>>,
     warnings: Vec<String>,
     credential_scope: ContentHash,
-}
-
-struct RestTool {
-    request: RequestTemplate,
-    reading: Reading,
-    client: Arc<HttpClient>,
-    /// Where its settings stand, for remedies.
-    settings: String,
 }
 
 impl fmt::Debug for RestProvider {
@@ -152,68 +144,48 @@ fn credential_scope(tools: &[(String, RestToolSpec)]) -> ContentHash {
     ContentHash::of_value(&tools.iter().map(part).collect())
 }
 
-impl RestTool {
-    async fn call(&self, call: &ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let mut request = self
-            .request
-            .render(&call.arguments)
-            .map_err(|message| ToolError::new(ErrorKind::InvalidParameters, message))?;
-        let method = request.method.clone();
-        let mut add = |name: HeaderName, value: &str| {
-            if !self.request.sets(&name)
-                && let Ok(value) = HeaderValue::from_str(value)
-            {
-                request.headers.insert(name, value);
-            }
-        };
-        // RFC 9110 section 9.2.2: the other methods are idempotent by themselves.
-        if matches!(method, Method::POST | Method::PATCH) {
-            add(IDEMPOTENCY_KEY, call.idempotency_key);
-        }
-        if let Some(traceparent) = &context.traceparent {
-            add(TRACEPARENT, traceparent);
-        }
-        let response = self.client.send(request, Bounds::of(context)).await;
-        let response = response.map_err(|error| error.into_tool_error(&self.settings))?;
-        self.reading.read(&method, response, context).await.map_err(|error| error.into_tool_error(&self.settings))
-    }
-}
-
 fn compile(
     name: &str,
     spec: RestToolSpec,
     options: &RestOptions,
     clients: &mut Vec<Arc<HttpClient>>,
-) -> Result<(ToolDefinition, RestTool), RestError> {
+) -> Result<(ToolDefinition, HttpTool), RestError> {
     let registration = |error: RegistrationError| RestError::Registration { tool: name.to_owned(), error };
     let id = tool_id(name)?;
     let Some(schema) = &spec.parameters else {
         return Err(registration(RegistrationError::MissingSchema(id)));
     };
-    let request = RequestTemplate::compile(&spec, schema).map_err(|complaint| complaint.of_tool(name))?;
+    let request = entry::compile(&spec, schema).map_err(|complaint| complaint.of_tool(name))?;
     let policy = AddressPolicy {
         allow_private: spec.allow_private.unwrap_or(options.address.allow_private),
         allowed_hosts: spec.allowed_hosts.clone().unwrap_or_else(|| options.address.allowed_hosts.clone()),
     };
-    let client = match clients.iter().find(|client| *client.policy() == policy) {
-        Some(client) => Arc::clone(client),
-        None => {
-            let client = Arc::new(HttpClient::new(policy, options.http.clone()));
-            clients.push(Arc::clone(&client));
-            client
-        }
-    };
-    let tool = RestTool {
+    let select = spec.select.as_deref().map(Selection::parse).transpose();
+    let select = select.map_err(|reason| Complaint::new("select", reason).of_tool(name))?;
+    let client = client_of(policy, options, clients);
+    let tool = HttpTool {
         reading: Reading {
             format: spec.response,
             max_bytes: spec.max_bytes.unwrap_or(options.max_bytes).max(1),
             structured: spec.output_schema.is_some(),
+            select,
         },
         client,
-        settings: format!("restTools.{name}"),
+        settings: format!("restTools.{name}").into(),
         request,
+        credentials: Vec::new(),
     };
     Ok((definition(id, spec, &tool.request.method), tool))
+}
+
+/// The client of that policy, made when it is the first.
+fn client_of(policy: AddressPolicy, options: &RestOptions, clients: &mut Vec<Arc<HttpClient>>) -> Arc<HttpClient> {
+    if let Some(client) = clients.iter().find(|client| *client.policy() == policy) {
+        return Arc::clone(client);
+    }
+    let client = Arc::new(HttpClient::new(policy, options.http.clone()));
+    clients.push(Arc::clone(&client));
+    client
 }
 
 /// `rest:<name>@1.0.0`, with characters that an id cannot have as `_`.

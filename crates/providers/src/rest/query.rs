@@ -1,4 +1,4 @@
-//! Lists and objects in URLs (OpenAPI 3.1, "Style Values" and "Style Examples"), and percent-encoding.
+//! Lists and objects in queries (OpenAPI 3.1, "Style Values" and "Style Examples"), and percent-encoding.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,21 @@ use super::template::plain_text;
 
 /// All but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The same, without the reserved characters that may stand in the value of a query's pair.
+const ENCODED_BUT_RESERVED: &AsciiSet = &ENCODED
+    .remove(b':')
+    .remove(b'/')
+    .remove(b'?')
+    .remove(b'@')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=');
 
 /// How a list or object is written in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -35,27 +50,53 @@ pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
+/// What becomes of RFC 3986's reserved characters in a value (OpenAPI's `allowReserved`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Reserved {
+    /// They are encoded.
+    #[default]
+    Encoded,
+    /// They stay, but for those that would end the value: `#`, `&`, `+`, and `[` and `]`, which no query may hold.
+    Kept,
+}
+
+impl Reserved {
+    fn encode(self, text: &str) -> String {
+        match self {
+            Self::Encoded => encode(text),
+            Self::Kept => utf8_percent_encode(text, ENCODED_BUT_RESERVED).to_string(),
+        }
+    }
+}
+
 /// Appends the pairs of one value to `out`, `k=v` each, encoded. An empty list or object has none.
-pub(super) fn append_pairs(out: &mut Vec<String>, key: &str, value: &Value, style: Style, explode: Option<bool>) {
+pub(super) fn append_pairs(
+    out: &mut Vec<String>,
+    key: &str,
+    value: &Value,
+    style: Style,
+    explode: Option<bool>,
+    reserved: Reserved,
+) {
     let explode = explode.unwrap_or(matches!(style, Style::Form | Style::DeepObject));
-    let pair = |key: &str, value: &Value| format!("{}={}", encode(key), encode(&plain_text(value)));
+    let written = |value: &Value| reserved.encode(&plain_text(value));
+    let pair = |key: &str, value: &Value| format!("{}={}", encode(key), written(value));
     let delimiter = match style {
         Style::SpaceDelimited => "%20",
         Style::PipeDelimited => "%7C",
         Style::Form | Style::DeepObject => ",",
     };
     match value {
-        Value::Array(items) if style == Style::DeepObject => deep(out, key, &Value::Array(items.clone()), 0),
-        Value::Object(_) if style == Style::DeepObject => deep(out, key, value, 0),
+        Value::Array(_) | Value::Object(_) if style == Style::DeepObject => deep(out, key, value, reserved, 0),
         Value::Array(items) if explode => out.extend(items.iter().map(|item| pair(key, item))),
         Value::Array(items) if !items.is_empty() => {
-            let items: Vec<String> = items.iter().map(|item| encode(&plain_text(item))).collect();
+            let items: Vec<String> = items.iter().map(written).collect();
             out.push(format!("{}={}", encode(key), items.join(delimiter)));
         }
         Value::Object(members) if explode => out.extend(members.iter().map(|(name, member)| pair(name, member))),
         Value::Object(members) if !members.is_empty() => {
             let members: Vec<String> =
-                members.iter().flat_map(|(name, member)| [encode(name), encode(&plain_text(member))]).collect();
+                members.iter().flat_map(|(name, member)| [encode(name), written(member)]).collect();
             out.push(format!("{}={}", encode(key), members.join(delimiter)));
         }
         Value::Array(_) | Value::Object(_) => {}
@@ -63,33 +104,19 @@ pub(super) fn append_pairs(out: &mut Vec<String>, key: &str, value: &Value, styl
     }
 }
 
-fn deep(out: &mut Vec<String>, key: &str, value: &Value, depth: usize) {
+fn deep(out: &mut Vec<String>, key: &str, value: &Value, reserved: Reserved, depth: usize) {
     match value {
         Value::Object(members) if depth < MAX_DEPTH => {
             for (name, member) in members {
-                deep(out, &format!("{key}[{name}]"), member, depth + 1);
+                deep(out, &format!("{key}[{name}]"), member, reserved, depth + 1);
             }
         }
         Value::Array(items) if depth < MAX_DEPTH => {
             for (index, item) in items.iter().enumerate() {
-                deep(out, &format!("{key}[{index}]"), item, depth + 1);
+                deep(out, &format!("{key}[{index}]"), item, reserved, depth + 1);
             }
         }
-        leaf => out.push(format!("{}={}", encode(key), encode(&plain_text(leaf)))),
-    }
-}
-
-/// A value in a path, by the style `simple`: `a,b` for a list, `k,v` for an object. Separators inside
-/// items are encoded, so that nothing leaves its segment.
-pub(super) fn path_text(value: &Value) -> String {
-    match value {
-        Value::Array(items) => items.iter().map(|item| encode(&plain_text(item))).collect::<Vec<_>>().join(","),
-        Value::Object(members) => members
-            .iter()
-            .flat_map(|(name, member)| [encode(name), encode(&plain_text(member))])
-            .collect::<Vec<_>>()
-            .join(","),
-        scalar => encode(&plain_text(scalar)),
+        leaf => out.push(format!("{}={}", encode(key), reserved.encode(&plain_text(leaf)))),
     }
 }
 
@@ -102,7 +129,7 @@ mod tests {
     fn styles_are_openapis() {
         let check = |value: Value, style: Style, explode: Option<bool>, expect: &str| {
             let mut pairs = Vec::new();
-            append_pairs(&mut pairs, "c", &value, style, explode);
+            append_pairs(&mut pairs, "c", &value, style, explode, Reserved::Encoded);
             assert_eq!(pairs.join("&"), expect, "{value} {style:?} {explode:?}");
         };
         let list = || json!(["blue", "b k,x"]);
@@ -121,5 +148,12 @@ mod tests {
         check(json!({"a": {"b": [1]}}), Style::DeepObject, None, "c%5Ba%5D%5Bb%5D%5B0%5D=1");
         check(json!([]), Style::Form, None, "");
         check(json!([[1, 2], {"a": true}]), Style::Form, None, "c=%5B1%2C2%5D&c=%7B%22a%22%3Atrue%7D");
+    }
+
+    #[test]
+    fn reserved_characters_may_stay() {
+        let mut pairs = Vec::new();
+        append_pairs(&mut pairs, "a b", &json!("x/y:z?=,;&#+[é "), Style::Form, None, Reserved::Kept);
+        assert_eq!(pairs, ["a%20b=x/y:z?=,;%26%23%2B%5B%C3%A9%20"]);
     }
 }

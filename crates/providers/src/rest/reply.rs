@@ -8,6 +8,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::output::head_and_tail;
 use toolwright_core::{ContentBlock, ToolContext, ToolOutput};
 
+use super::select::Selection;
 use super::spec::ResponseFormat;
 use crate::net::{Body, Bounds, HttpResponse, MediaType, NetError, decode_text};
 
@@ -17,11 +18,13 @@ const FAILURE_SHOWN: usize = 4 << 10;
 
 /// How one tool reads responses.
 #[derive(Debug, Clone)]
-pub(super) struct Reading {
-    pub(super) format: ResponseFormat,
-    pub(super) max_bytes: usize,
+pub(crate) struct Reading {
+    pub(crate) format: ResponseFormat,
+    pub(crate) max_bytes: usize,
     /// Whether JSON is returned as a structured value too: there is a schema for it.
-    pub(super) structured: bool,
+    pub(crate) structured: bool,
+    /// The part of JSON that is the result.
+    pub(crate) select: Option<Selection>,
 }
 
 impl Reading {
@@ -133,7 +136,23 @@ impl Reading {
         let mut structured = None;
         if json && !body.cut {
             match serde_json::from_str(&text) {
-                Ok(value) => structured = self.structured.then_some(value),
+                Ok(value) => {
+                    let value = match &self.select {
+                        None => value,
+                        Some(select) => match select.of(&value) {
+                            Some(part) => {
+                                text = part.as_str().map_or_else(|| part.to_string(), str::to_owned);
+                                part
+                            }
+                            None => {
+                                let missing = select.as_str();
+                                text.push_str(&format!("\n[the response has no {missing}, so this is all of it]"));
+                                value
+                            }
+                        },
+                    };
+                    structured = self.structured.then_some(value);
+                }
                 Err(error) if self.format == ResponseFormat::Json => {
                     return ToolOutput::failure(format!(
                         "HTTP {status}, but the body is not JSON ({error}):\n{}",

@@ -47,6 +47,10 @@ pub struct RestToolSpec {
     /// How the response is read.
     #[serde(default)]
     pub response: ResponseFormat,
+    /// The part of a JSON response that is the result: a [`Selection`](super::Selection), like `/items/*/name`. A
+    /// response without it is returned whole.
+    #[serde(default)]
+    pub select: Option<String>,
     /// Limit of one call.
     #[serde(default, with = "duration::option")]
     pub timeout: Option<Duration>,

@@ -6,9 +6,18 @@ use super::error::Complaint;
 
 const PREFIX: &str = "parameters.";
 
+/// Whether a request can be made without an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// It cannot.
+    Required,
+    /// It can.
+    Optional,
+}
+
 /// One placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parameter {
+pub(crate) struct Parameter {
     /// The path as written, without `parameters.`.
     pub(super) path: String,
     keys: Vec<String>,
@@ -40,20 +49,26 @@ impl Parameter {
         }
     }
 
+    /// The argument `name` as a whole, whatever characters its name has.
+    pub(crate) fn argument(name: &str, need: Need) -> Self {
+        Self { path: name.to_owned(), keys: vec![name.to_owned()], required: need == Need::Required }
+    }
+
+    /// The argument as it was given, a null too; `None` when it is absent.
+    pub(super) fn given<'a>(&self, arguments: &'a Value) -> Option<&'a Value> {
+        self.keys.iter().try_fold(arguments, |value, key| match value {
+            Value::Object(members) => members.get(key),
+            Value::Array(items) => key.parse().ok().and_then(|index: usize| items.get(index)),
+            _ => None,
+        })
+    }
+
     /// The argument; `None` when it is absent or null.
     ///
     /// # Errors
     /// A message when it is required.
-    fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
-        let mut value = Some(arguments);
-        for key in &self.keys {
-            value = match value {
-                Some(Value::Object(members)) => members.get(key),
-                Some(Value::Array(items)) => key.parse().ok().and_then(|index: usize| items.get(index)),
-                _ => None,
-            };
-        }
-        match value {
+    pub(super) fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
+        match self.given(arguments) {
             None if self.required => Err(format!("the parameter `{}` is required and missing", self.path)),
             None | Some(Value::Null) => Ok(None),
             found => Ok(found),
@@ -104,15 +119,15 @@ fn presence<'a>(schema: &Value, keys: &'a [String]) -> Presence<'a> {
 
 /// A piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Segment {
+pub(crate) enum Segment {
     Literal(String),
     Parameter(Parameter),
 }
 
 /// A compiled text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Template {
-    pub(super) segments: Vec<Segment>,
+pub(crate) struct Template {
+    pub(crate) segments: Vec<Segment>,
 }
 
 /// What a template comes to.

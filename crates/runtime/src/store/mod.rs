@@ -67,10 +67,12 @@ mod tests {
     use toolwright_core::name::ToolId;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
+    use toolwright_core::pins::Note;
     use toolwright_core::select::Showing;
     use toolwright_core::session::{CallId, SessionId};
     use toolwright_core::store::{
-        ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, ManifestCache as _, PinStore as _, RunStore as _,
+        ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, ManifestCache as _, PinDecision, PinNote,
+        PinStore as _, RunStore as _,
     };
 
     fn tool() -> ToolId {
@@ -113,7 +115,7 @@ mod tests {
         let hash = ContentHash::of_bytes(b"x");
         {
             let store = SqliteStore::open(dir.path()).expect("open");
-            store.set_pin("p", &tool(), hash).await.expect("pin");
+            store.note_pins("p", vec![noted(Note::Pin, "x")]).await.expect("pin");
             store.set_manifest("k", &json!({"tools": []})).await.expect("manifest");
             store.approve_always(&standing(hash)).await.expect("approval");
             store.save_run("r", &json!({"step": 1})).await.expect("run");
@@ -127,7 +129,8 @@ mod tests {
             store.flush().await.expect("flush");
         }
         let store = SqliteStore::open(dir.path()).expect("open");
-        assert_eq!(store.pin("p", &tool()).await.expect("pin"), Some(hash));
+        let pins = store.pins(Some("p")).await.expect("pins");
+        assert_eq!(pins[0].approved.as_ref().map(|mark| (mark.hash, mark.by.as_str())), Some((hash, "first use")));
         assert_eq!(store.manifest("k").await.expect("manifest"), Some(json!({"tools": []})));
         assert!(store.is_approved("s", &tool(), hash).await.expect("approved"));
         assert_eq!(store.standing(9).await.expect("standing"), [standing(hash)]);
@@ -153,6 +156,54 @@ mod tests {
         assert_eq!((&amid.state["amid"], amid.calls.len()), (&json!(true), 2), "amid a step its journal stays");
         store.save_run("r", &json!({"step": 2})).await.expect("run");
         assert!(store.run("r").await.expect("run").expect("saved").calls.is_empty(), "a new step starts a new journal");
+    }
+
+    fn noted(note: Note, text: &str) -> PinNote {
+        let (hash, contract) = (ContentHash::of_bytes(text.as_bytes()), json!(text));
+        PinNote { tool: "t".into(), id: tool(), note, hash, contract }
+    }
+
+    #[tokio::test]
+    async fn a_pin_stands_until_somebody_decides_otherwise() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let hash = |text: &str| ContentHash::of_bytes(text.as_bytes());
+        let check = async |expect: Option<(Option<&str>, Option<&str>)>, decisions: u64| {
+            let pins = store.pins(None).await.expect("pins");
+            let have = pins
+                .first()
+                .map(|pin| (pin.approved.as_ref().map(|mark| mark.hash), pin.waiting.as_ref().map(|mark| mark.hash)));
+            assert_eq!(have, expect.map(|(approved, waiting)| (approved.map(hash), waiting.map(hash))));
+            let contracts = store.pin_contracts("p", &["t".into(), "gone".into()]).await.expect("contracts");
+            let expect = expect.unwrap_or_default();
+            let have = (contracts[0].approved.clone(), contracts[0].waiting.clone());
+            assert_eq!(have, (expect.0.map(|text| json!(text)), expect.1.map(|text| json!(text))));
+            assert_eq!(contracts[1], toolwright_core::store::PinContracts::default());
+            assert_eq!(store.pin_decisions().await.expect("decisions"), decisions);
+        };
+        let note = async |what: Note, text: &str| store.note_pins("p", vec![noted(what, text)]).await.expect("noted");
+        let decide = async |decision: PinDecision| store.decide_pin("p", "t", decision, "me").await.expect("decided");
+        check(None, 0).await;
+        note(Note::Pin, "a").await;
+        note(Note::Pin, "b").await;
+        check(Some((Some("a"), None)), 0).await;
+        note(Note::Wait, "b").await;
+        check(Some((Some("a"), Some("b"))), 0).await;
+        assert!(!decide(PinDecision::Approve(Some(hash("c")))).await, "only what was looked at");
+        note(Note::Settle, "x").await;
+        check(Some((Some("a"), Some("b"))), 0).await;
+        assert!(decide(PinDecision::Approve(Some(hash("b")))).await);
+        check(Some((Some("b"), None)), 1).await;
+        assert!(!decide(PinDecision::Approve(None)).await, "nothing waits");
+        note(Note::Wait, "c").await;
+        note(Note::Settle, "b").await;
+        check(Some((Some("b"), None)), 1).await;
+        assert!(decide(PinDecision::Revoke).await && !decide(PinDecision::Revoke).await);
+        check(Some((None, Some("b"))), 2).await;
+        assert!(decide(PinDecision::Forget).await);
+        check(None, 3).await;
+        note(Note::Wait, "a").await;
+        check(Some((None, Some("a"))), 3).await;
     }
 
     #[cfg(target_os = "linux")]

@@ -1,42 +1,173 @@
 //! Pinned definitions.
 
 use async_trait::async_trait;
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::name::ToolId;
-use toolwright_core::store::{PinStore, StoreError};
+use toolwright_core::pins::{Note, Pin, PinMark};
+use toolwright_core::store::{PinContracts, PinDecision, PinNote, PinStore, StoreError};
 
 use super::SqliteStore;
-use super::tables::from_json;
+use super::tables::{from_json, now_ms, to_json, unreadable};
+
+/// A note with its definition as text.
+struct Written {
+    note: PinNote,
+    contract: String,
+}
 
 #[async_trait]
 impl PinStore for SqliteStore {
-    async fn pin(&self, provider: &str, tool: &ToolId) -> Result<Option<ContentHash>, StoreError> {
-        let (provider, tool) = (provider.to_owned(), tool.to_string());
-        let text: Option<String> = self
-            .thread
-            .run("read a pin", move |db| {
-                db.query_row(
-                    "SELECT hash FROM pins WHERE provider = ?1 AND tool = ?2",
-                    params![provider, tool],
-                    |row| row.get(0),
-                )
-                .optional()
-            })
-            .await?;
-        text.map(|text| from_json(&format!("\"{text}\""))).transpose()
-    }
-
-    async fn set_pin(&self, provider: &str, tool: &ToolId, hash: ContentHash) -> Result<(), StoreError> {
-        let (provider, tool, hash) = (provider.to_owned(), tool.to_string(), hash.to_hex());
+    async fn pins(&self, provider: Option<&str>) -> Result<Vec<Pin>, StoreError> {
+        let provider = provider.map(str::to_owned);
         self.thread
-            .run("set a pin", move |db| {
-                db.execute(
-                    "INSERT OR REPLACE INTO pins (provider, tool, hash) VALUES (?1, ?2, ?3)",
-                    params![provider, tool, hash],
-                )
-                .map(drop)
+            .run("read pins", move |db| {
+                const COLUMNS: &str =
+                    "SELECT provider, tool, id, hash, pinned_ms, pinned_by, next_hash, next_ms FROM pins";
+                match provider {
+                    Some(provider) => db
+                        .prepare_cached(&format!("{COLUMNS} WHERE provider = ?1 ORDER BY tool"))?
+                        .query_map(params![provider], pin)?
+                        .collect(),
+                    None => {
+                        db.prepare_cached(&format!("{COLUMNS} ORDER BY provider, tool"))?.query_map([], pin)?.collect()
+                    }
+                }
             })
             .await
     }
+
+    async fn pin_contracts(&self, provider: &str, tools: &[String]) -> Result<Vec<PinContracts>, StoreError> {
+        let (provider, tools) = (provider.to_owned(), tools.to_vec());
+        let rows: Vec<Option<(Option<String>, Option<String>)>> = self
+            .thread
+            .run("read pinned definitions", move |db| {
+                let mut row =
+                    db.prepare_cached("SELECT contract, next_contract FROM pins WHERE provider = ?1 AND tool = ?2")?;
+                tools
+                    .iter()
+                    .map(|tool| row.query_row(params![provider, tool], |row| Ok((row.get(0)?, row.get(1)?))).optional())
+                    .collect()
+            })
+            .await?;
+        let value = |text: Option<String>| text.map(|text| from_json(&text)).transpose();
+        rows.into_iter()
+            .map(|row| {
+                let (approved, waiting) = row.unwrap_or_default();
+                Ok(PinContracts { approved: value(approved)?, waiting: value(waiting)? })
+            })
+            .collect()
+    }
+
+    async fn note_pins(&self, provider: &str, notes: Vec<PinNote>) -> Result<(), StoreError> {
+        let provider = provider.to_owned();
+        let mut written = Vec::with_capacity(notes.len());
+        for note in notes {
+            written.push(Written { contract: to_json(&note.contract)?, note });
+        }
+        self.thread
+            .run("note pins", move |db| {
+                let transaction = db.transaction()?;
+                for one in &written {
+                    note(&transaction, &provider, one)?;
+                }
+                transaction.commit()
+            })
+            .await
+    }
+
+    async fn decide_pin(
+        &self,
+        provider: &str,
+        tool: &str,
+        decision: PinDecision,
+        by: &str,
+    ) -> Result<bool, StoreError> {
+        let (provider, tool, by) = (provider.to_owned(), tool.to_owned(), by.to_owned());
+        self.thread
+            .run("decide about a pin", move |db| {
+                let transaction = db.transaction()?;
+                let changed = match decision {
+                    PinDecision::Approve(hash) => transaction.execute(
+                        "UPDATE pins SET hash = next_hash, contract = next_contract, pinned_ms = ?3, pinned_by = ?4, \
+                         next_hash = NULL, next_contract = NULL, next_ms = NULL \
+                         WHERE provider = ?1 AND tool = ?2 AND next_hash IS NOT NULL AND (?5 IS NULL OR next_hash = ?5)",
+                        params![provider, tool, now_ms(), by, hash.map(|hash| hash.to_hex())],
+                    )?,
+                    PinDecision::Revoke => transaction.execute(
+                        "UPDATE pins SET next_ms = CASE WHEN next_hash IS NULL THEN ?3 ELSE next_ms END, \
+                         next_contract = ifnull(next_contract, contract), next_hash = ifnull(next_hash, hash), \
+                         hash = NULL, contract = NULL, pinned_ms = NULL, pinned_by = NULL \
+                         WHERE provider = ?1 AND tool = ?2 AND hash IS NOT NULL",
+                        params![provider, tool, now_ms()],
+                    )?,
+                    PinDecision::Forget => transaction
+                        .execute("DELETE FROM pins WHERE provider = ?1 AND tool = ?2", params![provider, tool])?,
+                };
+                if changed > 0 {
+                    transaction.execute("UPDATE pin_decisions SET number = number + 1", [])?;
+                }
+                transaction.commit()?;
+                Ok(changed > 0)
+            })
+            .await
+    }
+
+    async fn pin_decisions(&self) -> Result<u64, StoreError> {
+        let number: i64 = self
+            .thread
+            .run("look for decisions about pins", |db| {
+                db.prepare_cached("SELECT number FROM pin_decisions")?.query_row([], |row| row.get(0))
+            })
+            .await?;
+        Ok(number.cast_unsigned())
+    }
+}
+
+fn note(db: &Transaction<'_>, provider: &str, Written { note, contract }: &Written) -> rusqlite::Result<()> {
+    let (tool, id, hash) = (&note.tool, note.id.as_str(), note.hash.to_hex());
+    match note.note {
+        Note::Nothing => Ok(()),
+        Note::Pin => db
+            .prepare_cached(
+                "INSERT OR IGNORE INTO pins (provider, tool, id, hash, contract, pinned_ms, pinned_by) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'first use')",
+            )?
+            .execute(params![provider, tool, id, hash, contract, now_ms()])
+            .map(drop),
+        Note::Wait => db
+            .prepare_cached(
+                "INSERT INTO pins (provider, tool, id, next_hash, next_contract, next_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+                 ON CONFLICT (provider, tool) DO UPDATE SET id = ?3, next_hash = ?4, next_contract = ?5, next_ms = ?6",
+            )?
+            .execute(params![provider, tool, id, hash, contract, now_ms()])
+            .map(drop),
+        Note::Settle => db
+            .prepare_cached(
+                "UPDATE pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL \
+                 WHERE provider = ?1 AND tool = ?2 AND hash = ?3",
+            )?
+            .execute(params![provider, tool, hash])
+            .map(drop),
+    }
+}
+
+fn pin(row: &Row<'_>) -> rusqlite::Result<Pin> {
+    let id: String = row.get(2)?;
+    let approved = mark(row, 3, 4)?;
+    let by: Option<String> = row.get(5)?;
+    Ok(Pin {
+        provider: row.get(0)?,
+        tool: row.get(1)?,
+        id: ToolId::parse(&id).map_err(|error| unreadable(2, error))?,
+        approved: approved.map(|mark| PinMark { by: by.unwrap_or_default(), ..mark }),
+        waiting: mark(row, 6, 7)?,
+    })
+}
+
+/// The hash and time in these columns.
+fn mark(row: &Row<'_>, hash: usize, at: usize) -> rusqlite::Result<Option<PinMark>> {
+    let Some(text) = row.get::<_, Option<String>>(hash)? else { return Ok(None) };
+    let hash: ContentHash = serde_json::from_value(text.into()).map_err(|error| unreadable(hash, error))?;
+    Ok(Some(PinMark { hash, at_ms: row.get::<_, i64>(at)?.cast_unsigned(), by: String::new() }))
 }

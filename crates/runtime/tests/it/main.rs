@@ -13,5 +13,6 @@ mod inner;
 mod jobs;
 mod output;
 mod pick;
+mod pins;
 mod recovery;
 mod select;

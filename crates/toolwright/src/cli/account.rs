@@ -174,6 +174,9 @@ impl Writer {
                 let text = one_line(&format!("{what}: {to} in place of {from}: {reason}"), 4 * WIDTH);
                 self.line(styled(WARN, text));
             }
+            Event::PinNotice { raw_name, provider, message, .. } => {
+                self.line(styled(WARN, one_line(&format!("{provider}: {raw_name} is {message}"), 4 * WIDTH)));
+            }
             Event::Warning { message, .. } => self.line(styled(WARN, one_line(&message, 4 * WIDTH))),
             Event::CallRepair { tool, record, .. } => {
                 let name = self.screen.name(&tool);

@@ -10,7 +10,7 @@ use toolwright::core::{ApprovalDecision, duration};
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BOLD, DIM, one_line, print_json, print_text, say, styled};
+use super::screen::{BOLD, DIM, WARN, one_line, print_json, print_text, say, styled};
 use super::{config, open};
 
 /// Rows that are listed.
@@ -65,6 +65,9 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
             })
         }
         ApprovalsCommand::Ls { all, .. } => {
+            if let Some(waiting) = super::pins::waiting(&*house.pins()).await {
+                say(styled(WARN, waiting));
+            }
             let state = (!all).then_some(QuestionState::Pending);
             inbox.questions(state, LISTED).await.map_err(unreadable).and_then(|questions| {
                 list(global, &questions, &Question::to_json, &question_line, "nothing waits for an answer")

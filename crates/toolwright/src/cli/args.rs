@@ -115,6 +115,9 @@ pub(crate) enum Command {
     /// Logs in and out at MCP servers.
     #[command(subcommand)]
     Mcp(super::mcp::McpCommand),
+    /// Shows what is pinned of others' definitions and what has changed in them, and approves or revokes it.
+    #[command(subcommand)]
+    Pins(super::pins::PinsCommand),
     /// Checks the configuration and every provider, and says how to mend what is wrong.
     Doctor,
     /// Looks at the configuration.

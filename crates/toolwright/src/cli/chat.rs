@@ -25,6 +25,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let desk = Desk::new(&house);
     let driver = driver(&house);
     let mut run_options = options(&chat.agent, &house, &desk, &id, profile, Cancel::new())?;
+    house.follow_pins();
     house.recover_jobs_of(run_options.session.id.clone());
     let dispatch = dispatch(&chat.agent, &house);
     if dispatch == Dispatch::Manual {

@@ -25,6 +25,7 @@ mod mcp;
 mod names;
 mod paste;
 mod pick;
+mod pins;
 mod policy;
 mod records;
 mod run;
@@ -147,6 +148,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Policy(command) => policy::command(&cli.global, command).await,
             Command::Approvals(command) => approvals::command(&cli.global, command).await,
+            Command::Pins(command) => pins::command(&cli.global, command).await,
             Command::Jobs(command) => jobs::command(&cli.global, command).await,
             Command::Trace(args) => trace::command(&cli.global, args).await,
             Command::Mcp(command) => mcp::command(&cli.global, command).await,

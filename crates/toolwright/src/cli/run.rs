@@ -36,6 +36,7 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let desk = Desk::new(&house);
     let options = options(&run.agent, &house, &desk, &id, profile, cancel.clone())?;
     let driver = driver(&house).with_job_wait(JOB_WAIT);
+    house.follow_pins();
     house.recover_jobs_of(options.session.id.clone());
     background_on_quit(&house, &options.session.id);
     let chosen = if task.is_some() { Some(model(&run.agent, &house).await?) } else { None };

@@ -42,6 +42,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let given = serve.policy.map(Profile::from);
     let gateway = gateway(&house, &settings, serve);
     house.recover_jobs();
+    house.follow_pins();
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
     if serve.stdio {
@@ -194,6 +195,9 @@ async fn tell_providers(mut events: Receiver<Event>) {
                 if failed.remove(&provider).is_some() {
                     say(format_args!("{provider}: up again, {tools} tools"));
                 }
+            }
+            Ok(Event::PinNotice { provider, raw_name, message, .. }) => {
+                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(&raw_name), harmless(&message))));
             }
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => break,

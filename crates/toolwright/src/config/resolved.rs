@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
+use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
 use toolwright_providers::oauth::OAuthSettings;
@@ -104,6 +105,8 @@ pub struct ServerSettings {
     pub tools_allowed: Vec<String>,
     /// Tools not offered, as globs.
     pub tools_denied: Vec<String>,
+    /// How single tools are shown, by raw name.
+    pub shown: BTreeMap<String, ToolOverride>,
     /// Queue of its calls.
     pub queue: Option<String>,
     /// Limit of one call.

@@ -1,11 +1,13 @@
 //! From a written MCP server entry to one that can be connected, or to the reason why it cannot.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
+use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::name::server_namespace;
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
@@ -13,7 +15,7 @@ use super::expand::{ExpandError, Variables, expand};
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Server, ServerLink, ServerSettings};
 use super::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
-use super::typed::{McpServer, Transport, Written};
+use super::typed::{McpServer, ServerTools, ShownTool, Transport, Written};
 
 /// What resolving an entry needs to know and to add to.
 pub(crate) struct Scope<'a> {
@@ -63,6 +65,8 @@ pub(crate) fn resolve(
         );
         resolver.warn("", &message, "rename the entry to choose another prefix");
     }
+    let tools_allowed = resolver.allowed(written);
+    let shown = resolver.shown(written);
     let request_timeout =
         written.request_timeout.map(|span| span.0).or_else(|| resolver.foreign_timeout(written.timeout));
     if resolver.broken {
@@ -75,8 +79,9 @@ pub(crate) fn resolve(
         settings: ServerSettings {
             link: link?,
             oauth,
-            tools_allowed: written.tools_allowed.clone(),
+            tools_allowed,
             tools_denied: written.tools_denied.clone(),
+            shown,
             queue,
             request_timeout,
             background: written.background.clone(),
@@ -127,6 +132,29 @@ impl Resolver<'_, '_> {
                 "remove it",
             );
         }
+    }
+
+    /// The allow list, under our own word for it or another client's.
+    fn allowed(&mut self, written: &McpServer) -> Vec<String> {
+        let Some(ServerTools::Allowed(listed)) = &written.tools else { return written.tools_allowed.clone() };
+        if written.tools_allowed.is_empty() {
+            return listed.clone();
+        }
+        self.warn("tools", "this list is another client's key; `tools_allowed` counts", "remove one of them");
+        written.tools_allowed.clone()
+    }
+
+    fn shown(&mut self, written: &McpServer) -> BTreeMap<String, ToolOverride> {
+        let Some(ServerTools::Shown(tools)) = &written.tools else { return BTreeMap::new() };
+        let mut shown = BTreeMap::new();
+        for (raw, tool) in tools {
+            if tool.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
+                self.fail(&format!("tools.{raw}.name"), "it is empty", "give it a name, or remove the key");
+            }
+            let ShownTool { name, title, description, tags, aliases } = tool.clone();
+            shown.insert(raw.clone(), ToolOverride { name, title, description, tags, aliases });
+        }
+        shown
     }
 
     fn foreign_timeout(&mut self, timeout: Option<u64>) -> Option<Duration> {

@@ -170,6 +170,7 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
+        shown: settings.shown.clone(),
         request_timeout: settings.request_timeout,
         idle_timeout: settings.idle_timeout,
         retries: settings.retries.unwrap_or(DEFAULT_RETRIES),

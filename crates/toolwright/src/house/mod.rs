@@ -17,12 +17,12 @@ use toolwright_core::approval::{Answers, Approver, InboxStore, NoApprover, Quest
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
-use toolwright_core::store::{ApprovalStore, RunStore, StoreError};
+use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, Inbox, InboxParts, JobManager, Observation, RecoveryTerms, RunContext,
+    Catalogue, EventHub, Executor, Inbox, InboxParts, JobManager, Observation, Pins, RecoveryTerms, RunContext,
     SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
 use toolwright_server::MetricsSource;
@@ -41,6 +41,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
+/// How often decisions of other processes about pins are looked for.
+const PIN_POLL: Duration = Duration::from_secs(1);
 
 /// Name of the provider of built-in tools.
 const BUILTIN: &str = "builtin";
@@ -75,6 +77,7 @@ pub struct House {
     events: Arc<EventHub>,
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
+    pins: Arc<Pins>,
     models: Arc<HttpModelClient>,
     selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
@@ -147,6 +150,8 @@ impl House {
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
         let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
+        let pins = Pins::new(Arc::clone(&store) as _, config.written.pins.into());
+        catalogue.keep_pins(Arc::clone(&pins));
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
         if config.written.defaults.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
@@ -161,6 +166,7 @@ impl House {
             events,
             redactor,
             store,
+            pins,
             models,
             selector: OnceLock::new(),
             mcp,
@@ -254,6 +260,30 @@ impl House {
     #[must_use]
     pub fn approvals(&self) -> Arc<dyn ApprovalStore> {
         Arc::clone(&self.store) as _
+    }
+
+    /// What is pinned of others' definitions.
+    #[must_use]
+    pub fn pins(&self) -> Arc<dyn PinStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// Follows, from now on, what anybody decides about pins, in this process or another. For processes that stay.
+    pub fn follow_pins(self: &Arc<Self>) {
+        let (pins, catalogue) = (Arc::clone(&self.pins), Arc::downgrade(&self.catalogue));
+        tokio::spawn(async move {
+            // Whatever was decided since the first lists were judged counts.
+            let mut known = None;
+            loop {
+                tokio::time::sleep(PIN_POLL).await;
+                let Some(catalogue) = catalogue.upgrade() else { return };
+                let decisions = pins.decisions().await;
+                if decisions.is_some() && decisions != known {
+                    catalogue.judge_again().await;
+                    known = decisions;
+                }
+            }
+        });
     }
 
     /// An approver that asks through the inbox; `told` hears of each question once it is kept there. With

@@ -90,6 +90,9 @@ impl House {
             }
         }
         running.servers = wanted;
+        if self.pins.set_terms(config.written.pins.into()) {
+            self.catalogue.judge_again().await;
+        }
         self.catalogue.set_absent(absent(&config)).await;
         Ok(done)
     }

@@ -3,6 +3,7 @@
 //! all come from them.
 
 mod oauth;
+mod pins;
 mod sandbox;
 mod scalar;
 mod sections;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
+pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
@@ -46,6 +48,8 @@ pub struct ConfigFile {
     pub queues: IndexMap<String, Queue>,
     /// Which calls may run.
     pub policy: PolicySection,
+    /// When definitions of others are trusted.
+    pub pins: PinsSection,
     /// Models for `run` and `chat`.
     pub models: Models,
     /// Where and how long large outputs are kept.

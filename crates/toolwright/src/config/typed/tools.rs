@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use toolwright_core::SandboxProfile;
 
 use super::oauth::OAuthSection;
+use super::pins::ServerTools;
 use super::scalar::{CacheTtl, TimeSpan, Written};
 use super::sections::EffectFlags;
 
@@ -49,6 +50,9 @@ pub struct McpServer {
     /// Tools that are not offered, as globs; counts after `tools_allowed`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_denied: Vec<String>,
+    /// How single tools are shown, by the names that the server has for them. A list is read as `tools_allowed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<ServerTools>,
     /// Queue its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,

@@ -1,0 +1,339 @@
+//! What differs between two contracts, as a person should read it: the dangerous first.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{schema, words};
+
+/// Differences told of one contract; what is beyond is counted.
+const MAX_CHANGES: usize = 200;
+
+/// How much a difference matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// A call may do more, goes elsewhere, must give more, or hides something from its reader.
+    Danger,
+    /// A model or a caller would act differently.
+    Notable,
+    /// It reads differently.
+    Minor,
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// How much it matters.
+    pub weight: Weight,
+    /// Where: `description`, `effects.destructive`, `parameters.path`.
+    pub field: String,
+    /// What, as a clause of which the field is the subject: `is new and required (string)`.
+    pub message: String,
+}
+
+impl Change {
+    pub(super) fn new(weight: Weight, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { weight, field: field.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.field, self.message)
+    }
+}
+
+/// The differences between two contracts (see [`crate::ToolDefinition::contract`]), the weightiest first. Empty when
+/// both mean the same, though they may be written differently: the order of `required`, of the values of an `enum` or of
+/// several `type`s has no meaning (JSON Schema 2020-12, Validation, sections 6.1 and 6.5).
+#[must_use]
+pub fn diff(old: &Value, new: &Value) -> Vec<Change> {
+    let empty = Map::new();
+    let (old, new) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
+    let mut changes = Vec::new();
+    for key in keys(old, new) {
+        let (was, is) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
+        if was != is {
+            field(key, was, is, &mut changes);
+        }
+    }
+    changes.sort_by_key(|change| change.weight);
+    let more = changes.len().saturating_sub(MAX_CHANGES);
+    if more > 0 {
+        changes.truncate(MAX_CHANGES);
+        changes.push(Change::new(Weight::Notable, "definition", format!("differs in {more} more places")));
+    }
+    changes
+}
+
+/// The keys of both, each once, in their order.
+pub(super) fn keys<'a>(old: &'a Map<String, Value>, new: &'a Map<String, Value>) -> impl Iterator<Item = &'a String> {
+    old.keys().chain(new.keys().filter(|key| !old.contains_key(*key)))
+}
+
+fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
+    match key {
+        "effects" => effects(was, is, changes),
+        "parameters" | "provider_schema" | "output_schema" => schema::diff(key, was, is, changes),
+        "declaration" | "activity" | "delegate" | "provider_native" => {
+            inside(Weight::Danger, key, was, is, 0, changes);
+        }
+        "title" | "description" | "contribution" | "documentation" => {
+            let weight = if key == "title" { Weight::Minor } else { Weight::Notable };
+            text(weight, key, was, is, changes);
+        }
+        _ => changes.push(leaf(Weight::Notable, key, was, is)),
+    }
+}
+
+/// Effects that are missing count as the dangerous ones, as in a definition.
+fn effects(was: &Value, is: &Value, changes: &mut Vec<Change>) {
+    for (name, dangerous, now_so, now_not) in [
+        ("read_only", false, "now says that it changes nothing", "may now change things, where it only read"),
+        ("destructive", true, "may now destroy or overwrite", "now says that it destroys nothing"),
+        (
+            "idempotent",
+            false,
+            "now says that calling it twice is as once",
+            "no longer says that calling it twice is as once",
+        ),
+        ("open_world", true, "now reaches beyond this machine", "now says that it stays on this machine"),
+    ] {
+        let flag = |effects: &Value| effects.get(name).and_then(Value::as_bool).unwrap_or(dangerous);
+        let (before, after) = (flag(was), flag(is));
+        if before != after {
+            // A milder word loosens policy where the source's hints are trusted.
+            let weight = if after == dangerous { Weight::Danger } else { Weight::Notable };
+            let message = if after { now_so } else { now_not };
+            changes.push(Change::new(weight, format!("effects.{name}"), message));
+        }
+    }
+}
+
+/// A text; hidden characters that were not there are never harmless.
+pub(super) fn text(weight: Weight, field: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
+    let (Some(old), Some(new)) = (as_text(was), as_text(is)) else {
+        changes.push(leaf(weight, field, was, is));
+        return;
+    };
+    let hidden = |text: &str| text.chars().filter(|&c| words::is_invisible(c)).count();
+    let (before, after) = (hidden(old), hidden(new));
+    if after > before {
+        let message = format!("has {} invisible characters that were not there", after - before);
+        changes.push(Change::new(Weight::Danger, field, message));
+    }
+    changes.push(Change::new(weight, field, format!("reads differently: {}", words::changed(old, new))));
+}
+
+/// A missing text is an empty one.
+fn as_text(value: &Value) -> Option<&str> {
+    match value {
+        Value::Null => Some(""),
+        other => other.as_str(),
+    }
+}
+
+/// Objects inside the executable part that are looked into.
+const MAX_DEPTH: usize = 6;
+
+fn inside(weight: Weight, field: &str, was: &Value, is: &Value, depth: usize, changes: &mut Vec<Change>) {
+    match (was, is) {
+        (Value::Object(old), Value::Object(new)) if depth < MAX_DEPTH => {
+            for key in keys(old, new) {
+                let (was, is) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
+                if was != is {
+                    inside(weight, &format!("{field}.{key}"), was, is, depth + 1, changes);
+                }
+            }
+        }
+        _ => changes.push(leaf(weight, field, was, is)),
+    }
+}
+
+/// A value that is shown as it was and is.
+pub(super) fn leaf(weight: Weight, field: &str, was: &Value, is: &Value) -> Change {
+    let message = match (was, is) {
+        (Value::Null, is) => format!("is new: {}", shown(is)),
+        (was, Value::Null) => format!("is gone; it was {}", shown(was)),
+        (was, is) => format!("is {}; it was {}", shown(is), shown(was)),
+    };
+    Change::new(weight, field, message)
+}
+
+pub(super) fn shown(value: &Value) -> String {
+    words::short(&value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Effects, ToolDefinition};
+    use crate::name::ToolId;
+    use serde_json::json;
+
+    fn base() -> ToolDefinition {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": "Where."},
+                "mode": {"enum": ["read", "stat"]},
+                "depth": {"type": "integer", "maximum": 5},
+            },
+            "required": ["path", "mode"],
+            "additionalProperties": false,
+        });
+        ToolDefinition {
+            effects: Effects::READ,
+            declaration: Some(json!({"method": "GET", "url": "https://a.test/x", "headers": {"A": "1"}})),
+            ..ToolDefinition::new(ToolId::parse("s:t@0.0.0").expect("id"), "Reads a file.", Some(schema))
+        }
+    }
+
+    fn check(change: impl Fn(&mut Value), expect: &[(Weight, &str)]) {
+        let old = base().contract();
+        let mut new = old.clone();
+        change(&mut new);
+        let changes = diff(&old, &new);
+        let told: Vec<(Weight, String)> = changes.iter().map(|change| (change.weight, change.to_string())).collect();
+        let expect: Vec<(Weight, String)> = expect.iter().map(|(weight, text)| (*weight, (*text).to_owned())).collect();
+        assert_eq!(told, expect, "{new}");
+    }
+
+    #[test]
+    fn differences_are_told_by_field_and_the_dangerous_first() {
+        use Weight::{Danger, Minor, Notable};
+        check(|_| (), &[]);
+        check(
+            |new| {
+                new["description"] = json!("Reads any file.");
+                new["effects"]["destructive"] = json!(true);
+                new["effects"]["read_only"] = json!(false);
+            },
+            &[
+                (Danger, "effects.read_only may now change things, where it only read"),
+                (Danger, "effects.destructive may now destroy or overwrite"),
+                (Notable, "description reads differently: …Reads [-a-]{+any+}"),
+            ],
+        );
+        check(
+            |new| new["effects"]["open_world"] = json!(true),
+            &[(Danger, "effects.open_world now reaches beyond this machine")],
+        );
+        check(
+            |new| {
+                new["description"] = json!("Reads a file.\u{200b}");
+                new["title"] = json!("Reader");
+            },
+            &[
+                (Danger, "description has 1 invisible characters that were not there"),
+                (Notable, "description reads differently: …a [-file.-]{+file.⟨U+200B⟩+}"),
+                (Minor, "title reads differently: {+Reader+}"),
+            ],
+        );
+        check(
+            |new| {
+                new["declaration"]["url"] = json!("https://b.test/x");
+                new["declaration"]["headers"]["B"] = json!("2");
+            },
+            &[
+                (Danger, "declaration.url is \"https://b.test/x\"; it was \"https://a.test/x\""),
+                (Danger, "declaration.headers.B is new: \"2\""),
+            ],
+        );
+        check(|new| new["aliases"] = json!(["r"]), &[(Notable, "aliases is [\"r\"]; it was []")]);
+    }
+
+    #[test]
+    fn parameters_are_told_one_by_one() {
+        use Weight::{Danger, Minor, Notable};
+        check(
+            |new| {
+                let schema = &mut new["parameters"];
+                schema["properties"]["note"] = json!({"type": "string"});
+                schema["properties"]["token"] = json!({"type": "string", "description": "Your key."});
+                schema["properties"]["depth"]["type"] = json!("string");
+                schema["properties"]["mode"]["enum"] = json!(["stat", "read", "delete"]);
+                schema["properties"]["path"]["description"] = json!("Which.");
+                schema["required"] = json!(["mode", "path", "token"]);
+            },
+            &[
+                (Danger, "parameters.token is new and required (string): Your key."),
+                (Notable, "parameters.depth is now string; it was integer"),
+                (Notable, "parameters.mode also takes \"delete\""),
+                (Notable, "parameters.note is new (string)"),
+                (Notable, "parameters.path.description reads differently: [-Where.-]{+Which.+}"),
+            ],
+        );
+        check(
+            |new| {
+                let schema = &mut new["parameters"];
+                schema["properties"].as_object_mut().expect("map").shift_remove("depth");
+                schema["properties"]["mode"]["enum"] = json!(["read"]);
+                schema["required"] = json!(["path"]);
+                schema["additionalProperties"] = json!(true);
+            },
+            &[
+                (Notable, "parameters.depth is gone (integer)"),
+                (Notable, "parameters.mode no longer takes \"stat\""),
+                (Notable, "parameters.mode need not be given any more"),
+                (Notable, "parameters takes parameters now that it does not name"),
+            ],
+        );
+        check(
+            |new| {
+                let schema = &mut new["parameters"];
+                schema["properties"]["depth"]["maximum"] = json!(9);
+                schema["properties"]["depth"]["default"] = json!(2);
+                schema["required"] = json!(["path", "mode", "depth"]);
+                schema["$comment"] = json!("x");
+            },
+            &[
+                (Danger, "parameters.depth must be given now"),
+                (Notable, "parameters.depth.maximum is 9; it was 5"),
+                (Notable, "parameters.depth.default is new: 2"),
+                (Minor, "parameters.$comment is new: \"x\""),
+            ],
+        );
+        check(|new| new["parameters"] = json!(null), &[(Danger, "parameters has no schema any more")]);
+    }
+
+    #[test]
+    fn what_means_the_same_is_no_difference() {
+        check(
+            |new| {
+                new["parameters"]["required"] = json!(["mode", "path"]);
+                new["parameters"]["properties"]["mode"]["enum"] = json!(["stat", "read"]);
+            },
+            &[],
+        );
+    }
+
+    #[test]
+    fn nested_and_combined_schemas_are_looked_into() {
+        let schema = |inner: Value| {
+            json!({"parameters": {"$defs": {"P": {"properties": {"x": inner}}}, "properties": {
+                "list": {"items": {"properties": {"y": inner}}}, "any": {"anyOf": [{"type": "null"}, inner]},
+            }}})
+        };
+        let changes = diff(&schema(json!({"type": "string"})), &schema(json!({"type": "number"})));
+        let fields: Vec<_> = changes.iter().map(|change| change.field.as_str()).collect();
+        assert_eq!(fields, ["parameters.any(anyOf 2)", "parameters.list[].y", "parameters.$defs.P.x"]);
+        assert!(changes.iter().all(|change| change.message == "is now number; it was string"));
+    }
+
+    #[test]
+    fn endless_nesting_and_many_differences_are_bounded() {
+        let deep = |leaf: &str| (0..100).fold(json!({"type": leaf}), |inner, _| json!({"properties": {"a": inner}}));
+        let (old, new) = (json!({"parameters": deep("string")}), json!({"parameters": deep("number")}));
+        assert_eq!(diff(&old, &new).len(), 1);
+        let many = |value: &str| {
+            let properties: Map<String, Value> = (0..1000).map(|n| (n.to_string(), json!({"type": value}))).collect();
+            json!({"parameters": {"properties": properties}})
+        };
+        let changes = diff(&many("string"), &many("number"));
+        assert_eq!(changes.len(), MAX_CHANGES + 1);
+        assert_eq!(changes[MAX_CHANGES].message, "differs in 800 more places");
+    }
+}

@@ -1,0 +1,192 @@
+//! Pins: what somebody else's definition was when it was first used or last approved, and whether what its source says
+//! now is still that (SPEC section 10).
+//!
+//! A pin is of the definition as its source gave it, by the source's own name for the tool: neither what an operator
+//! calls it here nor the id it gets beside others enters the question whose it is. All here is pure; the store keeps
+//! the rows, the catalogue asks.
+
+mod diff;
+mod schema;
+mod words;
+
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::ContentHash;
+use crate::name::ToolId;
+
+pub use diff::{Change, Weight, diff};
+
+/// What happens to a definition that was never seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FirstUse {
+    /// It is pinned and offered: trust on first use.
+    #[default]
+    Pin,
+    /// It is withheld until somebody approves it.
+    Ask,
+}
+
+/// What happens to a definition that is not what was pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDrift {
+    /// It is withheld until somebody approves it again.
+    #[default]
+    Withhold,
+    /// It is offered as it is now, and told of.
+    Warn,
+}
+
+/// The terms under which foreign definitions are offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PinTerms {
+    /// Of one that was never seen.
+    pub first_use: FirstUse,
+    /// Of one that is not what was pinned.
+    pub drift: OnDrift,
+}
+
+/// One definition, by its hash, and when it was noted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinMark {
+    /// Hash of its contract, see [`crate::ToolDefinition::contract_hash`].
+    pub hash: ContentHash,
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// What made it count: `first use` or who approved it; empty for one that waits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+}
+
+/// What is pinned of one tool, without the definitions themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    /// Name of its provider.
+    pub provider: String,
+    /// The name at its source.
+    pub tool: String,
+    /// Its id, when it was last noted.
+    pub id: ToolId,
+    /// What may be offered; `None` when nothing of it is approved.
+    pub approved: Option<PinMark>,
+    /// What its source said instead, and nobody has approved.
+    pub waiting: Option<PinMark>,
+}
+
+impl Pin {
+    /// `pinned`, `changed` or `unapproved`.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match (&self.approved, &self.waiting) {
+            (Some(_), None) => "pinned",
+            (Some(_), Some(_)) => "changed",
+            (None, _) => "unapproved",
+        }
+    }
+
+    /// Its name as commands take it: `provider/tool`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.provider, self.tool)
+    }
+}
+
+/// What a definition is beside its pin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// What was pinned.
+    Same,
+    /// Nothing is known of it.
+    New,
+    /// It is known, and not approved.
+    Unapproved,
+    /// Not what was pinned.
+    Drifted,
+}
+
+/// Judges a definition by its pin.
+#[must_use]
+pub fn judge(pin: Option<&Pin>, now: ContentHash) -> Verdict {
+    match pin.map(|pin| &pin.approved) {
+        None => Verdict::New,
+        Some(None) => Verdict::Unapproved,
+        Some(Some(approved)) if approved.hash == now => Verdict::Same,
+        Some(Some(_)) => Verdict::Drifted,
+    }
+}
+
+/// What becomes of a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it is offered.
+    pub offered: bool,
+    /// What is to be noted.
+    pub note: Note,
+}
+
+/// What the store is to note of a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// Nothing.
+    Nothing,
+    /// It is pinned as it is.
+    Pin,
+    /// It waits for approval.
+    Wait,
+    /// Nothing waits any more: the source says again what was pinned.
+    Settle,
+}
+
+/// What becomes of a definition that was judged so, under these terms.
+#[must_use]
+pub fn decide(terms: PinTerms, verdict: Verdict, pin: Option<&Pin>, now: ContentHash) -> Decision {
+    let waiting = pin.and_then(|pin| pin.waiting.as_ref());
+    let wait = if waiting.is_some_and(|mark| mark.hash == now) { Note::Nothing } else { Note::Wait };
+    match verdict {
+        Verdict::Same => Decision { offered: true, note: if waiting.is_some() { Note::Settle } else { Note::Nothing } },
+        Verdict::New if terms.first_use == FirstUse::Pin => Decision { offered: true, note: Note::Pin },
+        Verdict::New | Verdict::Unapproved => Decision { offered: false, note: wait },
+        Verdict::Drifted => Decision { offered: terms.drift == OnDrift::Warn, note: wait },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(text: &str) -> ContentHash {
+        ContentHash::of_bytes(text.as_bytes())
+    }
+
+    fn pin(approved: Option<&str>, waiting: Option<&str>) -> Pin {
+        let mark = |text: &str| PinMark { hash: hash(text), at_ms: 1, by: String::new() };
+        let id = ToolId::parse("p:t@0.0.0").expect("id");
+        let (provider, tool) = ("p".into(), "t".into());
+        Pin { provider, tool, id, approved: approved.map(mark), waiting: waiting.map(mark) }
+    }
+
+    #[test]
+    fn what_becomes_of_a_definition_by_its_pin_and_the_terms() {
+        let lax = PinTerms { first_use: FirstUse::Pin, drift: OnDrift::Warn };
+        let strict = PinTerms { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
+        let usual = PinTerms::default();
+        for (terms, pin, now, verdict, offered, note) in [
+            (usual, None, "a", Verdict::New, true, Note::Pin),
+            (strict, None, "a", Verdict::New, false, Note::Wait),
+            (usual, Some(pin(Some("a"), None)), "a", Verdict::Same, true, Note::Nothing),
+            (usual, Some(pin(Some("a"), Some("b"))), "a", Verdict::Same, true, Note::Settle),
+            (usual, Some(pin(Some("a"), None)), "b", Verdict::Drifted, false, Note::Wait),
+            (usual, Some(pin(Some("a"), Some("b"))), "b", Verdict::Drifted, false, Note::Nothing),
+            (usual, Some(pin(Some("a"), Some("b"))), "c", Verdict::Drifted, false, Note::Wait),
+            (lax, Some(pin(Some("a"), None)), "b", Verdict::Drifted, true, Note::Wait),
+            // What was refused once is not let in because the terms are others now.
+            (lax, Some(pin(None, Some("a"))), "a", Verdict::Unapproved, false, Note::Nothing),
+            (usual, Some(pin(None, Some("a"))), "b", Verdict::Unapproved, false, Note::Wait),
+        ] {
+            assert_eq!(judge(pin.as_ref(), hash(now)), verdict, "{pin:?} {now}");
+            let decision = decide(terms, verdict, pin.as_ref(), hash(now));
+            assert_eq!(decision, Decision { offered, note }, "{terms:?} {pin:?} {now}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What differs between two JSON Schemas, parameter by parameter.
+
+use serde_json::{Map, Value};
+
+use super::diff::{Change, Weight, keys, leaf, shown, text};
+use super::words::short;
+
+/// Schemas inside schemas that are looked into; below, a difference is told as one.
+const MAX_DEPTH: usize = 24;
+
+/// Keywords of which each member is a schema by a name, and that say nothing of what must be given.
+const NAMED: [&str; 4] = ["$defs", "definitions", "patternProperties", "dependentSchemas"];
+/// Keywords that are one schema.
+const INNER: [&str; 8] =
+    ["not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties"];
+/// Keywords that are a list of schemas.
+const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
+/// Keywords that nobody acts on.
+const REMARKS: [&str; 4] = ["$comment", "$schema", "$id", "examples"];
+
+/// Tells the differences of the schema that stands at `field`.
+pub(super) fn diff(field: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
+    match (was, is) {
+        (Value::Object(_), Value::Null) => {
+            changes.push(Change::new(Weight::Danger, field, "has no schema any more"));
+        }
+        (Value::Null, Value::Object(_)) => changes.push(Change::new(Weight::Notable, field, "has a schema now")),
+        _ => Walk { changes }.schema(field, was, is, 0),
+    }
+}
+
+struct Walk<'a> {
+    changes: &'a mut Vec<Change>,
+}
+
+impl Walk<'_> {
+    fn note(&mut self, weight: Weight, field: &str, message: impl Into<String>) {
+        self.changes.push(Change::new(weight, field, message));
+    }
+
+    fn schema(&mut self, field: &str, was: &Value, is: &Value, depth: usize) {
+        if was == is {
+            return;
+        }
+        let (Value::Object(old), Value::Object(new)) = (was, is) else {
+            self.changes.push(leaf(Weight::Notable, field, was, is));
+            return;
+        };
+        if depth >= MAX_DEPTH {
+            self.note(Weight::Notable, field, "differs somewhere below");
+            return;
+        }
+        self.properties(field, old, new, depth);
+        for key in keys(old, new) {
+            let (was, is) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
+            if was != is {
+                self.keyword(field, key, was, is, depth);
+            }
+        }
+    }
+
+    /// Parameters and which of them must be given.
+    fn properties(&mut self, field: &str, old: &Map<String, Value>, new: &Map<String, Value>, depth: usize) {
+        let empty = Map::new();
+        let of = |schema: &'_ Map<String, Value>| schema.get("properties").and_then(Value::as_object).cloned();
+        let (was, is) = (of(old), of(new));
+        let (was, is) = (was.as_ref().unwrap_or(&empty), is.as_ref().unwrap_or(&empty));
+        let (needed, needs) = (required(old), required(new));
+        let mut names: Vec<&String> = keys(was, is).collect();
+        names.sort();
+        for name in names {
+            let path = format!("{field}.{name}");
+            match (was.get(name), is.get(name)) {
+                (Some(before), None) => self.note(Weight::Notable, &path, format!("is gone{}", kind_of(before))),
+                (None, Some(after)) => {
+                    let about = after.get("description").and_then(Value::as_str).map(short);
+                    let about = about.map(|about| format!(": {about}")).unwrap_or_default();
+                    let (weight, what) = match needs.contains(&name.as_str()) {
+                        true => (Weight::Danger, "is new and required"),
+                        false => (Weight::Notable, "is new"),
+                    };
+                    self.note(weight, &path, format!("{what}{}{about}", kind_of(after)));
+                }
+                (Some(before), Some(after)) => self.schema(&path, before, after, depth + 1),
+                (None, None) => {}
+            }
+        }
+        // One that is new has said that it is required.
+        for name in needs.iter().filter(|name| !needed.contains(name)) {
+            if was.contains_key(*name) || !is.contains_key(*name) {
+                self.note(Weight::Danger, &format!("{field}.{name}"), "must be given now");
+            }
+        }
+        for name in needed.iter().filter(|name| !needs.contains(name)) {
+            if is.contains_key(*name) || !was.contains_key(*name) {
+                self.note(Weight::Notable, &format!("{field}.{name}"), "need not be given any more");
+            }
+        }
+    }
+
+    fn keyword(&mut self, field: &str, key: &str, was: &Value, is: &Value, depth: usize) {
+        let path = format!("{field}.{key}");
+        match (key, was, is) {
+            ("properties", Value::Object(_) | Value::Null, Value::Object(_) | Value::Null)
+            | ("required", Value::Array(_) | Value::Null, Value::Array(_) | Value::Null) => {}
+            ("type", ..) => {
+                if set(was) != set(is) {
+                    let message = match (was, is) {
+                        (Value::Null, is) => format!("must be {} now; it could be anything", types(is)),
+                        (was, Value::Null) => format!("may be anything now; it was {}", types(was)),
+                        (was, is) => format!("is now {}; it was {}", types(is), types(was)),
+                    };
+                    self.note(Weight::Notable, field, message);
+                }
+            }
+            ("enum", Value::Array(old), Value::Array(new)) => {
+                let list =
+                    |values: Vec<&Value>| short(&values.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(", "));
+                let more: Vec<&Value> = new.iter().filter(|value| !old.contains(value)).collect();
+                let less: Vec<&Value> = old.iter().filter(|value| !new.contains(value)).collect();
+                if !more.is_empty() {
+                    self.note(Weight::Notable, field, format!("also takes {}", list(more)));
+                }
+                if !less.is_empty() {
+                    self.note(Weight::Notable, field, format!("no longer takes {}", list(less)));
+                }
+            }
+            ("description" | "title", ..) => text(Weight::Notable, &path, was, is, self.changes),
+            ("additionalProperties", was, is) if !was.is_object() && !is.is_object() => {
+                match (*was != Value::Bool(false), *is != Value::Bool(false)) {
+                    (false, true) => self.note(Weight::Notable, field, "takes parameters now that it does not name"),
+                    (true, false) => self.note(Weight::Notable, field, "takes only the parameters that it names now"),
+                    // Missing and true mean the same.
+                    _ => {}
+                }
+            }
+            ("items", Value::Object(_), Value::Object(_)) => self.schema(&format!("{field}[]"), was, is, depth + 1),
+            ("additionalProperties", Value::Object(_), Value::Object(_)) => {
+                self.schema(&format!("{field}.*"), was, is, depth + 1);
+            }
+            (key, Value::Object(old), Value::Object(new)) if NAMED.contains(&key) => {
+                for name in keys(old, new) {
+                    let (was, is) = (old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null));
+                    self.schema(&format!("{path}.{name}"), was, is, depth + 1);
+                }
+            }
+            (key, Value::Object(_), Value::Object(_)) if INNER.contains(&key) => {
+                self.schema(&format!("{field}({key})"), was, is, depth + 1);
+            }
+            (key, Value::Array(old), Value::Array(new)) if LISTS.contains(&key) => {
+                for (index, (was, is)) in old.iter().zip(new).enumerate() {
+                    self.schema(&format!("{field}({key} {})", index + 1), was, is, depth + 1);
+                }
+                for (index, more) in new.iter().enumerate().skip(old.len()) {
+                    self.note(
+                        Weight::Notable,
+                        &format!("{field}({key} {})", index + 1),
+                        format!("is new: {}", shown(more)),
+                    );
+                }
+                for (index, less) in old.iter().enumerate().skip(new.len()) {
+                    self.note(
+                        Weight::Notable,
+                        &format!("{field}({key} {})", index + 1),
+                        format!("is gone; it was {}", shown(less)),
+                    );
+                }
+            }
+            _ => {
+                let weight = if REMARKS.contains(&key) { Weight::Minor } else { Weight::Notable };
+                self.changes.push(leaf(weight, &path, was, is));
+            }
+        }
+    }
+}
+
+fn required(schema: &Map<String, Value>) -> Vec<&str> {
+    let names = schema.get("required").and_then(Value::as_array);
+    let mut names: Vec<&str> = names.into_iter().flatten().filter_map(Value::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The types of a `type`, which may be one or several, in any order.
+fn set(kind: &Value) -> Vec<String> {
+    let mut kinds: Vec<String> = match kind {
+        Value::Array(kinds) => kinds.iter().map(Value::to_string).collect(),
+        Value::Null => Vec::new(),
+        one => vec![one.to_string()],
+    };
+    kinds.sort_unstable();
+    kinds
+}
+
+fn types(kind: &Value) -> String {
+    match kind {
+        Value::String(kind) => short(kind),
+        Value::Array(kinds) => kinds.iter().map(types).collect::<Vec<_>>().join(" or "),
+        other => shown(other),
+    }
+}
+
+/// ` (string)`, where a schema says so.
+fn kind_of(schema: &Value) -> String {
+    schema.get("type").map(|kind| format!(" ({})", types(kind))).unwrap_or_default()
+}

@@ -1,0 +1,212 @@
+//! The body of an operation: which media type it is sent as, and how.
+
+use http::HeaderValue;
+use serde_json::Value;
+
+use super::document::{Document, Part};
+use super::parameter::query_style;
+use super::schema::{Binary, is_bytes};
+use crate::rest::{FieldWriting, Need, PartContent, PartWriting, PayloadKind, Reserved};
+
+/// Schemas combined in one that are looked through for properties.
+const MAX_DEPTH: usize = 16;
+
+/// A body as it will be sent.
+pub(super) struct Chosen<'d> {
+    pub(super) need: Need,
+    pub(super) description: Option<&'d str>,
+    pub(super) schema: Option<Part<'d>>,
+    /// How bytes in its schema are given.
+    pub(super) binary: Binary,
+    pub(super) content_type: HeaderValue,
+    pub(super) kind: PayloadKind,
+}
+
+/// The body of an operation; `None` when it has none. Of several media types it is the one that is `wanted`, else the
+/// first that keeps types best: JSON, a form, parts, text, bytes.
+///
+/// # Errors
+/// Why none of its media types can be written.
+pub(super) fn chosen<'d>(
+    document: &'d Document,
+    operation: Part<'d>,
+    wanted: Option<&str>,
+) -> Result<Option<Chosen<'d>>, String> {
+    let Some(written) = operation.get("requestBody") else { return Ok(None) };
+    let body = document.follow(written)?;
+    let Some(content) = body.get("content") else { return Ok(None) };
+    let media: Vec<(&String, Part<'d>)> = content.members().collect();
+    if media.is_empty() {
+        return Ok(None);
+    }
+    let mut best: Option<(u8, Chosen<'d>)> = None;
+    let mut reasons = Vec::new();
+    for (name, part) in media {
+        if wanted.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(name)) {
+            reasons.push(format!("`{name}` is not the one that is configured"));
+            continue;
+        }
+        match of(document, body, name, part) {
+            Ok((rank, chosen)) if best.as_ref().is_none_or(|(have, _)| rank < *have) => best = Some((rank, chosen)),
+            Ok(_) => {}
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    match best {
+        Some((_, chosen)) => Ok(Some(chosen)),
+        None => Err(format!("its body cannot be written: {}", reasons.join("; "))),
+    }
+}
+
+fn of<'d>(document: &'d Document, body: Part<'d>, media: &str, part: Part<'d>) -> Result<(u8, Chosen<'d>), String> {
+    let part = document.follow(part)?;
+    let schema = part.get("schema");
+    let resolved = schema.map(|schema| document.follow(schema)).transpose()?;
+    let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_text = || {
+        let kind = resolved.and_then(|schema| schema.text("type"));
+        resolved.is_none() || kind == Some("string")
+    };
+    let mut binary = Binary::Text;
+    let mut stated = media.trim();
+    let (rank, kind) = match essence.as_str() {
+        "*/*" | "application/*" => {
+            stated = "application/json";
+            (0, PayloadKind::Json)
+        }
+        "application/json" | "text/json" => (0, PayloadKind::Json),
+        json if json.ends_with("+json") => (1, PayloadKind::Json),
+        "application/x-www-form-urlencoded" => (2, PayloadKind::Form(fields(document, part, schema)?)),
+        "multipart/form-data" => {
+            binary = Binary::Parts;
+            (3, PayloadKind::Multipart(parts(document, part, schema)?))
+        }
+        multipart if multipart.starts_with("multipart/") => {
+            return Err(format!("`{media}` is not written; multipart/form-data is"));
+        }
+        _ if resolved.is_some_and(|schema| is_bytes(schema.value)) || is_binary(&essence) => {
+            if let Some(schema) = resolved
+                && !is_text()
+                && !schema.value.as_object().is_some_and(serde_json::Map::is_empty)
+            {
+                return Err(format!("`{media}` of a schema that is no string is not written"));
+            }
+            binary = Binary::File;
+            if essence.ends_with("/*") {
+                stated = "application/octet-stream";
+            }
+            (5, PayloadKind::Bytes)
+        }
+        text if text.starts_with("text/") && !text.contains("xml") => {
+            if text == "text/*" {
+                stated = "text/plain";
+            }
+            (4, PayloadKind::Text)
+        }
+        // Whoever writes the text writes its syntax too.
+        _ if is_text() => (4, PayloadKind::Text),
+        _ => return Err(format!("`{media}` is not written from values; JSON, forms, parts, text and bytes are")),
+    };
+    let content_type = HeaderValue::from_str(stated).map_err(|_| format!("`{media}` is not a media type"))?;
+    let is_required = body.value.get("required").and_then(Value::as_bool) == Some(true);
+    let chosen = Chosen {
+        need: if is_required { Need::Required } else { Need::Optional },
+        description: body.text("description"),
+        schema,
+        binary,
+        content_type,
+        kind,
+    };
+    Ok((rank, chosen))
+}
+
+/// Media types of bytes.
+fn is_binary(essence: &str) -> bool {
+    const BINARY: [&str; 5] =
+        ["application/octet-stream", "application/pdf", "application/zip", "application/gzip", "application/x-tar"];
+    BINARY.contains(&essence) || ["image/", "audio/", "video/", "font/"].iter().any(|kind| essence.starts_with(kind))
+}
+
+/// How the members of a form are written: by style where the encoding names one, else by media type (OpenAPI 3.1,
+/// "Encoding Object").
+fn fields<'d>(
+    document: &'d Document,
+    media: Part<'d>,
+    schema: Option<Part<'d>>,
+) -> Result<Vec<(String, FieldWriting)>, String> {
+    let mut fields = Vec::new();
+    for (name, _) in properties(document, schema)? {
+        let Some(encoding) = media.get("encoding").and_then(|all| all.get(&name)) else { continue };
+        let flag = |key: &str| encoding.value.get(key).and_then(Value::as_bool);
+        let is_styled = ["style", "explode", "allowReserved"].iter().any(|key| encoding.value.get(key).is_some());
+        let writing = if is_styled {
+            let style = query_style(encoding.text("style"))
+                .ok_or_else(|| format!("the member `{name}` of its form has a style that there is not"))?;
+            let reserved = if flag("allowReserved") == Some(true) { Reserved::Kept } else { Reserved::Encoded };
+            FieldWriting::Styled { style, explode: flag("explode"), reserved }
+        } else if encoding.text("contentType").is_some_and(|media| media.contains("json")) {
+            FieldWriting::Json
+        } else {
+            FieldWriting::Plain
+        };
+        fields.push((name, writing));
+    }
+    Ok(fields)
+}
+
+/// How the members of a body of parts are written.
+fn parts<'d>(
+    document: &'d Document,
+    media: Part<'d>,
+    schema: Option<Part<'d>>,
+) -> Result<Vec<(String, PartWriting)>, String> {
+    let mut parts = Vec::new();
+    for (name, property) in properties(document, schema)? {
+        let property = document.follow(property)?;
+        let items = property.get("items").map(|items| document.follow(items)).transpose()?;
+        let is_file = is_bytes(property.value) || items.is_some_and(|items| is_bytes(items.value));
+        let encoding = media.get("encoding").and_then(|all| all.get(&name));
+        let stated = encoding.and_then(|encoding| encoding.text("contentType"));
+        // Of several the first; a range names none.
+        let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
+        let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
+        let content_type = content_type.or_else(|| property.text("contentMediaType").map(str::to_owned));
+        let content = if is_file { PartContent::File } else { PartContent::Value };
+        parts.push((name, PartWriting { content_type, content }));
+    }
+    Ok(parts)
+}
+
+/// The properties of a schema and of those that it is combined of.
+fn properties<'d>(document: &'d Document, schema: Option<Part<'d>>) -> Result<Vec<(String, Part<'d>)>, String> {
+    let mut found = Vec::new();
+    if let Some(schema) = schema {
+        collect(document, schema, &mut found, 0)?;
+    }
+    Ok(found)
+}
+
+fn collect<'d>(
+    document: &'d Document,
+    schema: Part<'d>,
+    found: &mut Vec<(String, Part<'d>)>,
+    depth: usize,
+) -> Result<(), String> {
+    if depth > MAX_DEPTH {
+        return Err("the schema of its body nests too deeply".into());
+    }
+    let schema = document.follow(schema)?;
+    if let Some(properties) = schema.get("properties") {
+        for (name, property) in properties.members() {
+            if found.iter().all(|(have, _)| have != name) {
+                found.push((name.clone(), property));
+            }
+        }
+    }
+    for list in ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| schema.get(key)) {
+        for inner in list.items() {
+            collect(document, inner, found, depth + 1)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,400 @@
+//! From a document to tools. A pure function of document and settings, but for other files of the document.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use http::{HeaderName, Method};
+use serde_json::Value;
+use toolwright_core::catalogue::foreign_ids;
+use toolwright_core::pattern::allowed_by;
+use toolwright_core::{Effects, ToolDefinition, ToolId};
+
+use super::document::{Document, Origin, Part, Version};
+use super::error::OpenApiError;
+use super::operation::{self, Source, repeated};
+use super::parameter::header_name;
+use super::response::{self, Answers};
+use super::security::Keyring;
+use super::server;
+use super::spec::{GroupBy, OpenApiSpec, Operation};
+use crate::net::HttpClient;
+use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
+
+/// Operations of one document.
+const MAX_OPERATIONS: usize = 10_000;
+/// Bytes of a description that a model reads; the whole is in the tool's documentation then.
+const MAX_DESCRIPTION: usize = 2_000;
+/// Bytes of a document that say what it is about.
+const MAX_ABOUT: usize = 400;
+const METHODS: [(&str, Method); 8] = [
+    ("get", Method::GET),
+    ("put", Method::PUT),
+    ("post", Method::POST),
+    ("delete", Method::DELETE),
+    ("options", Method::OPTIONS),
+    ("head", Method::HEAD),
+    ("patch", Method::PATCH),
+    ("trace", Method::TRACE),
+];
+
+/// What came of a document: each of its operations is among `tools` or `refused`.
+#[derive(Debug, Default)]
+pub struct Import {
+    /// How many operations it has.
+    pub operations: usize,
+    /// The tools, in the document's order.
+    pub tools: Vec<Imported>,
+    /// What is no tool, and why.
+    pub refused: Vec<Refused>,
+    /// What an operator should know all the same.
+    pub warnings: Vec<String>,
+    /// What the document says it is about: its title and the beginning of its description.
+    pub about: Option<String>,
+}
+
+/// An operation that is a tool.
+pub struct Imported {
+    /// Its definition.
+    pub definition: ToolDefinition,
+    /// Its name at its source, of which no other has the same: its `operationId`, configured name or method and path.
+    pub raw_name: String,
+    /// HTTP method.
+    pub method: String,
+    /// Path template, as in the document.
+    pub path: String,
+    pub(super) made: Made,
+}
+
+/// What makes its calls, but for the client.
+pub(super) struct Made {
+    request: RequestTemplate,
+    credentials: Vec<Credential>,
+    reading: Reading,
+}
+
+impl Made {
+    pub(super) fn with(self, client: Arc<HttpClient>, settings: Arc<str>) -> HttpTool {
+        HttpTool { request: self.request, credentials: self.credentials, reading: self.reading, client, settings }
+    }
+}
+
+impl std::fmt::Debug for Imported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Imported({}, {} {})", self.definition.id, self.method, self.path)
+    }
+}
+
+/// An operation that is no tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Its `operationId`, or method and path.
+    pub operation: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One operation before it is compiled.
+struct Found<'d> {
+    method: Method,
+    path: &'d str,
+    path_item: Part<'d>,
+    operation: Part<'d>,
+    settings: Operation,
+    name: String,
+}
+
+impl Found<'_> {
+    fn label(&self) -> String {
+        let stated = self.operation.text("operationId").filter(|id| !id.trim().is_empty());
+        stated.map_or_else(|| format!("{} {}", self.method, self.path), str::to_owned)
+    }
+}
+
+/// Imports the text of a document.
+///
+/// # Errors
+/// [`OpenApiError`] when there is no document; what is wrong with an operation is among [`Import::refused`].
+pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, OpenApiError> {
+    let document = Document::read(text, origin)?;
+    let headers = headers(spec)?;
+    let mut import = Import { about: about(&document), ..Import::default() };
+    let mut found = Vec::new();
+    let mut known = HashSet::new();
+    for entry in operations(&document, spec) {
+        import.operations += 1;
+        match entry {
+            Ok(entry) => {
+                known.extend([entry.label(), format!("{} {}", entry.method, entry.path)]);
+                match left_out(&document, spec, &entry) {
+                    Some(reason) => import.refused.push(Refused { operation: entry.label(), reason }),
+                    None => found.push(entry),
+                }
+            }
+            Err(refused) => import.refused.push(refused),
+        }
+    }
+    for key in spec.operations.keys().filter(|key| !known.contains(*key)) {
+        let remedy = "write its operationId, or `GET /path`";
+        import.warnings.push(format!("operations.{key}: the document has no such operation; {remedy}"));
+    }
+    tell_apart(&mut found);
+    let ids = ids(spec, &found)?;
+    let mut keyring = Keyring::new(spec, &document);
+    for (entry, id) in found.into_iter().zip(ids) {
+        let operation = entry.label();
+        match compile(&document, spec, &headers, &mut keyring, entry, id) {
+            Ok(tool) => import.tools.push(tool),
+            Err(reason) => import.refused.push(Refused { operation, reason }),
+        }
+    }
+    import.warnings.extend(keyring.warnings());
+    Ok(import)
+}
+
+fn headers(spec: &OpenApiSpec) -> Result<Vec<(HeaderName, String)>, OpenApiError> {
+    let header = |(name, value): &(String, String)| {
+        let setting = |reason: String| OpenApiError::Setting { field: format!("headers.{name}"), reason };
+        let header = header_name(name).map_err(setting)?;
+        if http::HeaderValue::from_bytes(value.as_bytes()).is_err() {
+            return Err(setting("its value holds a line break or another control character".into()));
+        }
+        Ok((header, value.clone()))
+    };
+    spec.headers.iter().map(header).collect()
+}
+
+/// Every operation of the document, in its order.
+fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
+    let paths = document.root().get("paths").into_iter().flat_map(Part::members);
+    let each = paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
+        let item = match document.follow(written) {
+            Ok(item) => item,
+            Err(reason) => return vec![Err(Refused { operation: path.clone(), reason })],
+        };
+        let own = METHODS.iter().filter_map(|(name, method)| Some((method, item.get(name)?)));
+        let of = |(method, operation): (&Method, Part<'d>)| {
+            let stated = operation.text("operationId").filter(|id| !id.trim().is_empty());
+            let key = format!("{method} {path}");
+            let own = stated.and_then(|id| spec.operations.get(id)).or_else(|| spec.operations.get(&key));
+            let settings = own.cloned().unwrap_or_default().or(&spec.defaults);
+            let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
+            let name = name.unwrap_or_else(|| method_and_path(method, path));
+            Ok(Found { method: method.clone(), path, path_item: item, operation, settings, name })
+        };
+        own.map(of).collect::<Vec<_>>()
+    });
+    each.take(MAX_OPERATIONS)
+}
+
+/// `get_repos_owner_repo` for `GET /repos/{owner}/{repo}`.
+fn method_and_path(method: &Method, path: &str) -> String {
+    let mut name = method.as_str().to_ascii_lowercase();
+    for c in path.chars() {
+        match c {
+            c if c.is_alphanumeric() || c == '-' => name.push(c),
+            _ if name.ends_with('_') => {}
+            _ => name.push('_'),
+        }
+    }
+    name.trim_end_matches('_').to_owned()
+}
+
+/// Why an operation is left out, if it is.
+fn left_out(document: &Document, spec: &OpenApiSpec, entry: &Found<'_>) -> Option<String> {
+    let filter = &spec.filter;
+    let id = entry.operation.text("operationId").unwrap_or(&entry.name);
+    let passes =
+        |list: &[String], values: &[&str]| list.is_empty() || values.iter().any(|value| allowed_by(list, &[], value));
+    if document.version == Version::V2 {
+        return Some("the document is Swagger 2.0; OpenAPI 3.0 and 3.1 are imported: convert it".into());
+    }
+    if entry.settings.enabled == Some(false) {
+        return Some("it is disabled in the configuration".into());
+    }
+    if !passes(&filter.methods, &[entry.method.as_str()]) {
+        return Some(format!("its method is {}: filtered out", entry.method));
+    }
+    let tags = tags(entry.operation);
+    if !passes(&filter.tags, &tags) {
+        return Some(format!(
+            "its tags are {}: filtered out",
+            if tags.is_empty() { "none".into() } else { tags.join(", ") }
+        ));
+    }
+    if !allowed_by(&filter.allowed, &filter.denied, id) && !allowed_by(&filter.allowed, &filter.denied, &entry.name) {
+        return Some("its name is filtered out".into());
+    }
+    if entry.method == Method::TRACE {
+        return Some("TRACE is not sent: servers and proxies answer it with what they see".into());
+    }
+    None
+}
+
+fn tags(operation: Part<'_>) -> Vec<&str> {
+    operation.get("tags").into_iter().flat_map(Part::items).filter_map(|tag| tag.value.as_str()).collect()
+}
+
+/// Gives operations of the same name each one of its own.
+fn tell_apart(found: &mut [Found<'_>]) {
+    let names: Vec<String> = found.iter().map(|entry| entry.name.clone()).collect();
+    let twice = repeated(names.iter().map(String::as_str));
+    for entry in found.iter_mut().filter(|entry| twice.contains(entry.name.as_str())) {
+        entry.name = format!("{}_{}", entry.name, method_and_path(&entry.method, entry.path));
+    }
+}
+
+fn ids(spec: &OpenApiSpec, found: &[Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+    let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
+    for (index, entry) in found.iter().enumerate() {
+        let namespace = match spec.group_by {
+            GroupBy::None => spec.name.clone(),
+            GroupBy::Tag => grouped(&spec.name, tags(entry.operation).first().copied().unwrap_or_default()),
+        };
+        groups.entry(namespace).or_default().push(index);
+    }
+    let mut ids: Vec<Option<ToolId>> = vec![None; found.len()];
+    for (namespace, members) in groups {
+        let names: Vec<&str> =
+            members.iter().filter_map(|index| found.get(*index)).map(|entry| entry.name.as_str()).collect();
+        let made = foreign_ids(&namespace, &names)
+            .map_err(|error| OpenApiError::Setting { field: "prefix".into(), reason: error.to_string() })?;
+        for (index, id) in members.into_iter().zip(made) {
+            if let Some(slot) = ids.get_mut(index) {
+                *slot = Some(id);
+            }
+        }
+    }
+    Ok(ids.into_iter().flatten().collect())
+}
+
+/// The namespace of a tag.
+fn grouped(name: &str, tag: &str) -> String {
+    let mut slug = String::new();
+    for c in tag.chars().flat_map(char::to_lowercase) {
+        match c {
+            c if c.is_ascii_alphanumeric() => slug.push(c),
+            _ if slug.is_empty() || slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    if slug.is_empty() { name.to_owned() } else { format!("{name}-{slug}") }
+}
+
+fn compile<'d>(
+    document: &'d Document,
+    spec: &OpenApiSpec,
+    headers: &[(HeaderName, String)],
+    keyring: &mut Keyring<'d>,
+    entry: Found<'d>,
+    id: ToolId,
+) -> Result<Imported, String> {
+    let base = server::base(spec, document, entry.path_item, entry.operation)?;
+    let admission = keyring.admission(entry.operation)?;
+    if !base.is_vouched_for && (!admission.credentials.is_empty() || !headers.is_empty()) {
+        return Err(format!(
+            "its server is {}, which is not where the document comes from: set base_url to say that your credentials may go there",
+            base.origin
+        ));
+    }
+    let Answers { accept, schema, streams } = response::answers(document, entry.operation);
+    let source = Source {
+        document,
+        method: entry.method.clone(),
+        path: entry.path,
+        path_item: entry.path_item,
+        operation: entry.operation,
+        base,
+        headers,
+        admission: &admission,
+        content_type: entry.settings.content_type.as_deref(),
+        accept,
+    };
+    let compiled = operation::compile(&source)?;
+    let settings = entry.settings;
+    let select =
+        settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
+    let schema = schema.filter(|_| select.is_none() && settings.response.is_none());
+    let reading = Reading {
+        format: settings.response.unwrap_or_default(),
+        max_bytes: spec.max_bytes.unwrap_or(crate::rest::MAX_BYTES).max(1),
+        structured: schema.is_some(),
+        select,
+    };
+    let text = description(entry.operation, settings.description.as_deref());
+    let shown = head(&text, MAX_DESCRIPTION);
+    let mut definition = ToolDefinition::new(id, shown.clone(), Some(compiled.parameters));
+    if shown.len() < text.len() {
+        definition.documentation = Some(text);
+    }
+    definition.title = settings.title.or_else(|| entry.operation.text("summary").map(str::to_owned));
+    definition.output_schema = schema;
+    definition.effects = settings.effects.unwrap_or_else(|| effects(&entry.method));
+    definition.tags = tags(entry.operation).into_iter().map(str::to_owned).collect();
+    definition.tags.extend(settings.tags);
+    definition.allowed_roles = settings.allowed_roles;
+    definition.timeout = settings.timeout;
+    definition.idle_timeout = settings.idle_timeout;
+    definition.retries = settings.retries;
+    definition.queue = settings.queue;
+    definition.cache_ttl = settings.cache.flatten();
+    definition.max_output = settings.max_output;
+    definition.declaration = Some(compiled.declaration);
+    if streams {
+        definition.capabilities.insert("streaming".into(), Value::Bool(true));
+    }
+    Ok(Imported {
+        definition,
+        raw_name: entry.name,
+        method: entry.method.to_string(),
+        path: entry.path.to_owned(),
+        made: Made { request: compiled.request, credentials: admission.credentials, reading },
+    })
+}
+
+/// What a method may do (RFC 9110 section 9.2). It is no hint of the document's: the operator named the document.
+fn effects(method: &Method) -> Effects {
+    match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => Effects::FETCH,
+        Method::PUT | Method::DELETE => Effects { idempotent: true, ..Effects::UNKNOWN },
+        _ => Effects::UNKNOWN,
+    }
+}
+
+fn description(operation: Part<'_>, configured: Option<&str>) -> String {
+    if let Some(configured) = configured {
+        return configured.to_owned();
+    }
+    let text = |key: &str| operation.text(key).map(str::trim).filter(|text| !text.is_empty());
+    let mut whole = match (text("summary"), text("description")) {
+        (Some(summary), Some(description)) if description.starts_with(summary) => description.to_owned(),
+        (Some(summary), Some(description)) => format!("{summary}\n\n{description}"),
+        (Some(only), None) | (None, Some(only)) => only.to_owned(),
+        (None, None) => String::new(),
+    };
+    if operation.value.get("deprecated") == Some(&Value::Bool(true)) {
+        whole = format!("Deprecated. {whole}").trim_end().to_owned();
+    }
+    whole
+}
+
+/// The beginning of a text, cut after a word.
+fn head(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(max.saturating_sub(6));
+    let end = text[..end].rfind(char::is_whitespace).unwrap_or(end);
+    format!("{} […]", text[..end].trim_end())
+}
+
+fn about(document: &Document) -> Option<String> {
+    let info = document.root().get("info")?;
+    let title = info.text("title")?.trim();
+    let first = info.text("description").map(|text| text.trim().split("\n\n").next().unwrap_or_default().trim());
+    let about = match first.filter(|text| !text.is_empty()) {
+        Some(first) => format!("{title}: {first}"),
+        None => title.to_owned(),
+    };
+    Some(head(&about, MAX_ABOUT))
+}

@@ -1,0 +1,25 @@
+//! OpenAPI 3.0 and 3.1 documents as tools. An operation becomes the same request description that a configured REST tool
+//! does ([`crate::rest`]), and its calls are made by the same code.
+//!
+//! Arguments are the operation's parameters by name (with the place before it where two share a name) and its body as
+//! `body`. A document is foreign text: no reference of it is fetched, and credentials go nowhere that the operator did
+//! not name.
+
+mod body;
+mod document;
+mod error;
+mod import;
+mod operation;
+mod parameter;
+mod provider;
+mod response;
+mod schema;
+mod security;
+mod server;
+mod spec;
+
+pub use document::Origin;
+pub use error::OpenApiError;
+pub use import::{Import, Imported, Refused, import};
+pub use provider::{OpenApiProvider, text};
+pub use spec::{Auth, Filter, GroupBy, OpenApiSpec, Operation};

@@ -1,0 +1,346 @@
+//! Schemas of a document as one JSON Schema 2020-12 each: references become `$defs` of its own, so that cycles stay
+//! cycles, and what OpenAPI 3.0 writes in its own way is written in JSON Schema's.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::{Map, Value, json};
+
+use super::document::{Document, Part, Version};
+
+/// Schemas inside one another, but through references.
+const MAX_DEPTH: usize = 64;
+
+const SCHEMAS_BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+const SCHEMA_LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+const SCHEMAS: [&str; 11] = [
+    "items",
+    "additionalProperties",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "contentSchema",
+];
+/// What describes a document to people and programs of its own, and no value.
+const DROPPED: [&str; 9] =
+    ["discriminator", "xml", "externalDocs", "nullable", "example", "$schema", "$id", "$anchor", "$comment"];
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
+/// What is sent or received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Sent: what is `readOnly` is left out.
+    Request,
+    /// Received: what is `writeOnly` is left out.
+    Response,
+}
+
+/// What a string of bytes is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Binary {
+    /// A string like any other.
+    Text,
+    /// A file, as `rest::payload` takes it; so are the items of a list.
+    File,
+    /// The whole is a body of parts: its members are files.
+    Parts,
+}
+
+/// Collects the schemas of one tool and what they refer to.
+pub(super) struct Schemas<'d> {
+    document: &'d Document,
+    direction: Direction,
+    /// By address of the value: the document is not moved while it is read.
+    names: HashMap<*const Value, String>,
+    taken: HashSet<String>,
+    waiting: VecDeque<(String, Part<'d>)>,
+    nodes: usize,
+    max_nodes: usize,
+}
+
+impl<'d> Schemas<'d> {
+    /// Schemas of at most `max_nodes` parts together.
+    pub(super) fn new(document: &'d Document, direction: Direction, max_nodes: usize) -> Self {
+        Self {
+            document,
+            direction,
+            names: HashMap::new(),
+            taken: HashSet::new(),
+            waiting: VecDeque::new(),
+            nodes: 0,
+            max_nodes,
+        }
+    }
+
+    /// One schema, whose references are to `#/$defs/…`.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(super) fn convert(&mut self, part: Part<'d>, binary: Binary) -> Result<Value, String> {
+        self.schema(part, binary, 0)
+    }
+
+    /// The definitions that the schemas so far refer to, and those in turn.
+    ///
+    /// # Errors
+    /// As [`Schemas::convert`].
+    pub(super) fn definitions(mut self) -> Result<Map<String, Value>, String> {
+        let mut definitions = Map::new();
+        while let Some((name, part)) = self.waiting.pop_front() {
+            let schema = self.schema(part, Binary::Text, 0)?;
+            definitions.insert(name, schema);
+        }
+        Ok(definitions)
+    }
+
+    fn schema(&mut self, part: Part<'d>, binary: Binary, depth: usize) -> Result<Value, String> {
+        self.nodes += 1;
+        if self.nodes > self.max_nodes {
+            return Err(format!("its schemas have more than {} parts", self.max_nodes));
+        }
+        if depth > MAX_DEPTH {
+            return Err(format!("its schemas nest deeper than {MAX_DEPTH} levels"));
+        }
+        let Some(members) = part.value.as_object() else {
+            return match part.value {
+                Value::Bool(_) => Ok(part.value.clone()),
+                _ => Ok(json!({})),
+            };
+        };
+        if let Some(reference) = part.text("$ref") {
+            return self.reference(part, reference, binary, depth);
+        }
+        if binary == Binary::File && is_bytes(part.value) {
+            return Ok(file(part.text("description")));
+        }
+        if members.contains_key("$dynamicRef") {
+            return Err("its schemas use $dynamicRef".into());
+        }
+        let mut out = Map::new();
+        for (key, member) in members {
+            self.keyword(&mut out, key, Part { file: part.file, value: member }, binary, depth)?;
+        }
+        self.required(&mut out, members, part.file);
+        Ok(match self.document.version {
+            Version::V31 => out.into(),
+            Version::V30 | Version::V2 => modern(out, members),
+        })
+    }
+
+    fn reference(&mut self, part: Part<'d>, reference: &str, binary: Binary, depth: usize) -> Result<Value, String> {
+        let target = self.document.target(part.file, reference)?;
+        // A body of parts has a schema of its own: elsewhere its bytes are text.
+        if is_leaf(target.value) || binary == Binary::Parts || (binary == Binary::File && is_bytes(target.value)) {
+            return self.schema(target, binary, depth + 1);
+        }
+        let name = self.name(target, reference);
+        let mut out = Map::new();
+        out.insert("$ref".into(), format!("#/$defs/{name}").into());
+        if self.document.version == Version::V31 {
+            for (key, member) in part.members().filter(|(key, _)| *key != "$ref") {
+                self.keyword(&mut out, key, member, binary, depth)?;
+            }
+        }
+        Ok(out.into())
+    }
+
+    /// The name of a definition; a new one waits to be converted.
+    fn name(&mut self, target: Part<'d>, reference: &str) -> String {
+        let key: *const Value = target.value;
+        if let Some(name) = self.names.get(&key) {
+            return name.clone();
+        }
+        let last = reference.rsplit(['/', '#']).next().unwrap_or_default();
+        let mut base: String =
+            last.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
+        if base.is_empty() {
+            base.push_str("schema");
+        }
+        let mut name = base.clone();
+        let mut count = 2;
+        while !self.taken.insert(name.clone()) {
+            name = format!("{base}_{count}");
+            count += 1;
+        }
+        self.names.insert(key, name.clone());
+        self.waiting.push_back((name.clone(), target));
+        name
+    }
+
+    fn keyword(
+        &mut self,
+        out: &mut Map<String, Value>,
+        key: &str,
+        part: Part<'d>,
+        binary: Binary,
+        depth: usize,
+    ) -> Result<(), String> {
+        let inside = match (binary, key) {
+            (Binary::Parts, "properties") | (Binary::File, "items") => Binary::File,
+            (Binary::Parts, "allOf" | "anyOf" | "oneOf") => Binary::Parts,
+            _ => Binary::Text,
+        };
+        let value = match key {
+            _ if DROPPED.contains(&key) || key.starts_with("x-") => return Ok(()),
+            _ if SCHEMAS_BY_NAME.contains(&key) => {
+                let mut schemas = Map::new();
+                for (name, schema) in part.members() {
+                    if key != "properties" || !self.is_hidden(schema) {
+                        schemas.insert(name.clone(), self.schema(schema, inside, depth + 1)?);
+                    }
+                }
+                schemas.into()
+            }
+            _ if SCHEMA_LISTS.contains(&key) && part.value.is_array() => {
+                let mut schemas = Vec::new();
+                for schema in part.items() {
+                    schemas.push(self.schema(schema, inside, depth + 1)?);
+                }
+                // An empty list is no schema.
+                if schemas.is_empty() {
+                    return Ok(());
+                }
+                schemas.into()
+            }
+            _ if SCHEMAS.contains(&key) && part.value.is_object() => self.schema(part, inside, depth + 1)?,
+            // A list of its own in `required`; a mark of the parameter's in older writing.
+            "required" => return Ok(()),
+            "type" => match known_types(part.value) {
+                Some(types) => types,
+                None => return Ok(()),
+            },
+            "examples" if !part.value.is_array() => return Ok(()),
+            _ => part.value.clone(),
+        };
+        out.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Whether a property does not go this way.
+    fn is_hidden(&self, schema: Part<'d>) -> bool {
+        let mark = match self.direction {
+            Direction::Request => "readOnly",
+            Direction::Response => "writeOnly",
+        };
+        let is_marked = |part: Part<'_>| part.value.get(mark).and_then(Value::as_bool) == Some(true);
+        is_marked(schema) || self.document.follow(schema).is_ok_and(is_marked)
+    }
+
+    /// `required`, but for properties that are left out.
+    fn required(&self, out: &mut Map<String, Value>, members: &'d Map<String, Value>, file: usize) {
+        let Some(names) = members.get("required").and_then(Value::as_array) else { return };
+        let hidden = |name: &&Value| {
+            let name = name.as_str()?;
+            let schema = members.get("properties")?.get(name)?;
+            Some(self.is_hidden(Part { file, value: schema }))
+        };
+        let mut kept: Vec<Value> = Vec::new();
+        for name in names.iter().filter(|name| name.is_string() && hidden(name) != Some(true)) {
+            if !kept.contains(name) {
+                kept.push(name.clone());
+            }
+        }
+        if !kept.is_empty() {
+            out.insert("required".into(), kept.into());
+        }
+    }
+}
+
+/// Whether it is a schema without schemas inside, which is repeated rather than referred to.
+fn is_leaf(schema: &Value) -> bool {
+    let Some(members) = schema.as_object() else { return false };
+    let inside = |key: &String| {
+        key == "$ref"
+            || SCHEMAS_BY_NAME.contains(&key.as_str())
+            || SCHEMA_LISTS.contains(&key.as_str())
+            || SCHEMAS.contains(&key.as_str())
+    };
+    !members.keys().any(inside) && members.get("enum").and_then(Value::as_array).is_none_or(|all| all.len() <= 16)
+}
+
+/// Whether a schema is of bytes: `format: binary` in OpenAPI 3.0, a media type without an encoding in 3.1.
+pub(super) fn is_bytes(schema: &Value) -> bool {
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    let typed = text("type");
+    (text("format") == Some("binary") && typed.is_none_or(|kind| kind == "string"))
+        || (text("contentMediaType").is_some()
+            && text("contentEncoding").is_none()
+            && typed.is_none_or(|kind| kind == "string"))
+}
+
+/// What an argument for bytes may be.
+pub(super) fn file(description: Option<&str>) -> Value {
+    let mut schema = json!({
+        "anyOf": [
+            {"type": "string", "description": "The content as text"},
+            {
+                "type": "object",
+                "properties": {
+                    "base64": {"type": "string", "contentEncoding": "base64", "description": "The content"},
+                    "filename": {"type": "string"},
+                    "content_type": {"type": "string"},
+                },
+                "required": ["base64"],
+                "additionalProperties": false,
+            },
+        ],
+    });
+    if let (Some(description), Some(members)) = (description, schema.as_object_mut()) {
+        members.insert("description".into(), description.into());
+    }
+    schema
+}
+
+fn known_types(written: &Value) -> Option<Value> {
+    match written {
+        Value::String(name) => TYPES.contains(&name.as_str()).then(|| written.clone()),
+        Value::Array(names) => {
+            let names: Vec<Value> =
+                names.iter().filter(|name| name.as_str().is_some_and(|name| TYPES.contains(&name))).cloned().collect();
+            (!names.is_empty()).then(|| names.into())
+        }
+        _ => None,
+    }
+}
+
+/// A schema of OpenAPI 3.0 (draft Wright 00, which is draft 5) in the words of 2020-12.
+fn modern(mut out: Map<String, Value>, written: &Map<String, Value>) -> Value {
+    for (flag, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        match out.get(flag) {
+            Some(Value::Bool(true)) => match out.shift_remove(bound) {
+                Some(limit) => {
+                    out.insert(flag.into(), limit);
+                }
+                None => {
+                    out.shift_remove(flag);
+                }
+            },
+            Some(Value::Bool(false)) => {
+                out.shift_remove(flag);
+            }
+            _ => {}
+        }
+    }
+    if let Some(example) = written.get("example") {
+        out.insert("examples".into(), json!([example]));
+    }
+    if written.get("nullable") != Some(&Value::Bool(true)) {
+        return out.into();
+    }
+    if let Some(Value::Array(options)) = out.get_mut("enum")
+        && !options.contains(&Value::Null)
+    {
+        options.push(Value::Null);
+    }
+    let is_combined = SCHEMA_LISTS.iter().any(|key| out.contains_key(*key));
+    match out.get_mut("type") {
+        Some(kind @ Value::String(_)) => *kind = json!([kind, "null"]),
+        None if is_combined => return json!({"anyOf": [out, {"type": "null"}]}),
+        _ => {}
+    }
+    out.into()
+}

@@ -1,0 +1,294 @@
+//! A request body that is one argument, written by its media type: JSON, forms, files and texts.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::HeaderValue;
+use serde_json::{Map, Value};
+use toolwright_core::name::short_hash;
+
+use super::body::RenderedBody;
+use super::query::{Reserved, Style, append_pairs};
+use super::template::{Parameter, plain_text};
+
+/// A body that is one argument.
+#[derive(Debug, Clone)]
+pub(crate) struct Payload {
+    pub(crate) parameter: Parameter,
+    /// Its media type; a multipart body adds its boundary.
+    pub(crate) content_type: HeaderValue,
+    pub(crate) kind: PayloadKind,
+}
+
+/// How it is written.
+#[derive(Debug, Clone)]
+pub(crate) enum PayloadKind {
+    /// As JSON.
+    Json,
+    /// As text; what is no string as JSON.
+    Text,
+    /// As bytes: see [`file_of`].
+    Bytes,
+    /// As pairs; members that are not listed are [`FieldWriting::Plain`].
+    Form(Vec<(String, FieldWriting)>),
+    /// As parts.
+    Multipart(Vec<(String, PartWriting)>),
+}
+
+/// How a member of a form is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum FieldWriting {
+    /// By a query's styles.
+    Styled { style: Style, explode: Option<bool>, reserved: Reserved },
+    /// As JSON.
+    Json,
+    /// Scalars as they are, lists as repeated pairs, objects as JSON.
+    Plain,
+}
+
+/// How a member of a multipart body is written.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct PartWriting {
+    /// The part's media type. Default: `text/plain` for scalars, `application/json` for objects.
+    pub(crate) content_type: Option<String>,
+    /// Whether it is bytes: see [`file_of`].
+    pub(crate) content: PartContent,
+}
+
+/// What a part holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PartContent {
+    /// A value.
+    #[default]
+    Value,
+    /// A file.
+    File,
+}
+
+impl Payload {
+    /// The body for these arguments; `None` when the argument is absent.
+    ///
+    /// # Errors
+    /// A message for the caller.
+    pub(super) fn render(&self, arguments: &Value) -> Result<Option<RenderedBody>, String> {
+        // A null is a JSON body like any other; of other types it is none.
+        let value = match (&self.kind, self.parameter.given(arguments)) {
+            (PayloadKind::Json, Some(Value::Null)) => Some(&Value::Null),
+            _ => self.parameter.value(arguments)?,
+        };
+        let Some(value) = value else { return Ok(None) };
+        let mut content_type = self.content_type.clone();
+        let bytes = match &self.kind {
+            PayloadKind::Json => value.to_string().into(),
+            PayloadKind::Text => plain_text(value).into(),
+            PayloadKind::Bytes => file_of(value)?.bytes.into_owned().into(),
+            PayloadKind::Form(fields) => self.form(members(value, &self.parameter)?, fields).into(),
+            PayloadKind::Multipart(parts) => {
+                let written = self.parts(members(value, &self.parameter)?, parts)?;
+                let boundary = boundary(&written);
+                let stated = self.content_type.to_str().unwrap_or("multipart/form-data");
+                content_type = HeaderValue::from_str(&format!("{stated}; boundary={boundary}"))
+                    .map_err(|_| "the body's media type is malformed".to_owned())?;
+                joined(&written, &boundary)
+            }
+        };
+        Ok(Some(RenderedBody { bytes, content_type }))
+    }
+
+    fn form(&self, members: &Map<String, Value>, fields: &[(String, FieldWriting)]) -> String {
+        let mut pairs = Vec::new();
+        for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+            let field = fields.iter().find(|(field, _)| field == name).map_or(&FieldWriting::Plain, |(_, field)| field);
+            match field {
+                FieldWriting::Styled { style, explode, reserved } => {
+                    append_pairs(&mut pairs, name, value, *style, *explode, *reserved);
+                }
+                FieldWriting::Json => {
+                    let json = value.to_string().into();
+                    append_pairs(&mut pairs, name, &json, Style::Form, None, Reserved::Encoded);
+                }
+                FieldWriting::Plain => {
+                    let json;
+                    let value = if value.is_object() {
+                        json = value.to_string().into();
+                        &json
+                    } else {
+                        value
+                    };
+                    append_pairs(&mut pairs, name, value, Style::Form, Some(true), Reserved::Encoded);
+                }
+            }
+        }
+        pairs.join("&")
+    }
+
+    /// The parts, each with its head.
+    fn parts(&self, members: &Map<String, Value>, parts: &[(String, PartWriting)]) -> Result<Vec<Vec<u8>>, String> {
+        let mut written = Vec::new();
+        let default = PartWriting::default();
+        for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+            let part = parts.iter().find(|(part, _)| part == name).map_or(&default, |(_, part)| part);
+            let items = match value {
+                Value::Array(items) => items.as_slice(),
+                single => std::slice::from_ref(single),
+            };
+            for item in items {
+                written.push(part.render(name, item)?);
+            }
+        }
+        Ok(written)
+    }
+}
+
+impl PartWriting {
+    fn render(&self, name: &str, value: &Value) -> Result<Vec<u8>, String> {
+        let mut head = format!("Content-Disposition: form-data; name=\"{}\"", quoted(name));
+        let (content_type, bytes) = match self.content {
+            PartContent::File => {
+                let file = file_of(value).map_err(|reason| format!("`{name}`: {reason}"))?;
+                head.push_str(&format!("; filename=\"{}\"", quoted(file.name.unwrap_or(name))));
+                let stated = file.content_type.or(self.content_type.as_deref());
+                (stated.unwrap_or("application/octet-stream").to_owned(), file.bytes)
+            }
+            PartContent::Value => {
+                let default = if value.is_object() || value.is_array() { "application/json" } else { "text/plain" };
+                let content_type = self.content_type.clone().unwrap_or_else(|| default.to_owned());
+                let text = if content_type.contains("json") { value.to_string() } else { plain_text(value) };
+                (content_type, Cow::Owned(text.into_bytes()))
+            }
+        };
+        if content_type.contains(['\r', '\n']) {
+            return Err(format!("`{name}`: a media type holds no line breaks"));
+        }
+        let mut part = format!("{head}\r\nContent-Type: {content_type}\r\n\r\n").into_bytes();
+        part.extend_from_slice(&bytes);
+        Ok(part)
+    }
+}
+
+fn members<'a>(value: &'a Value, parameter: &Parameter) -> Result<&'a Map<String, Value>, String> {
+    value
+        .as_object()
+        .ok_or_else(|| format!("the parameter `{}` is sent as a form, so it must be an object", parameter.path))
+}
+
+/// Bytes as an argument gives them.
+struct File<'a> {
+    bytes: Cow<'a, [u8]>,
+    name: Option<&'a str>,
+    content_type: Option<&'a str>,
+}
+
+/// The bytes that an argument stands for: a text is its UTF-8, and `{base64, filename?, content_type?}` what it decodes to.
+fn file_of(value: &Value) -> Result<File<'_>, String> {
+    match value {
+        Value::String(text) => Ok(File { bytes: text.as_bytes().into(), name: None, content_type: None }),
+        Value::Object(members) => {
+            let text = |key: &str| members.get(key).and_then(Value::as_str);
+            let encoded = text("base64").ok_or("a file is a text, or an object with its bytes under `base64`")?;
+            let bytes =
+                BASE64_STANDARD.decode(encoded).map_err(|error| format!("its `base64` is malformed: {error}"))?;
+            Ok(File { bytes: bytes.into(), name: text("filename"), content_type: text("content_type") })
+        }
+        _ => Err("a file is a text, or an object with its bytes under `base64`".into()),
+    }
+}
+
+/// A name between quotes (HTML, "multipart/form-data encoding algorithm").
+fn quoted(name: &str) -> String {
+    name.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22")
+}
+
+/// A boundary that no part holds; the same for the same parts, so that a repeated request is the same.
+fn boundary(parts: &[Vec<u8>]) -> String {
+    let all = parts.iter().map(|part| String::from_utf8_lossy(part)).collect::<Vec<_>>().join("\n");
+    let mut attempt = 0_u32;
+    loop {
+        let boundary = format!("toolwright-{}", short_hash(&format!("{attempt}\n{all}"), 32));
+        if parts.iter().all(|part| memchr::memmem::find(part, boundary.as_bytes()).is_none()) {
+            return boundary;
+        }
+        attempt += 1;
+    }
+}
+
+fn joined(parts: &[Vec<u8>], boundary: &str) -> Bytes {
+    let mut body = Vec::with_capacity(parts.iter().map(|part| part.len() + boundary.len() + 8).sum());
+    for part in parts {
+        body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
+        body.extend_from_slice(part);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    body.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::template::Need;
+    use super::*;
+    use serde_json::json;
+
+    fn render(kind: PayloadKind, content_type: &'static str, body: Value) -> Result<(String, String), String> {
+        let payload = Payload {
+            parameter: Parameter::argument("body", Need::Optional),
+            content_type: HeaderValue::from_static(content_type),
+            kind,
+        };
+        let body = payload.render(&json!({ "body": body }))?.expect("a body");
+        let stated = body.content_type.to_str().expect("ascii").to_owned();
+        Ok((stated, String::from_utf8_lossy(&body.bytes).into_owned()))
+    }
+
+    #[test]
+    fn bodies_are_written_by_their_media_type() {
+        let check = |kind: PayloadKind, body: Value, expect: &str| {
+            assert_eq!(render(kind, "x/y", body).expect("renders"), ("x/y".to_owned(), expect.to_owned()));
+        };
+        check(PayloadKind::Json, json!({"a": [1, null]}), r#"{"a":[1,null]}"#);
+        check(PayloadKind::Json, json!(null), "null");
+        check(PayloadKind::Text, json!("é"), "é");
+        check(PayloadKind::Text, json!(5), "5");
+        check(PayloadKind::Bytes, json!("é"), "é");
+        check(PayloadKind::Bytes, json!({"base64": "YWJj"}), "abc");
+        let styled = FieldWriting::Styled { style: Style::DeepObject, explode: None, reserved: Reserved::Encoded };
+        let fields = vec![("d".to_owned(), styled), ("j".to_owned(), FieldWriting::Json)];
+        check(
+            PayloadKind::Form(fields),
+            json!({"s": "a b", "l": [1, 2], "n": null, "o": {"k": 1}, "d": {"k": 1}, "j": [1]}),
+            "s=a%20b&l=1&l=2&o=%7B%22k%22%3A1%7D&d%5Bk%5D=1&j=%5B1%5D",
+        );
+        for broken in [json!(5), json!({"base64": "*"}), json!({})] {
+            assert!(render(PayloadKind::Bytes, "x/y", broken).is_err());
+        }
+        assert!(render(PayloadKind::Form(Vec::new()), "x/y", json!([1])).is_err());
+    }
+
+    #[test]
+    fn parts_have_heads_and_a_boundary_of_their_own() {
+        let file = PartWriting { content_type: Some("image/png".into()), content: PartContent::File };
+        let body = json!({"s": "x", "n": 5, "o": {"k": [1]}, "l": ["a", "b"], "q\"": true,
+            "f": {"base64": "iVBORw==", "filename": "a\".png"}});
+        let (stated, text) =
+            render(PayloadKind::Multipart(vec![("f".into(), file)]), "multipart/form-data", body).expect("renders");
+        let boundary = stated.strip_prefix("multipart/form-data; boundary=").expect("boundary");
+        let part = |head: &str, content: &str| {
+            format!("--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n")
+        };
+        let text_part =
+            |name: &str, content: &str| part(&format!("name=\"{name}\"\r\nContent-Type: text/plain"), content);
+        let expect = [
+            text_part("s", "x"),
+            text_part("n", "5"),
+            part("name=\"o\"\r\nContent-Type: application/json", "{\"k\":[1]}"),
+            text_part("l", "a"),
+            text_part("l", "b"),
+            text_part("q%22", "true"),
+            part("name=\"f\"; filename=\"a%22.png\"\r\nContent-Type: image/png", "\u{fffd}PNG"),
+            format!("--{boundary}--\r\n"),
+        ];
+        assert_eq!(text, expect.concat());
+    }
+}

@@ -1,0 +1,176 @@
+//! Values in paths, headers and cookies (OpenAPI 3.1, "Style Values").
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::Value;
+
+use super::query::encode;
+use super::template::plain_text;
+
+/// What a cookie's value cannot hold (RFC 6265 section 4.1.1), and `%`, so that what was encoded can be told.
+const NOT_IN_COOKIES: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b',').add(b';').add(b'\\').add(b'%');
+
+/// How a value is written in a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PathStyle {
+    /// `a,b`; objects `k,v` or exploded `k=v`.
+    #[default]
+    Simple,
+    /// `.a,b`, exploded `.a.b` and `.k=v`.
+    Label,
+    /// `;name=a,b`, exploded `;name=a;name=b` and `;k=v`.
+    Matrix,
+}
+
+/// Whether the items of a list or object stand apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Explode {
+    /// They do.
+    Yes,
+    /// They stand in one value.
+    #[default]
+    No,
+}
+
+/// What writes a value as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Writing {
+    /// By style: scalars as they are.
+    #[default]
+    Styled,
+    /// As JSON (OpenAPI's `content`).
+    Json,
+}
+
+/// A value in a path. Everything that could separate is encoded in it, so that nothing leaves its segment.
+pub(super) fn path_text(name: &str, value: &Value, style: PathStyle, explode: Explode, writing: Writing) -> String {
+    let json;
+    let value = match writing {
+        Writing::Styled => value,
+        Writing::Json => {
+            json = Value::String(value.to_string());
+            &json
+        }
+    };
+    let name = encode(name);
+    let text = |value: &Value| encode(&plain_text(value));
+    let pair = |(key, value): (&String, &Value)| format!("{}={}", encode(key), text(value));
+    let flat = || match value {
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(","),
+        Value::Object(members) => {
+            members.iter().flat_map(|(key, value)| [encode(key), text(value)]).collect::<Vec<_>>().join(",")
+        }
+        scalar => text(scalar),
+    };
+    let apart = |before: &str, between: &str| match value {
+        Value::Array(items) if style == PathStyle::Matrix => {
+            items.iter().map(|item| format!(";{name}={}", text(item))).collect::<String>()
+        }
+        Value::Array(items) => format!("{before}{}", items.iter().map(text).collect::<Vec<_>>().join(between)),
+        Value::Object(members) => {
+            format!("{before}{}", members.iter().map(pair).collect::<Vec<_>>().join(between))
+        }
+        _ => String::new(),
+    };
+    let is_exploded = explode == Explode::Yes && (value.is_array() || value.is_object());
+    match style {
+        PathStyle::Simple if is_exploded => apart("", ","),
+        PathStyle::Simple => flat(),
+        PathStyle::Label if is_exploded => apart(".", "."),
+        PathStyle::Label => format!(".{}", flat()),
+        PathStyle::Matrix if is_exploded => apart(";", ";"),
+        PathStyle::Matrix => format!(";{name}={}", flat()),
+    }
+}
+
+/// A value in a header, by the style `simple`. Headers have no encoding of their own.
+pub(super) fn header_text(value: &Value, explode: Explode, writing: Writing) -> String {
+    if writing == Writing::Json {
+        return value.to_string();
+    }
+    let joined = |between: &str, members: &serde_json::Map<String, Value>| {
+        let pairs: Vec<String> =
+            members.iter().map(|(key, value)| format!("{key}{between}{}", plain_text(value))).collect();
+        pairs.join(",")
+    };
+    match value {
+        Value::Array(items) => items.iter().map(plain_text).collect::<Vec<_>>().join(","),
+        Value::Object(members) => joined(if explode == Explode::Yes { "=" } else { "," }, members),
+        scalar => plain_text(scalar),
+    }
+}
+
+/// Appends the cookies of one value, `name=value` each, by the style `form`.
+pub(super) fn append_cookies(out: &mut Vec<String>, name: &str, value: &Value, explode: Explode, writing: Writing) {
+    let text = |text: &str| utf8_percent_encode(text, NOT_IN_COOKIES).to_string();
+    let cookie = |name: &str, value: &Value| format!("{}={}", text(name), text(&plain_text(value)));
+    match value {
+        _ if writing == Writing::Json => out.push(cookie(name, &value.to_string().into())),
+        Value::Array(items) if explode == Explode::Yes => out.extend(items.iter().map(|item| cookie(name, item))),
+        Value::Object(members) if explode == Explode::Yes => {
+            out.extend(members.iter().map(|(key, value)| cookie(key, value)));
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| text(&plain_text(item))).collect();
+            out.push(format!("{}={}", text(name), items.join(",")));
+        }
+        Value::Object(members) => {
+            let members: Vec<String> =
+                members.iter().flat_map(|(key, value)| [text(key), text(&plain_text(value))]).collect();
+            out.push(format!("{}={}", text(name), members.join(",")));
+        }
+        scalar => out.push(cookie(name, scalar)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The table of OpenAPI 3.1, "Style Examples".
+    #[test]
+    fn styles_are_openapis() {
+        let list = || json!(["blue", "black"]);
+        let object = || json!({"R": 100, "G": "a/b"});
+        let path = |value: Value, style: PathStyle, explode: Explode, expect: &str| {
+            assert_eq!(path_text("color", &value, style, explode, Writing::Styled), expect, "{value} {style:?}");
+        };
+        path(json!("bl/ue"), PathStyle::Simple, Explode::No, "bl%2Fue");
+        path(list(), PathStyle::Simple, Explode::Yes, "blue,black");
+        path(object(), PathStyle::Simple, Explode::No, "R,100,G,a%2Fb");
+        path(object(), PathStyle::Simple, Explode::Yes, "R=100,G=a%2Fb");
+        path(json!("blue"), PathStyle::Label, Explode::No, ".blue");
+        path(list(), PathStyle::Label, Explode::No, ".blue,black");
+        path(list(), PathStyle::Label, Explode::Yes, ".blue.black");
+        path(object(), PathStyle::Label, Explode::Yes, ".R=100.G=a%2Fb");
+        path(json!("blue"), PathStyle::Matrix, Explode::Yes, ";color=blue");
+        path(list(), PathStyle::Matrix, Explode::No, ";color=blue,black");
+        path(list(), PathStyle::Matrix, Explode::Yes, ";color=blue;color=black");
+        path(object(), PathStyle::Matrix, Explode::No, ";color=R,100,G,a%2Fb");
+        path(object(), PathStyle::Matrix, Explode::Yes, ";R=100;G=a%2Fb");
+        assert_eq!(
+            path_text("c", &json!([1]), PathStyle::Simple, Explode::No, Writing::Json),
+            "%5B1%5D",
+            "content is JSON"
+        );
+
+        let header = |value: Value, explode: Explode, writing: Writing, expect: &str| {
+            assert_eq!(header_text(&value, explode, writing), expect);
+        };
+        header(list(), Explode::No, Writing::Styled, "blue,black");
+        header(object(), Explode::No, Writing::Styled, "R,100,G,a/b");
+        header(object(), Explode::Yes, Writing::Styled, "R=100,G=a/b");
+        header(object(), Explode::No, Writing::Json, r#"{"R":100,"G":"a/b"}"#);
+
+        let cookies = |value: Value, explode: Explode, expect: &[&str]| {
+            let mut out = Vec::new();
+            append_cookies(&mut out, "c", &value, explode, Writing::Styled);
+            assert_eq!(out, expect);
+        };
+        cookies(json!("a; b=1,%"), Explode::No, &["c=a%3B%20b=1%2C%25"]);
+        cookies(list(), Explode::No, &["c=blue,black"]);
+        cookies(list(), Explode::Yes, &["c=blue", "c=black"]);
+        cookies(object(), Explode::Yes, &["R=100", "G=a/b"]);
+        cookies(object(), Explode::No, &["c=R,100,G,a/b"]);
+    }
+}

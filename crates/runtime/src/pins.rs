@@ -1,0 +1,238 @@
+//! Which of a provider's foreign definitions may be offered, by what is pinned of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+use toolwright_core::catalogue::{Origin, RegisteredTool};
+use toolwright_core::pins::{Change, Decision, Note, Pin, PinTerms, Verdict, Weight, decide, diff, judge};
+use toolwright_core::store::{PinNote, PinStore};
+
+/// Tools pinned of one provider; more are withheld, so that a source that names its tools anew each time does not fill
+/// the store.
+const MAX_PINS: usize = 50_000;
+/// Changes that are named in a reason.
+const NAMED_CHANGES: usize = 3;
+/// Characters of each.
+const CHANGE_LENGTH: usize = 160;
+
+/// Judges definitions by their pins, and notes what is new.
+pub struct Pins {
+    store: Arc<dyn PinStore>,
+    terms: RwLock<PinTerms>,
+}
+
+/// A definition that is not simply the pinned one.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    /// Name of its provider.
+    pub(crate) provider: String,
+    /// The tool.
+    pub(crate) tool: Arc<RegisteredTool>,
+    /// Whether it is not offered.
+    pub(crate) withheld: bool,
+    /// Why, with the remedy, as a clause of which the tool is the subject: `withheld: …`.
+    pub(crate) why: String,
+    /// What changed.
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A provider's tools, judged.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    pub(crate) offered: Vec<Arc<RegisteredTool>>,
+    pub(crate) held: Vec<Held>,
+}
+
+/// A tool whose definition is to be compared, or noted.
+struct Open<'a> {
+    tool: &'a Arc<RegisteredTool>,
+    pin: Option<&'a Pin>,
+    verdict: Verdict,
+    decision: Decision,
+}
+
+impl std::fmt::Debug for Pins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pins").field("terms", &self.terms()).finish_non_exhaustive()
+    }
+}
+
+impl Pins {
+    /// Pins in `store`, under `terms`.
+    #[must_use]
+    pub fn new(store: Arc<dyn PinStore>, terms: PinTerms) -> Arc<Self> {
+        Arc::new(Self { store, terms: RwLock::new(terms) })
+    }
+
+    /// The terms in force.
+    #[must_use]
+    pub fn terms(&self) -> PinTerms {
+        *self.terms.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts other terms into force, for what is judged from now on; whether they are others.
+    pub fn set_terms(&self, terms: PinTerms) -> bool {
+        std::mem::replace(&mut *self.terms.write().unwrap_or_else(PoisonError::into_inner), terms) != terms
+    }
+
+    /// A number that is another after each decision about a pin, of any process; `None` while the store cannot tell.
+    pub async fn decisions(&self) -> Option<u64> {
+        self.store.pin_decisions().await.ok()
+    }
+
+    /// Judges the tools of a provider, and notes what is new or waits. Tools of our own are not pinned. A store that
+    /// cannot be read withholds foreign tools; one that cannot be written to does not.
+    pub(crate) async fn judge(&self, provider: &str, tools: &[Arc<RegisteredTool>]) -> Judged {
+        if !tools.iter().any(is_foreign) {
+            return Judged { offered: tools.to_vec(), held: Vec::new() };
+        }
+        let pins = match self.store.pins(Some(provider)).await {
+            Ok(pins) => pins,
+            Err(error) => return unreadable(provider, tools, &error.to_string()),
+        };
+        let by_tool: HashMap<&str, &Pin> = pins.iter().map(|pin| (pin.tool.as_str(), pin)).collect();
+        let terms = self.terms();
+        let mut room = MAX_PINS.saturating_sub(pins.len());
+        let mut judged = Judged::default();
+        let mut notes = Vec::new();
+        let mut open = Vec::new();
+        for tool in tools {
+            if !is_foreign(tool) {
+                judged.offered.push(Arc::clone(tool));
+                continue;
+            }
+            let pin = by_tool.get(tool.raw_name()).copied();
+            let verdict = judge(pin, tool.source_hash());
+            if verdict == Verdict::New {
+                if room == 0 {
+                    judged.held.push(too_many(provider, tool));
+                    continue;
+                }
+                room -= 1;
+            }
+            let decision = decide(terms, verdict, pin, tool.source_hash());
+            match verdict {
+                Verdict::Drifted | Verdict::Unapproved => open.push(Open { tool, pin, verdict, decision }),
+                Verdict::New if !decision.offered => open.push(Open { tool, pin, verdict, decision }),
+                Verdict::Same | Verdict::New => judged.offered.push(Arc::clone(tool)),
+            }
+            if verdict != Verdict::Drifted {
+                notes.extend(noted(tool, decision.note));
+            }
+        }
+        let offered_in_order = open.is_empty();
+        self.compare(provider, open, &mut judged, &mut notes).await;
+        if !offered_in_order {
+            let place: HashMap<u64, usize> = tools.iter().enumerate().map(|(n, tool)| (tool.serial(), n)).collect();
+            judged.offered.sort_by_key(|tool| place.get(&tool.serial()).copied());
+        }
+        if !notes.is_empty()
+            && let Err(error) = self.store.note_pins(provider, notes).await
+        {
+            tracing::warn!("what was seen of the definitions of {provider} was not kept: {error}");
+        }
+        judged
+    }
+
+    /// Looks at what drifted: what is only written otherwise is offered; all else is held.
+    async fn compare(&self, provider: &str, open: Vec<Open<'_>>, judged: &mut Judged, notes: &mut Vec<PinNote>) {
+        if open.is_empty() {
+            return;
+        }
+        let names: Vec<String> = open.iter().map(|one| one.tool.raw_name().to_owned()).collect();
+        let contracts = self.store.pin_contracts(provider, &names).await.unwrap_or_else(|error| {
+            tracing::warn!("the pinned definitions of {provider} cannot be read: {error}");
+            Vec::new()
+        });
+        let mut contracts = contracts.into_iter();
+        for Open { tool, pin, verdict, decision } in open {
+            let approved = contracts.next().unwrap_or_default().approved;
+            let changes = match (verdict, &approved) {
+                (Verdict::Drifted, Some(approved)) => diff(approved, &tool.source_contract()),
+                _ => Vec::new(),
+            };
+            if verdict == Verdict::Drifted && approved.is_some() && changes.is_empty() {
+                judged.offered.push(Arc::clone(tool));
+                // What waited is no more what its source says.
+                notes.extend(pin.filter(|pin| pin.waiting.is_some()).and_then(|pin| settled(tool, pin)));
+                continue;
+            }
+            if verdict == Verdict::Drifted {
+                notes.extend(noted(tool, decision.note));
+            }
+            if decision.offered {
+                judged.offered.push(Arc::clone(tool));
+            }
+            let why = why(tool, verdict, decision.offered, &changes);
+            let (provider, tool) = (provider.to_owned(), Arc::clone(tool));
+            judged.held.push(Held { provider, tool, withheld: !decision.offered, why, changes });
+        }
+    }
+}
+
+fn is_foreign(tool: &Arc<RegisteredTool>) -> bool {
+    tool.origin() == Origin::Foreign
+}
+
+fn noted(tool: &RegisteredTool, note: Note) -> Option<PinNote> {
+    // What is settled is known already.
+    let contract = match note {
+        Note::Nothing => return None,
+        Note::Settle => Value::Null,
+        Note::Pin | Note::Wait => tool.source_contract(),
+    };
+    let (name, id) = (tool.raw_name().to_owned(), tool.definition().id.clone());
+    Some(PinNote { tool: name, id, note, hash: tool.source_hash(), contract })
+}
+
+fn settled(tool: &RegisteredTool, pin: &Pin) -> Option<PinNote> {
+    let hash = pin.approved.as_ref()?.hash;
+    let (name, id) = (tool.raw_name().to_owned(), tool.definition().id.clone());
+    Some(PinNote { tool: name, id, note: Note::Settle, hash, contract: Value::Null })
+}
+
+fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> Judged {
+    let (foreign, own): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(is_foreign);
+    let why = format!("withheld: what is pinned of it cannot be read: {error}");
+    let held =
+        |tool| Held { provider: provider.to_owned(), tool, withheld: true, why: why.clone(), changes: Vec::new() };
+    Judged { offered: own, held: foreign.into_iter().map(held).collect() }
+}
+
+fn too_many(provider: &str, tool: &Arc<RegisteredTool>) -> Held {
+    let why = format!(
+        "withheld: {MAX_PINS} definitions of {provider} are pinned already; `toolwright pins forget {provider}` forgets them"
+    );
+    Held { provider: provider.to_owned(), tool: Arc::clone(tool), withheld: true, why, changes: Vec::new() }
+}
+
+/// The reason, with the remedy. Commands name the tool by its id, which holds nothing that a shell would read.
+fn why(tool: &RegisteredTool, verdict: Verdict, offered: bool, changes: &[Change]) -> String {
+    let name = tool.definition().id.without_version();
+    if verdict != Verdict::Drifted {
+        return format!(
+            "withheld: nobody has approved its definition; `toolwright pins show {name}` shows it, \
+             `toolwright pins approve {name}` lets it in"
+        );
+    }
+    let (state, remedy) = match offered {
+        true => ("changed", "accepts it"),
+        false => ("withheld", "lets it in"),
+    };
+    let dangers = changes.iter().filter(|change| change.weight == Weight::Danger).count();
+    let count = match (changes.len(), dangers) {
+        (0, _) => String::new(),
+        (1, 0) => " (1 change)".to_owned(),
+        (1, _) => " (1 change, dangerous)".to_owned(),
+        (all, 0) => format!(" ({all} changes)"),
+        (all, dangers) => format!(" ({all} changes, {dangers} dangerous)"),
+    };
+    let cut = |change: &Change| change.to_string().chars().take(CHANGE_LENGTH).collect::<String>();
+    let named: Vec<String> = changes.iter().take(NAMED_CHANGES).map(cut).collect();
+    let named = if named.is_empty() { String::new() } else { format!(": {}", named.join("; ")) };
+    format!(
+        "{state}: its definition is not the one that was pinned{count}{named}; \
+         `toolwright pins diff {name}` shows all, `toolwright pins approve {name}` {remedy}"
+    )
+}

@@ -1,0 +1,225 @@
+//! Foreign definitions in the live catalogue, by what is pinned of them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+use toolwright_core::catalogue::{
+    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolOverride,
+};
+use toolwright_core::context::NoRedaction;
+use toolwright_core::event::EventSink;
+use toolwright_core::pins::{FirstUse, OnDrift, PinTerms};
+use toolwright_core::store::{PinDecision, PinStore as _};
+use toolwright_core::{Effects, Event, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_runtime::{Catalogue, Pins, SqliteStore};
+
+/// Lists what it is told to, from its cache at first.
+struct Source {
+    cached: Vec<Arc<RegisteredTool>>,
+    tools: Mutex<Vec<Arc<RegisteredTool>>>,
+}
+
+#[async_trait]
+impl Provider for Source {
+    fn name(&self) -> &str {
+        "s"
+    }
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(self.tools.lock().expect("lock").clone())
+    }
+    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::default())
+    }
+    async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
+        Some(self.cached.clone())
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+/// Keeps the events.
+#[derive(Default)]
+struct Heard(Mutex<Vec<Event>>);
+
+impl EventSink for Heard {
+    fn emit(&self, event: Event) {
+        self.0.lock().expect("lock").push(event);
+    }
+}
+
+impl Heard {
+    /// The notices since the last time, as tool and whether it is withheld.
+    fn notices(&self) -> Vec<(String, bool)> {
+        let events = std::mem::take(&mut *self.0.lock().expect("lock"));
+        events
+            .into_iter()
+            .filter_map(|event| match event {
+                Event::PinNotice { raw_name, withheld, .. } => Some((raw_name, withheld)),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+fn tool(name: &str, description: &str) -> Arc<RegisteredTool> {
+    RegisteredTool::foreign(definition(name, description), name)
+}
+
+fn definition(name: &str, description: &str) -> ToolDefinition {
+    let id = ToolId::foreign("s", name).expect("id");
+    ToolDefinition { effects: Effects::READ, ..ToolDefinition::new(id, description, Some(json!({"type": "object"}))) }
+}
+
+/// A process: a catalogue with one source, on the store of a folder.
+struct Process {
+    catalogue: Arc<Catalogue>,
+    source: Arc<Source>,
+    store: Arc<SqliteStore>,
+    pins: Arc<Pins>,
+    heard: Arc<Heard>,
+}
+
+impl Process {
+    async fn start(dir: &Path, terms: PinTerms, cached: Vec<Arc<RegisteredTool>>) -> Self {
+        let (store, heard) = (SqliteStore::open(dir).expect("store"), Arc::new(Heard::default()));
+        let catalogue = Catalogue::new(Arc::clone(&heard) as _, Arc::new(NoRedaction), Duration::from_secs(5));
+        let pins = Pins::new(Arc::clone(&store) as _, terms);
+        catalogue.keep_pins(Arc::clone(&pins));
+        let source = Arc::new(Source { cached, tools: Mutex::default() });
+        catalogue.add_provider(Arc::clone(&source) as _).await.expect("added");
+        Self { catalogue, source, store, pins, heard }
+    }
+
+    async fn list(&self, tools: Vec<Arc<RegisteredTool>>) {
+        *self.source.tools.lock().expect("lock") = tools;
+        self.catalogue.refresh("s").await;
+    }
+
+    fn offered(&self) -> Vec<String> {
+        self.catalogue.snapshot().list().iter().map(|entry| entry.tool.raw_name().to_owned()).collect()
+    }
+
+    async fn decide(&self, tool: &str, decision: PinDecision) {
+        assert!(self.store.decide_pin("s", tool, decision, "me").await.expect("decided"));
+        self.catalogue.judge_again().await;
+    }
+}
+
+#[tokio::test]
+async fn a_changed_definition_is_withheld_until_it_is_approved_again() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    here.list(vec![tool("a", "Reads."), tool("B.c", "Writes."), tool("d", "Stays.")]).await;
+    assert_eq!(here.offered(), ["a", "B.c", "d"], "the first use pins silently");
+    assert!(here.heard.notices().is_empty() && here.catalogue.snapshot().issues().is_empty());
+
+    let drifted = || vec![tool("a", "Reads."), tool("B.c", "Writes and sends."), tool("d", "Stays.")];
+    here.list(drifted()).await;
+    assert_eq!(here.offered(), ["a", "d"]);
+    assert_eq!(here.heard.notices(), [("B.c".to_owned(), true)]);
+    for written in ["s__b_c", "s__B_c", "s:b_c@0.0.0"] {
+        let why = here.catalogue.snapshot().why_missing(written).expect("a reason");
+        for part in ["withheld", "reads differently: [-Writes.-]{+Writes and sends.+}", "toolwright pins approve s:b_c"]
+        {
+            assert!(why.contains(part), "{written}: {why}");
+        }
+    }
+    assert!(here.catalogue.snapshot().issues()[0].message.contains("pins diff s:b_c"));
+    here.list(drifted()).await;
+    assert!(here.heard.notices().is_empty(), "it is told once");
+
+    // Another process sees the same at once, from its cached list, and may approve.
+    let there = Process::start(dir.path(), PinTerms::default(), drifted()).await;
+    assert_eq!((there.offered(), there.heard.notices().len()), (vec!["a".to_owned(), "d".to_owned()], 1));
+    let before = here.pins.decisions().await;
+    there.decide("B.c", PinDecision::Approve(None)).await;
+    assert_eq!(there.offered(), ["a", "B.c", "d"], "in the order of its source");
+    assert_ne!(here.pins.decisions().await, before, "others can tell");
+    here.catalogue.judge_again().await;
+    assert_eq!(here.offered(), ["a", "B.c", "d"]);
+    assert!(here.catalogue.snapshot().issues().is_empty());
+
+    here.decide("a", PinDecision::Revoke).await;
+    assert_eq!(here.offered(), ["B.c", "d"]);
+    assert!(here.catalogue.snapshot().why_missing("s__a").expect("why").contains("nobody has approved"));
+    here.decide("a", PinDecision::Forget).await;
+    assert_eq!(here.offered(), ["a", "B.c", "d"], "as if it had never been seen");
+}
+
+#[tokio::test]
+async fn what_goes_back_or_is_only_written_otherwise_is_what_was_pinned() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    let with = |required: [&str; 2]| {
+        let schema = json!({"type": "object", "properties": {"x": {}, "y": {}}, "required": required});
+        let definition = ToolDefinition { parameters: Some(schema), ..definition("a", "Reads.") };
+        vec![RegisteredTool::foreign(definition, "a")]
+    };
+    here.list(with(["x", "y"])).await;
+    here.list(vec![tool("a", "Other.")]).await;
+    assert!(here.offered().is_empty());
+    here.list(with(["y", "x"])).await;
+    assert_eq!(here.offered(), ["a"]);
+    let pins = here.store.pins(None).await.expect("pins");
+    assert_eq!((pins[0].state(), here.heard.notices().len()), ("pinned", 1), "nothing waits any more");
+}
+
+#[tokio::test]
+async fn the_terms_say_what_first_use_and_drift_mean() {
+    let dir = tempfile::tempdir().expect("dir");
+    let ask = PinTerms { first_use: FirstUse::Ask, drift: OnDrift::Warn };
+    let here = Process::start(dir.path(), ask, Vec::new()).await;
+    let own = RegisteredTool::own(ToolDefinition { ..definition("own", "Ours.") }).expect("registers");
+    here.list(vec![tool("a", "Reads."), own]).await;
+    assert_eq!(here.offered(), ["own"], "our own tools need no pin");
+    assert_eq!(here.heard.notices(), [("a".to_owned(), true)]);
+    here.decide("a", PinDecision::Approve(None)).await;
+    here.list(vec![tool("a", "Reads more.")]).await;
+    assert_eq!((here.offered(), here.heard.notices()), (vec!["a".to_owned()], vec![("a".to_owned(), false)]));
+    assert!(here.catalogue.snapshot().issues()[0].message.contains("`a` is changed"));
+    assert!(here.pins.set_terms(PinTerms::default()));
+    here.catalogue.judge_again().await;
+    assert!(here.offered().is_empty(), "other terms count at once");
+}
+
+#[tokio::test]
+async fn what_an_operator_calls_a_tool_changes_neither_its_id_nor_its_pin() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    here.list(vec![tool("a", "Reads.")]).await;
+    let shown = ToolOverride { name: Some("read_it".into()), description: Some("Ours.".into()), ..Default::default() };
+    here.list(vec![RegisteredTool::foreign_as(definition("a", "Reads."), "a", &shown)]).await;
+    let snapshot = here.catalogue.snapshot();
+    let entry = &snapshot.list()[0];
+    assert_eq!((entry.wire_name.as_str(), entry.id().as_str()), ("s__read_it", "s:a@0.0.0"));
+    assert_eq!(entry.definition().description, "Ours.");
+    here.list(vec![RegisteredTool::foreign_as(definition("a", "Deletes."), "a", &shown)]).await;
+    assert!(here.offered().is_empty(), "what is shown does not hide what changed");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_withholds_and_many_changes_are_told_together() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    let many = |text: &str| (0..100).map(|n| tool(&format!("t{n}"), text)).collect::<Vec<_>>();
+    here.list(many("Reads.")).await;
+    here.list(many("Writes.")).await;
+    assert_eq!((here.offered().len(), here.heard.notices().len()), (0, 32));
+    let snapshot = here.catalogue.snapshot();
+    assert_eq!(snapshot.issues().len(), 1);
+    assert!(snapshot.issues()[0].message.contains("100 definitions"), "{}", snapshot.issues()[0].message);
+
+    let broken = tempfile::tempdir().expect("dir");
+    std::fs::create_dir(broken.path().join("toolwright.sqlite3")).expect("in the way");
+    let here = Process::start(broken.path(), PinTerms::default(), Vec::new()).await;
+    here.list(vec![tool("a", "Reads.")]).await;
+    assert!(here.offered().is_empty());
+    assert!(here.catalogue.snapshot().why_missing("s__a").expect("why").contains("cannot be read"));
+}

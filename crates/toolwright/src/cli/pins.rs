@@ -1,0 +1,319 @@
+//! `pins`: which definitions of others are trusted, and what has changed in those that are not.
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use toolwright::core::canonical::ContentHash;
+use toolwright::core::duration;
+use toolwright::core::name::wire_candidate;
+use toolwright::core::pins::{Change, Pin, PinMark, Weight, diff};
+use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
+
+use super::args::Global;
+use super::exit::{Done, Exit, Failure};
+use super::screen::{BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, stdout, styled};
+use super::{config, open};
+
+/// In whose name it is decided here.
+const OWNER: &str = "owner";
+/// Digits of a hash that are shown, and that are enough to name it.
+const SHOWN_DIGITS: usize = 12;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PinsCommand {
+    /// Lists what is pinned, of all sources or one.
+    Ls {
+        /// Provider (as `tools show` names it), or a tool: `provider/tool`, id or wire name.
+        of: Option<String>,
+        /// Only what has changed or was never approved.
+        #[arg(long)]
+        waiting: bool,
+    },
+    /// Shows the definition that is pinned, and the one that waits.
+    Show {
+        /// `provider/tool`, id or wire name.
+        tool: String,
+    },
+    /// Says what has changed, the dangerous first. Exit code 1 if anything has.
+    Diff {
+        /// A provider or a tool. Default: all.
+        of: Option<String>,
+    },
+    /// Lets the definitions that wait in: they are what is pinned from now on.
+    Approve {
+        /// A provider or a tool.
+        of: String,
+        /// Only if this is the hash of what waits, or its beginning, of 12 digits or more: what was looked at.
+        #[arg(long, value_name = "HASH")]
+        hash: Option<String>,
+    },
+    /// Withholds a tool, or all of a provider, until it is approved again.
+    Revoke {
+        /// A provider or a tool.
+        of: String,
+    },
+    /// Forgets a tool, or all of a provider, as if it had never been seen.
+    Forget {
+        /// A provider or a tool.
+        of: String,
+    },
+}
+
+pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
+    let house = open(global, config::usable(global)?).await?;
+    let store = house.pins();
+    let done = run(global, command, &*store).await;
+    house.shut_down().await;
+    done
+}
+
+async fn run(global: &Global, command: &PinsCommand, store: &dyn PinStore) -> Done {
+    match command {
+        PinsCommand::Ls { of, waiting } => {
+            let mut pins = named(store, of.as_deref()).await?;
+            pins.retain(|pin| !waiting || pin.state() != "pinned");
+            list(global, &pins)
+        }
+        PinsCommand::Show { tool } => {
+            let pins = named(store, Some(tool)).await?;
+            let [pin] = &pins[..] else {
+                return Err(Failure::usage(format!("{tool} names {} tools; `pins ls {tool}` lists them", pins.len())));
+            };
+            show(global, pin, &contracts(store, pin).await?)
+        }
+        PinsCommand::Diff { of } => {
+            let mut differing = Vec::new();
+            for pin in named(store, of.as_deref()).await?.into_iter().filter(|pin| pin.waiting.is_some()) {
+                let contracts = contracts(store, &pin).await?;
+                let changes = changes(&contracts);
+                differing.push((pin, contracts, changes));
+            }
+            differences(global, &differing)
+        }
+        PinsCommand::Approve { of, hash } => {
+            let pins = named(store, Some(of)).await?;
+            let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
+            if waiting.is_empty() {
+                return Err(Failure::failed(format!("nothing of {of} waits for approval")));
+            }
+            let mut decided = Vec::new();
+            for pin in waiting {
+                let Some(mark) = &pin.waiting else { continue };
+                check_hash(pin, mark, hash.as_deref())?;
+                // What is approved is what was just read, not what a list brings meanwhile.
+                let decision = PinDecision::Approve(Some(mark.hash));
+                decided.push((pin, decide(store, pin, decision).await?));
+            }
+            told(global, &decided, "approved")
+        }
+        PinsCommand::Revoke { of } => decide_all(global, store, of, PinDecision::Revoke, "revoked").await,
+        PinsCommand::Forget { of } => decide_all(global, store, of, PinDecision::Forget, "forgotten").await,
+    }
+}
+
+async fn decide_all(global: &Global, store: &dyn PinStore, of: &str, decision: PinDecision, state: &str) -> Done {
+    let pins = named(store, Some(of)).await?;
+    let mut decided = Vec::with_capacity(pins.len());
+    for pin in &pins {
+        decided.push((pin, decide(store, pin, decision).await?));
+    }
+    told(global, &decided, state)
+}
+
+async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Result<bool, Failure> {
+    store.decide_pin(&pin.provider, &pin.tool, decision, OWNER).await.map_err(unreadable)
+}
+
+/// The pins that a name means: those of a provider, or one tool's. All without a name.
+async fn named(store: &dyn PinStore, name: Option<&str>) -> Result<Vec<Pin>, Failure> {
+    let all = store.pins(None).await.map_err(unreadable)?;
+    let Some(name) = name else { return Ok(all) };
+    let of_provider: Vec<Pin> = all.iter().filter(|pin| pin.provider == name).cloned().collect();
+    if !of_provider.is_empty() {
+        return Ok(of_provider);
+    }
+    let found: Vec<Pin> = all.iter().filter(|pin| is_called(pin, name)).cloned().collect();
+    match found.is_empty() {
+        true => Err(Failure {
+            exit: Exit::NoTool,
+            message: format!("nothing of `{name}` was ever seen; `toolwright pins ls` lists what was"),
+        }),
+        false => Ok(found),
+    }
+}
+
+fn is_called(pin: &Pin, name: &str) -> bool {
+    name == pin.name()
+        || name == pin.id.as_str()
+        || name == pin.id.without_version()
+        || name == wire_candidate(pin.id.namespace(), &pin.tool)
+        || name == wire_candidate(pin.id.namespace(), pin.id.name())
+}
+
+async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Failure> {
+    let contracts = store.pin_contracts(&pin.provider, std::slice::from_ref(&pin.tool)).await.map_err(unreadable)?;
+    Ok(contracts.into_iter().next().unwrap_or_default())
+}
+
+/// What changed, where something was approved before.
+fn changes(contracts: &PinContracts) -> Vec<Change> {
+    match (&contracts.approved, &contracts.waiting) {
+        (Some(approved), Some(waiting)) => diff(approved, waiting),
+        _ => Vec::new(),
+    }
+}
+
+fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>) -> Result<(), Failure> {
+    let Some(given) = given else { return Ok(()) };
+    if given.len() < SHOWN_DIGITS {
+        return Err(Failure::usage(format!("a hash is named by {SHOWN_DIGITS} digits or more")));
+    }
+    if mark.hash.to_hex().starts_with(&given.to_ascii_lowercase()) {
+        return Ok(());
+    }
+    let message = format!("{} waits with another definition, {}: look at it again", pin.name(), short(mark.hash));
+    Err(Failure::failed(message))
+}
+
+fn list(global: &Global, pins: &[Pin]) -> Done {
+    if global.json {
+        print_json(&pins.iter().map(to_json).collect())?;
+        return Ok(Exit::Ok);
+    }
+    if pins.is_empty() {
+        say("nothing is pinned");
+    }
+    for pin in pins {
+        let state = match pin.state() {
+            "pinned" => styled(DIM, "pinned"),
+            other => styled(WARN, other),
+        };
+        let mark = pin.waiting.as_ref().or(pin.approved.as_ref());
+        let about = mark.map(|mark| format!("{} {} ago", short(mark.hash), age(mark.at_ms))).unwrap_or_default();
+        let by = pin.approved.as_ref().map(|mark| format!(", by {}", mark.by)).unwrap_or_default();
+        print_text(&format!(
+            "{}  {state}  {}",
+            styled(BOLD, one_line(&pin.name(), 100)),
+            styled(DIM, format_args!("{about}{by}"))
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// An element of `pins ls --json`; times in milliseconds since the epoch.
+fn to_json(pin: &Pin) -> Value {
+    json!({
+        "provider": pin.provider,
+        "tool": pin.tool,
+        "id": pin.id,
+        "state": pin.state(),
+        "approved": pin.approved,
+        "waiting": pin.waiting,
+    })
+}
+
+fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> Done {
+    if global.json {
+        let mut value = to_json(pin);
+        value["definition"] = json!(contracts.approved);
+        value["waiting_definition"] = json!(contracts.waiting);
+        print_json(&value)?;
+        return Ok(Exit::Ok);
+    }
+    list(global, std::slice::from_ref(pin))?;
+    for (what, definition) in [("pinned", &contracts.approved), ("waits for approval", &contracts.waiting)] {
+        if let Some(definition) = definition {
+            writeln!(stdout(), "\n{}\n{}", styled(BOLD, what), harmless(&format!("{definition:#}")))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) -> Done {
+    let exit = if differing.is_empty() { Exit::Ok } else { Exit::Failed };
+    if global.json {
+        let row = |(pin, contracts, changes): &(Pin, PinContracts, Vec<Change>)| {
+            let mut value = to_json(pin);
+            value["changes"] = json!(changes);
+            value["old"] = json!(contracts.approved);
+            value["new"] = json!(contracts.waiting);
+            value
+        };
+        print_json(&differing.iter().map(row).collect())?;
+        return Ok(exit);
+    }
+    if differing.is_empty() {
+        say("every definition is the one that was pinned");
+    }
+    for (pin, contracts, changes) in differing {
+        let hash = pin.waiting.as_ref().map(|mark| short(mark.hash)).unwrap_or_default();
+        print_text(&format!("{}  {}", styled(BOLD, one_line(&pin.name(), 100)), styled(DIM, hash)))?;
+        if contracts.approved.is_none() {
+            let name = pin.id.without_version();
+            print_text(&format!("  was never approved: `toolwright pins show {name}` shows it"))?;
+        }
+        for change in changes {
+            let mark = match change.weight {
+                Weight::Danger => styled(BAD, "!"),
+                Weight::Notable => styled(WARN, "~"),
+                Weight::Minor => styled(DIM, "·"),
+            };
+            print_text(&format!("  {mark} {}", harmless(&change.to_string())))?;
+        }
+    }
+    Ok(exit)
+}
+
+fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
+    let done: Vec<&Pin> = decided.iter().filter(|(_, counts)| *counts).map(|(pin, _)| *pin).collect();
+    if global.json {
+        let rows =
+            done.iter().map(|pin| json!({"provider": pin.provider, "tool": pin.tool, "id": pin.id, "state": state}));
+        print_json(&rows.collect())?;
+    } else {
+        done.iter().for_each(|pin| say(format_args!("{} is {state}", one_line(&pin.name(), 100))));
+    }
+    let missed = decided.len() - done.len();
+    match missed {
+        0 => Ok(Exit::Ok),
+        _ if done.is_empty() => {
+            Err(Failure::failed(format!("nothing was {state}: it has changed meanwhile, or was so")))
+        }
+        _ => {
+            say(styled(WARN, format_args!("{missed} were so already, or have changed meanwhile")));
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// What waits for `pins approve`, in one line; `None` when nothing does.
+pub(crate) async fn waiting(store: &dyn PinStore) -> Option<String> {
+    let pins = store.pins(None).await.ok()?;
+    let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
+    let named: Vec<String> = waiting.iter().take(3).map(|pin| one_line(&pin.name(), 60)).collect();
+    let more = match waiting.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match waiting.len() {
+        0 => None,
+        1 => Some(format!("1 definition waits for `toolwright pins approve`: {}", named.join(", "))),
+        many => Some(format!("{many} definitions wait for `toolwright pins approve`: {}{more}", named.join(", "))),
+    }
+}
+
+fn unreadable(error: StoreError) -> Failure {
+    Failure::failed(error)
+}
+
+fn short(hash: ContentHash) -> String {
+    hash.to_hex().chars().take(SHOWN_DIGITS).collect()
+}
+
+fn age(at_ms: u64) -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    duration::format(Duration::from_secs(now.saturating_sub(at_ms) / 1000))
+}
