@@ -4,11 +4,12 @@ that are broken; and every server pulled away in every way while the others go o
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 
-from harness import CALL_TIMEOUT, HERE, MISBEHAVING, Gateway, all_tools, cases, eventually, obliging, outcome
-from harness import python_client, real_servers, tools_with, workspace
+from harness import CALL_TIMEOUT, HERE, MISBEHAVING, TOOLWRIGHT, Gateway, cases, configure, environment, eventually
+from harness import obliging, outcome, python_client, real_servers, tools_with, workspace
 
 # What a call to a healthy server may take beside a sick one: no waiting for the sick one's time limit.
 PROMPT = 5
@@ -250,3 +251,15 @@ async def test_an_answer_that_is_too_big_fails_at_once(size):
             assert took < 15, f"it took {took:.1f} s"
             for tool in ("good__echo", "bad__echo"):
                 assert await outcome(client, tool, {"text": "still here"}) == (True, "still here")
+
+
+def test_an_operator_is_told_the_kind_of_failure():
+    with workspace() as folder:
+        config = configure(folder, {"bad": {"command": str(MISBEHAVING), "request_timeout": "60s"}})
+        command = [TOOLWRIGHT, "call", "bad__huge_line", json.dumps({"bytes": 18 << 20}), "--json", "--config", config]
+        done = subprocess.run(
+            [str(part) for part in command], env=environment(folder), cwd=folder, capture_output=True, text=True,
+            timeout=CALL_TIMEOUT,
+        )
+        error = json.loads(done.stdout)["error"]
+        assert error["kind"] == "transport_error" and "message over max_message_bytes" in error["message"], error
