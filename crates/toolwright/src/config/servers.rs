@@ -183,7 +183,8 @@ impl Resolver<'_, '_> {
         let kind = written.kind.or(written.transport);
         let problem = match (kind, written.command.as_deref(), url) {
             (None | Some(Transport::Stdio), Some(command), None) => return self.stdio(command, written),
-            (kind, None, Some(url)) if kind != Some(Transport::Stdio) => return self.http(kind, url, written),
+            (None, None, Some(url)) => return self.http(None, url, written),
+            (Some(kind), None, Some(url)) if kind != Transport::Stdio => return self.http(Some(kind), url, written),
             (_, Some(_), Some(_)) => ("", "it has both `command` and `url`", "keep the one that is meant"),
             (None, None, None) => {
                 ("", "it has neither `command` nor `url`", "add `command` for a program or `url` for an address")
