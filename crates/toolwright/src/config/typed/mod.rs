@@ -28,7 +28,7 @@ pub use sections::{
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use telemetry::TelemetrySection;
-pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
+pub use tools::{McpServer, OfferedAs, RestMethod, RestResponse, RestTool, Transport};
 
 /// A `toolwright.yaml`. Every section may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
