@@ -15,8 +15,8 @@ use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::telemetry::{self, Telemetry};
-use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
-use super::{models, rest, sandbox, selection};
+use super::typed::{ConfigFile, ModelEndpoint, OpenApiEntry, Queue, RestTool};
+use super::{models, openapi, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +62,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         written: ConfigFile::default(),
         servers: Vec::new(),
         rest_tools: Vec::new(),
+        openapi: Vec::new(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         embeddings: None,
@@ -92,6 +93,7 @@ fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
 fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     let servers = take_entries(&mut merged, "mcp_servers");
     let rest_tools = take_entries(&mut merged, "rest_tools");
+    let documents = take_entries(&mut merged, "openapi");
     let queues = take_entries(&mut merged, "queues");
     let endpoints = match &mut merged.data {
         Data::Map(sections) => sections.iter_mut().find(|section| section.key == "models"),
@@ -158,6 +160,16 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
             config.rest_tools.extend(rest::resolve(&member, &tool, &mut scope));
         }
         written.rest_tools.insert(member.key, tool);
+    }
+    for member in documents {
+        let Some(entry) = typed::<OpenApiEntry>("openapi", &member, scope.problems) else { continue };
+        let taken = |name: &str| {
+            let is_server = config.servers.iter().any(|server| server.namespace == name);
+            is_server || config.openapi.iter().any(|document| document.name == name)
+        };
+        let resolved = openapi::resolve(&member, &entry, &written.web, &taken, &mut scope);
+        config.openapi.extend(resolved);
+        written.openapi.insert(member.key, entry);
     }
     for member in endpoints {
         let Some(endpoint) = typed::<ModelEndpoint>("models.endpoints", &member, scope.problems) else { continue };
