@@ -28,7 +28,9 @@ pub use layers::{Layer, LayerKind};
 pub use load::{LoadOptions, load};
 pub use policy::policy_file;
 pub use problem::{At, Problem, Severity};
-pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of};
+pub use resolved::{
+    Config, EmbeddingSource, HttpWay, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of,
+};
 pub use schema::published as json_schema;
 pub use telemetry::Telemetry;
 

@@ -154,13 +154,26 @@ pub enum ServerLink {
         /// What it may do.
         sandbox: SandboxProfile,
     },
-    /// Streamable HTTP.
+    /// A server at an address.
     Http {
+        /// What is spoken there.
+        way: HttpWay,
         /// Address.
         url: String,
         /// Headers.
         headers: Vec<(String, String)>,
     },
+}
+
+/// What is spoken with a server at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpWay {
+    /// Streamable HTTP, or HTTP with server-sent events where the server turns out to be older.
+    Streamable,
+    /// HTTP with server-sent events.
+    Sse,
+    /// WebSocket.
+    WebSocket,
 }
 
 impl PartialEq for Server {

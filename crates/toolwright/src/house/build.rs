@@ -29,7 +29,7 @@ use url::Url;
 
 use super::{BUILTIN, REST};
 use crate::config::typed::PathGuardSetting;
-use crate::config::{Config, NamedRestTool, Server, ServerLink, Severity};
+use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity};
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
@@ -179,7 +179,14 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
         ServerLink::Stdio { command, args, env, cwd, .. } => {
             McpTransport::Stdio { command, args, env: env.into_iter().collect(), cwd: Some(cwd) }
         }
-        ServerLink::Http { url, headers } => McpTransport::Http { url, headers: headers.into_iter().collect() },
+        ServerLink::Http { way, url, headers } => {
+            let headers = headers.into_iter().collect();
+            match way {
+                HttpWay::Streamable => McpTransport::Http { url, headers },
+                HttpWay::Sse => McpTransport::Sse { url, headers },
+                HttpWay::WebSocket => McpTransport::WebSocket { url, headers },
+            }
+        }
     };
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),

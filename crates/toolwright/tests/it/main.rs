@@ -27,3 +27,4 @@ mod support;
 #[cfg(feature = "telemetry")]
 mod telemetry;
 mod text_format;
+mod transports;
