@@ -224,7 +224,7 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
     let redactor = Arc::clone(redactor);
     Some(OAuthParts {
         server: server.entry.clone(),
-        url: Url::parse(url).ok()?,
+        url: http_address(url)?,
         settings: server.settings.oauth.clone()?,
         store: CredentialStore::folder(config.state_dir.join(CREDENTIALS)),
         http: HttpOptions::default(),
@@ -235,6 +235,17 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
 
 fn as_tools(offered: bool) -> AsTools {
     if offered { AsTools::Yes } else { AsTools::No }
+}
+
+/// The address whose OAuth is asked for: a WebSocket's is that of the HTTP server that it begins with.
+fn http_address(url: &str) -> Option<Url> {
+    let mut url = Url::parse(url).ok()?;
+    match url.scheme() {
+        "ws" => url.set_scheme("http").ok()?,
+        "wss" => url.set_scheme("https").ok()?,
+        _ => {}
+    }
+    Some(url)
 }
 
 /// What a server's process is kept in.
