@@ -15,8 +15,8 @@ use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::telemetry::{self, Telemetry};
-use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
-use super::{models, rest, sandbox, selection};
+use super::typed::{ConfigFile, ModelEndpoint, OpenApiEntry, Queue, RestTool};
+use super::{models, openapi, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +62,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         written: ConfigFile::default(),
         servers: Vec::new(),
         rest_tools: Vec::new(),
+        openapi: Vec::new(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         embeddings: None,
@@ -92,6 +93,7 @@ fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
 fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     let servers = take_entries(&mut merged, "mcp_servers");
     let rest_tools = take_entries(&mut merged, "rest_tools");
+    let documents = take_entries(&mut merged, "openapi");
     let queues = take_entries(&mut merged, "queues");
     let endpoints = match &mut merged.data {
         Data::Map(sections) => sections.iter_mut().find(|section| section.key == "models"),
@@ -151,13 +153,22 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         written.mcp_servers.insert(member.key, entry);
     }
     config.servers = resolved;
-    check_views(config, &written, &merged);
     for member in rest_tools {
         let Some(tool) = typed::<RestTool>("rest_tools", &member, scope.problems) else { continue };
         if tool.enabled != Some(false) {
             config.rest_tools.extend(rest::resolve(&member, &tool, &mut scope));
         }
         written.rest_tools.insert(member.key, tool);
+    }
+    for member in documents {
+        let Some(entry) = typed::<OpenApiEntry>("openapi", &member, scope.problems) else { continue };
+        let taken = |name: &str| {
+            let is_server = config.servers.iter().any(|server| server.namespace == name);
+            is_server || config.openapi.iter().any(|document| document.name == name)
+        };
+        let resolved = openapi::resolve(&member, &entry, &written.web, &taken, &mut scope);
+        config.openapi.extend(resolved);
+        written.openapi.insert(member.key, entry);
     }
     for member in endpoints {
         let Some(endpoint) = typed::<ModelEndpoint>("models.endpoints", &member, scope.problems) else { continue };
@@ -177,6 +188,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
     config.telemetry = telemetry::telemetry(&written.telemetry, at, &mut scope);
     config.sandbox = sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &mut scope);
+    check_views(config, &written, &merged);
     config.policy = written.policy.clone();
     config.written = written;
 }

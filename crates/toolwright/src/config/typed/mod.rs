@@ -3,6 +3,7 @@
 //! all come from them.
 
 mod oauth;
+mod openapi;
 mod pins;
 mod sandbox;
 mod scalar;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
+pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
@@ -64,8 +66,8 @@ pub struct ConfigFile {
     /// Which addresses `web__fetch` and REST tools may reach.
     pub web: WebSection,
     /// `OpenAPI` documents as tools.
-    #[schemars(extend("x-unsupported" = true))]
-    pub openapi: Option<Value>,
+    #[schemars(extend("x-entries" = true))]
+    pub openapi: IndexMap<String, OpenApiEntry>,
     /// Model-backed tools.
     #[schemars(extend("x-unsupported" = true))]
     pub llm_tools: Option<Value>,
