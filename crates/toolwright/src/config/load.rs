@@ -115,7 +115,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
             ConfigFile::default()
         }
     };
-    expand_token(config, &mut written, &merged, variables);
+    expand_tokens(config, &mut written, &merged, variables);
     if let Err(error) = written.server.http.parse::<SocketAddr>() {
         let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
         config.problems.push(Problem::new(
@@ -153,6 +153,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         written.mcp_servers.insert(member.key, entry);
     }
     config.servers = resolved;
+    check_views(config, &written, &merged);
     for member in rest_tools {
         let Some(tool) = typed::<RestTool>("rest_tools", &member, scope.problems) else { continue };
         if tool.enabled != Some(false) {
@@ -215,18 +216,44 @@ fn typed<T: serde::de::DeserializeOwned>(section: &str, member: &Member, problem
     }
 }
 
-fn expand_token(config: &mut Config, written: &mut ConfigFile, merged: &Node, variables: Variables<'_>) {
-    let Some(token) = &mut written.server.token else { return };
-    let at = place(merged, "server", "token");
-    match expand(token, variables) {
-        Ok(expanded) => {
-            note_secrets(&expanded, Holds::OwnKey("token"), &mut config.secrets);
-            config.key_variables.extend(key_variables(&expanded));
-            *token = expanded.text;
+fn expand_tokens(config: &mut Config, written: &mut ConfigFile, merged: &Node, variables: Variables<'_>) {
+    let server = &mut written.server;
+    let own = server.token.iter_mut().map(|token| ("token".to_owned(), "token", token));
+    let clients = server.tokens.iter_mut();
+    let clients = clients.map(|(name, client)| (format!("tokens.{name}.token"), "tokens", &mut client.token));
+    for (field, key, token) in own.chain(clients) {
+        let (at, field) = (place(merged, "server", key), format!("server.{field}"));
+        match expand(token, variables) {
+            Ok(expanded) => {
+                note_secrets(&expanded, Holds::OwnKey("token"), &mut config.secrets);
+                config.key_variables.extend(key_variables(&expanded));
+                *token = expanded.text;
+            }
+            Err(error) => {
+                config.problems.push(Problem::new(Severity::Error, at, field, error.to_string(), error.remedy()));
+                continue;
+            }
         }
-        Err(error) => {
-            config.problems.push(Problem::new(Severity::Error, at, "server.token", error.to_string(), error.remedy()))
+        if token.trim().is_empty() && key == "tokens" {
+            let remedy = "write the token, or `${VAR}` of a variable that holds it";
+            config.problems.push(Problem::new(Severity::Error, at, field, "it is empty".to_owned(), remedy));
         }
+    }
+}
+
+/// A view and a server share the addresses `/mcp/{name}`, and a name is a part of an address.
+fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
+    for name in written.views.keys() {
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+        let (message, remedy) = if let Some(server) = config.servers.iter().find(|server| server.namespace == *name) {
+            (format!("the server `{}` has this name", server.entry), "give the view another name")
+        } else if name.is_empty() || !name.chars().all(legal) {
+            ("it is no name for an address".to_owned(), "use lower-case letters, digits, `_` and `-`")
+        } else {
+            continue;
+        };
+        let at = place(merged, "views", name);
+        config.problems.push(Problem::new(Severity::Error, at, format!("views.{name}"), message, remedy));
     }
 }
 

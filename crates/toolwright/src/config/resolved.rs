@@ -128,6 +128,14 @@ pub struct ServerSettings {
     pub tools_cache: BTreeMap<String, Option<Duration>>,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
+    /// Whether all sessions share one connection.
+    pub shared: bool,
+    /// Whether it is started no sooner than a call needs it.
+    pub lazy: bool,
+    /// Whether its resources are offered as tools.
+    pub resources_as_tools: bool,
+    /// Whether its prompts are.
+    pub prompts_as_tools: bool,
 }
 
 /// How a server is reached.

@@ -13,7 +13,7 @@ use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::mcp::{DEFAULT_RETRIES, McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{AsTools, DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
 use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
 use toolwright_providers::openapi::{OpenApiProvider, OpenApiSpec};
@@ -200,6 +200,10 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
         tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
         authorizer: authorization(server, config, redactor).map(|parts| Arc::new(OAuth::new(parts)) as _),
+        shared: settings.shared,
+        lazy: settings.lazy,
+        resources: as_tools(settings.resources_as_tools),
+        prompts: as_tools(settings.prompts_as_tools),
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
     }
@@ -220,6 +224,10 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
         consent: None,
         secrets: Some(Arc::new(move |secret| redactor.add([secret]))),
     })
+}
+
+fn as_tools(offered: bool) -> AsTools {
+    if offered { AsTools::Yes } else { AsTools::No }
 }
 
 /// What a server's process is kept in.

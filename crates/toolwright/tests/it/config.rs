@@ -380,6 +380,21 @@ fn variables_that_hold_our_keys_are_known() {
 }
 
 #[test]
+fn a_server_is_shared_and_offers_its_tools_alone_unless_its_entry_says_more() {
+    for (written, expect) in [
+        ("enabled: true", (true, false, false, false)),
+        ("shared: false\n    lazy: true", (false, true, false, false)),
+        ("resources: tools\n    prompts: tools", (true, false, true, true)),
+    ] {
+        let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
+        assert!(config.problems.is_empty(), "{written}: {:#?}", config.problems);
+        let settings = &config.servers[0].settings;
+        let read = (settings.shared, settings.lazy, settings.resources_as_tools, settings.prompts_as_tools);
+        assert_eq!(read, expect, "{written}");
+    }
+}
+
+#[test]
 fn a_time_to_live_is_a_duration_or_off() {
     use std::time::Duration;
     let minutes = |n: u64| Some(Duration::from_secs(60 * n));

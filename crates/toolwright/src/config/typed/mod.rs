@@ -24,13 +24,13 @@ pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
-    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices,
-    Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection,
-    PolicyTool, Queue, ServerSection, WebSection,
+    AgentToolSetting, ClientToken, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits,
+    ModelPrices, Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule,
+    PolicySection, PolicyTool, Queue, ServerSection, View, ViewExposure, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use telemetry::TelemetrySection;
-pub use tools::{McpServer, RestMethod, RestResponse, RestTool, Transport};
+pub use tools::{McpServer, OfferedAs, RestMethod, RestResponse, RestTool, Transport};
 
 /// A `toolwright.yaml`. Every section may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +60,9 @@ pub struct ConfigFile {
     pub sandbox: SandboxSection,
     /// `toolwright serve`.
     pub server: ServerSection,
+    /// Parts of the catalogue that `toolwright serve` offers at addresses of their own, `/mcp/{name}`, by name. A view
+    /// and a server may not have one name. Changing it needs a restart.
+    pub views: IndexMap<String, View>,
     /// Which addresses `web__fetch` and REST tools may reach.
     pub web: WebSection,
     /// `OpenAPI` documents as tools.
