@@ -1,9 +1,13 @@
 //! Whoever made a call, as something that can be asked back: MCP's "client features".
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
+use crate::cancel::Cancel;
 use crate::error::{ErrorKind, ProtocolError, ToolError};
+use crate::name::ToolId;
 
 /// Something that the source of a running call wants of the call's client: `elicitation/create`,
 /// `sampling/createMessage` or `roots/list`, in the words of MCP.
@@ -18,12 +22,28 @@ pub struct ClientRequest {
     pub params: Value,
 }
 
+/// The call whose source asks.
+#[derive(Debug, Clone)]
+pub struct AskingCall {
+    /// Its tool.
+    pub tool: ToolId,
+    /// Its operation, as W3C trace context: what is done to answer belongs inside it.
+    pub traceparent: Arc<str>,
+    /// Fires when it is to stop, and nobody waits for answers any more.
+    pub cancel: Cancel,
+}
+
 /// The client of a call. What it answers goes to the tool's source, which is not trusted with more than that.
 #[async_trait]
 pub trait CallClient: Send + Sync {
     /// What it can be asked, as MCP's `ClientCapabilities` names it. Nothing else may be asked.
     fn capabilities(&self) -> Map<String, Value> {
         Map::new()
+    }
+
+    /// The client as the source of this very call meets it; `None` where it is the same for every call.
+    fn for_call(&self, _asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
+        None
     }
 
     /// Asks all of these at once and waits for the answers, one each, in order: the result, or the client's refusal.

@@ -4,9 +4,11 @@
 pub mod address;
 pub mod asking;
 pub mod convert;
+pub mod form;
 pub mod headers;
 pub mod level;
 pub mod merge;
 pub mod message;
 pub mod revision;
+pub mod sampling;
 pub mod state;

@@ -11,17 +11,16 @@ use url::Url;
 use super::connection::Connection;
 use super::explain::Failure;
 use super::handshake::shake;
-use super::http::{HttpTransport, header_map};
 use super::inbox::Inbox;
 use super::listener::Listener;
 use super::nesting::{self, DEPTH_VARIABLE};
 use super::peer::Peer;
 use super::process::{Process, with_last_words};
+use super::remote::{self, Target, Way, header_map};
 use super::spec::{McpServerSpec, McpTransport};
 use super::stdio::StdioTransport;
 use super::subscription::Followed;
-use super::transport::{Incoming, Transport};
-use crate::net::{AddressPolicy, HttpClient, HttpOptions};
+use super::transport::{Incoming, SendError, Transport};
 use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first.
@@ -71,7 +70,9 @@ impl Connector {
                 };
                 self.connect_process(command, supervised, known).await
             }
-            McpTransport::Http { url, headers } => self.connect_http(url, headers, known).await,
+            McpTransport::Http { url, headers } => self.connect_url(Way::Http, url, headers, known).await,
+            McpTransport::Sse { url, headers } => self.connect_url(Way::Sse, url, headers, known).await,
+            McpTransport::WebSocket { url, headers } => self.connect_url(Way::WebSocket, url, headers, known).await,
         }
     }
 
@@ -139,31 +140,29 @@ impl Connector {
         Ok((Peer::new(Arc::clone(&transport) as Arc<dyn Transport>, inbox), transport))
     }
 
-    async fn connect_http(
+    async fn connect_url(
         &self,
+        way: Way,
         url: &str,
         headers: &BTreeMap<String, String>,
         known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
-        let parsed = Url::parse(url).map_err(|error| format!("`url` is not a URL: {error}"))?;
-        let headers = header_map(headers)?;
-        // The operator wrote the URL: no address is refused. Redirects stay within its origin.
-        let client = HttpClient::new(AddressPolicy::open(), HttpOptions::default());
-        let client = client.client_for(&parsed).await.map_err(|error| error.to_string())?;
-        let timeout = self.spec.connect_timeout;
-        let (legacy, modern) = (attempt(Era::Legacy, timeout), attempt(Era::Modern, timeout));
-        let attempts = match known {
-            None => vec![attempt(Era::Modern, timeout.min(DISCOVER_FIRST)), legacy, modern],
-            Some(Era::Legacy) => vec![legacy, modern],
-            Some(Era::Modern) => vec![modern, legacy],
-        };
+        let url = Url::parse(url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+        let (headers, authorizer) = (header_map(headers)?, self.spec.authorizer.clone());
+        let target = Target::new(way, url, headers, authorizer, self.spec.max_message_bytes).await?;
         let mut best = None;
-        for attempt in attempts {
+        for attempt in attempts(way, known, self.spec.connect_timeout) {
             let inbox = Inbox::new(Arc::clone(&self.listener));
             let incoming = Arc::clone(&inbox) as Arc<dyn Incoming>;
-            let transport =
-                HttpTransport::new(client.clone(), url, headers.clone(), self.spec.max_message_bytes, incoming);
-            let peer = Peer::new(transport as Arc<dyn Transport>, inbox);
+            let opened = tokio::time::timeout(attempt.bound, remote::open(way, &target, incoming)).await;
+            let transport = match opened {
+                Ok(Ok(transport)) => transport,
+                Ok(Err(SendError::NotSent(reason) | SendError::Broken(reason) | SendError::Final(reason))) => {
+                    return Err(reason);
+                }
+                Ok(Err(SendError::Expired)) | Err(_) => return Err("it opens no connection in time".to_owned()),
+            };
+            let peer = Peer::new(transport, inbox);
             let failure = match shake(&peer, attempt.era, attempt.bound).await {
                 Ok(server) => return Ok(Connection::new(peer, server, &self.followed)),
                 Err(failure) => failure,
@@ -180,6 +179,20 @@ impl Connector {
             }
         }
         Err(best.unwrap_or_default())
+    }
+}
+
+/// Which handshakes are tried at a URL, in this order.
+fn attempts(way: Way, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
+    let (legacy, modern) = (attempt(Era::Legacy, timeout), attempt(Era::Modern, timeout));
+    match (way, known) {
+        (Way::Http, None) => vec![attempt(Era::Modern, timeout.min(DISCOVER_FIRST)), legacy, modern],
+        (Way::Http | Way::WebSocket, Some(Era::Modern)) => vec![modern, legacy],
+        (Way::Http, Some(Era::Legacy)) => vec![legacy, modern],
+        // Like a pipe, it gains nothing from being stateless.
+        (Way::WebSocket, _) => vec![legacy, attempt(Era::Modern, timeout.min(SECOND_CHANCE))],
+        // Revisions without sessions never had it.
+        (Way::Sse, _) => vec![legacy],
     }
 }
 

@@ -167,8 +167,8 @@ impl Exchange<'_> {
                 );
                 return Err(ToolError::new(ErrorKind::ExecutionError, text));
             }
+            questions.push(ClientRequest { key: Some(key.clone()), method, params });
             keys.push(key);
-            questions.push(ClientRequest { method, params });
         }
         let count = questions.len();
         let answers = self.context.client.ask(questions).await?;

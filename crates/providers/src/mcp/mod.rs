@@ -27,7 +27,6 @@ mod explain;
 mod facts;
 mod frames;
 mod handshake;
-mod http;
 mod inbox;
 mod link;
 mod links;
@@ -41,7 +40,6 @@ mod process;
 mod provider;
 mod questions;
 mod relist;
-#[cfg_attr(not(test), expect(dead_code, reason = "the protocol over it comes next"))]
 mod remote;
 mod shown;
 mod sniff;

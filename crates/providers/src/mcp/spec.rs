@@ -75,8 +75,6 @@ pub struct McpServerSpec {
     pub resources: AsTools,
     /// Whether its prompts are offered as tools (`prompt_…`).
     pub prompts: AsTools,
-    /// Adds what a server at a URL demands of its callers.
-    pub authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 /// Whether something of a server that is no tool is offered as one too.
@@ -117,7 +115,6 @@ impl McpServerSpec {
             lazy: false,
             resources: AsTools::No,
             prompts: AsTools::No,
-            authorizer: None,
         }
     }
 
@@ -133,6 +130,8 @@ impl McpServerSpec {
                 json!({"command": command, "args": args, "env": env, "cwd": cwd})
             }
             McpTransport::Http { url, headers } => json!({"url": url, "headers": headers}),
+            McpTransport::Sse { url, headers } => json!({"sse": url, "headers": headers}),
+            McpTransport::WebSocket { url, headers } => json!({"ws": url, "headers": headers}),
         })
     }
 
@@ -142,7 +141,11 @@ impl McpServerSpec {
             McpTransport::Stdio { command, args, env, cwd } => {
                 json!({"command": command, "args": args, "env": env.keys().collect::<Vec<_>>(), "cwd": cwd})
             }
-            McpTransport::Http { url, headers } => json!({"url": url, "headers": headers.keys().collect::<Vec<_>>()}),
+            McpTransport::Http { url, headers }
+            | McpTransport::Sse { url, headers }
+            | McpTransport::WebSocket { url, headers } => {
+                json!({"url": url, "headers": headers.keys().collect::<Vec<_>>()})
+            }
         };
         format!("mcp:{}", ContentHash::of_value(&json!({"name": self.name, "source": source})))
     }
@@ -164,11 +167,26 @@ pub enum McpTransport {
         /// Working directory; `None` inherits ours.
         cwd: Option<PathBuf>,
     },
-    /// Streamable HTTP. Private addresses are allowed: the operator wrote the URL.
+    /// Streamable HTTP, or HTTP with SSE where the server turns out to be older. Private addresses are allowed: the
+    /// operator wrote the URL.
     Http {
         /// The endpoint, often with the path `/mcp`.
         url: String,
         /// Sent with every request, to this origin only; values may be secret.
+        headers: BTreeMap<String, String>,
+    },
+    /// HTTP with SSE, as revision 2024-11-05 has it. Private addresses are allowed.
+    Sse {
+        /// Where the event stream is, often with the path `/sse`.
+        url: String,
+        /// Sent with every request, to this origin only; values may be secret.
+        headers: BTreeMap<String, String>,
+    },
+    /// WebSocket, subprotocol `mcp`. Private addresses are allowed.
+    WebSocket {
+        /// The endpoint, `ws` or `wss`.
+        url: String,
+        /// Sent when the socket is opened; values may be secret.
         headers: BTreeMap<String, String>,
     },
 }
@@ -183,11 +201,15 @@ impl fmt::Debug for McpTransport {
                 .field("env", &env.keys())
                 .field("cwd", cwd)
                 .finish(),
-            Self::Http { url, headers } => {
-                f.debug_struct("Http").field("url", url).field("headers", &headers.keys()).finish()
-            }
+            Self::Http { url, headers } => at_url(f, "Http", url, headers),
+            Self::Sse { url, headers } => at_url(f, "Sse", url, headers),
+            Self::WebSocket { url, headers } => at_url(f, "WebSocket", url, headers),
         }
     }
+}
+
+fn at_url(f: &mut fmt::Formatter<'_>, name: &str, url: &str, headers: &BTreeMap<String, String>) -> fmt::Result {
+    f.debug_struct(name).field("url", &url).field("headers", &headers.keys()).finish()
 }
 
 /// What a provider of the house gets.

@@ -73,8 +73,9 @@ pub(super) trait Incoming: Send + Sync {
 /// An open way to one server. All of it may be used at once. Dropped without being closed, it ends all that it started.
 #[async_trait]
 pub(super) trait Transport: Send + Sync {
-    /// Sends a message and returns once it is on its way: written to a pipe, or handed to a task that waits for the
-    /// answer. Messages arrive in the order of the calls on a pipe; over HTTP each goes its own way.
+    /// Sends a message. On a pipe it returns once the message is written, and messages arrive in the order of the calls.
+    /// Over HTTP each goes its own way, and a request is carried by its caller's task: its answer has been handed to
+    /// [`Incoming`] when this returns. Dropping the future abandons the request.
     ///
     /// # Errors
     /// [`SendError`]; for a request the answer is then not awaited.

@@ -10,7 +10,10 @@ use super::{Executor, ModelAttempt, RunContext};
 impl Executor {
     /// Asks `model` as an operation in the lineage of `run`, until that is cancelled or for at most `limit`. Told and
     /// accounted for however it ends.
-    pub(super) async fn ask_inside(
+    ///
+    /// # Errors
+    /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.
+    pub async fn ask_model(
         &self,
         model: &str,
         request: &ModelRequest,

@@ -132,7 +132,7 @@ impl Executor {
         run: &RunContext,
     ) -> (Result<ValidCall, Box<Rejection>>, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
-        let asked = self.ask_inside(&options.model, &request, Some(options.timeout), run).await;
+        let asked = self.ask_model(&options.model, &request, Some(options.timeout), run).await;
         let answer = asked.map_err(|error| error.message);
         let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
         let checked = match answer.and_then(|answer| repair::read(&answer)) {

@@ -90,7 +90,7 @@ impl InnerCalls for Inner {
     }
 
     async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
-        self.executor.ask_inside(model, request, None, &self.run).await
+        self.executor.ask_model(model, request, None, &self.run).await
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::Entry;
+use toolwright_core::client::AskingCall;
 use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
@@ -112,15 +113,21 @@ impl Executor {
         progress: &Arc<Partials>,
         op: &Op,
     ) -> ToolContext {
+        let traceparent: Arc<str> = op.traceparent().into();
+        let asking = AskingCall {
+            tool: call.entry.id().clone(),
+            traceparent: Arc::clone(&traceparent),
+            cancel: run.cancel.clone(),
+        };
         ToolContext {
             call_id: call.id.clone(),
             session: Arc::clone(&run.session),
             cancel: run.cancel.clone(),
             deadline: limits.absolute.and_then(|limit| Instant::now().checked_add(limit)),
             limit: limits.absolute,
-            client: Arc::clone(&run.client),
+            client: run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client)),
             partials: Arc::clone(progress) as Arc<dyn PartialSink>,
-            traceparent: Some(op.traceparent().into()),
+            traceparent: Some(traceparent),
             max_output: self.max_output(&call.entry),
             calls: self.inner_calls(call, run, op),
             turns: run.job.clone().unwrap_or_else(|| Arc::new(NoTurns)),

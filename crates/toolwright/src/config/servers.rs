@@ -15,7 +15,7 @@ use super::expand::{ExpandError, Variables, expand};
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Server, ServerLink, ServerSettings};
 use super::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
-use super::typed::{McpServer, ServerTools, ShownTool, Transport, Written};
+use super::typed::{McpServer, OfferedAs, ServerTools, ShownTool, Transport, Written};
 
 /// What resolving an entry needs to know and to add to.
 pub(crate) struct Scope<'a> {
@@ -91,6 +91,10 @@ pub(crate) fn resolve(
             cache: written.cache.and_then(|ttl| ttl.0),
             tools_cache: written.tools_cache.iter().map(|(tool, ttl)| (tool.clone(), ttl.0)).collect(),
             trusted: written.trusted.unwrap_or(false),
+            shared: written.shared.unwrap_or(true),
+            lazy: written.lazy.unwrap_or(false),
+            resources_as_tools: written.resources == Some(OfferedAs::Tools),
+            prompts_as_tools: written.prompts == Some(OfferedAs::Tools),
         },
     })
 }
@@ -123,13 +127,6 @@ impl Resolver<'_, '_> {
                 key,
                 &format!("another client approves these by itself: {listed}; that is not applied here"),
                 &remedy,
-            );
-        }
-        if written.shared == Some(false) {
-            self.warn(
-                "shared",
-                "connections of their own for each session are not supported by this version: one is shared",
-                "remove it",
             );
         }
     }

@@ -13,9 +13,10 @@ use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::mcp::{DEFAULT_RETRIES, McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{AsTools, DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
 use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
+use toolwright_providers::openapi::{OpenApiProvider, OpenApiSpec};
 use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
@@ -119,6 +120,11 @@ impl ProviderSettings {
     }
 }
 
+/// The operations of a document.
+pub(super) fn document(spec: &OpenApiSpec) -> Arc<dyn Provider> {
+    OpenApiProvider::new(spec.clone(), HttpOptions::default())
+}
+
 /// What a tool must not change as a matter of course: every file that may be configuration, there or not,
 /// and the state, which holds approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
@@ -144,6 +150,8 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             absent.push((namespace(entry), format!("server {entry} was left out: {why}")));
         } else if let Some(entry) = entry("rest_tools.") {
             absent.push((wire_candidate(REST, entry), format!("REST tool {entry} was left out: {why}")));
+        } else if let Some(entry) = entry("openapi.") {
+            absent.push((entry.to_owned(), format!("OpenAPI document {entry} was left out: {why}")));
         }
     }
     let servers = config.written.mcp_servers.iter();
@@ -153,8 +161,14 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     for (entry, _) in config.written.rest_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
         absent.push((wire_candidate(REST, entry), format!("REST tool {entry} is disabled in the configuration")));
     }
+    for (entry, _) in config.written.openapi.iter().filter(|(_, document)| document.enabled == Some(false)) {
+        absent.push((entry.clone(), format!("OpenAPI document {entry} is disabled in the configuration")));
+    }
     // An entry that only lost a part of itself is there.
-    absent.retain(|(name, _)| !config.servers.iter().any(|server| server.namespace == *name));
+    absent.retain(|(name, _)| {
+        let is_server = config.servers.iter().any(|server| server.namespace == *name);
+        !is_server && !config.openapi.iter().any(|document| document.name == *name)
+    });
     absent
 }
 
@@ -186,6 +200,10 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
         tools_cache: settings.tools_cache.clone(),
         trusted: settings.trusted,
         authorizer: authorization(server, config, redactor).map(|parts| Arc::new(OAuth::new(parts)) as _),
+        shared: settings.shared,
+        lazy: settings.lazy,
+        resources: as_tools(settings.resources_as_tools),
+        prompts: as_tools(settings.prompts_as_tools),
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), transport)
     }
@@ -206,6 +224,10 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
         consent: None,
         secrets: Some(Arc::new(move |secret| redactor.add([secret]))),
     })
+}
+
+fn as_tools(offered: bool) -> AsTools {
+    if offered { AsTools::Yes } else { AsTools::No }
 }
 
 /// What a server's process is kept in.

@@ -4,7 +4,7 @@
 //! policy and proxies, with the configured headers and, where there is one, what an [`Authorizer`] adds. A request
 //! that may have reached its server is never repeated.
 //!
-//! [`Authorizer`]: super::transport::Authorizer
+//! [`Authorizer`]: crate::net::Authorizer
 
 mod deliver;
 mod events;
@@ -14,10 +14,39 @@ mod streamable;
 mod target;
 #[cfg(test)]
 mod tests;
-mod value;
 mod websocket;
 
-pub(super) use sse::LegacySse;
-pub(super) use streamable::StreamableHttp;
+use std::sync::Arc;
+
+use super::transport::{Incoming, SendError, Transport};
+use sse::LegacySse;
+use streamable::StreamableHttp;
 pub(super) use target::{Target, header_map};
-pub(super) use websocket::WebSocket;
+use websocket::WebSocket;
+
+/// How a server at a URL is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Streamable HTTP, and HTTP with SSE where the server turns out to be older.
+    Http,
+    /// HTTP with SSE.
+    Sse,
+    /// WebSocket.
+    WebSocket,
+}
+
+/// Opens a transport of its own to `target`. Over streamable HTTP nothing is sent by that.
+///
+/// # Errors
+/// [`SendError`]: no message was sent.
+pub(super) async fn open(
+    way: Way,
+    target: &Arc<Target>,
+    incoming: Arc<dyn Incoming>,
+) -> Result<Arc<dyn Transport>, SendError> {
+    Ok(match way {
+        Way::Http => Arc::new(StreamableHttp::new(Arc::clone(target), incoming)),
+        Way::Sse => Arc::new(LegacySse::open(Arc::clone(target), incoming).await?),
+        Way::WebSocket => Arc::new(WebSocket::open(target, incoming).await?),
+    })
+}

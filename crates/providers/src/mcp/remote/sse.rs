@@ -24,7 +24,7 @@ const OPEN_BOUND: Duration = Duration::from_secs(10);
 const NOTIFY_BOUND: Duration = Duration::from_secs(10);
 
 /// A server over HTTP with SSE.
-pub(in super::super) struct LegacySse {
+pub(super) struct LegacySse {
     target: Arc<Target>,
     endpoint: Url,
     waiting: Arc<Waiting>,
@@ -36,7 +36,7 @@ impl LegacySse {
     ///
     /// # Errors
     /// [`SendError`]: nothing was sent to the server but the request for the stream.
-    pub(in super::super) async fn open(target: Arc<Target>, incoming: Arc<dyn Incoming>) -> Result<Self, SendError> {
+    pub(super) async fn open(target: Arc<Target>, incoming: Arc<dyn Incoming>) -> Result<Self, SendError> {
         let late = |_| HttpFailure::Other("it opens no event stream within 10 s: is it an MCP server?".to_owned());
         Ok(tokio::time::timeout(OPEN_BOUND, Self::try_open(target, incoming)).await.map_err(late)??)
     }

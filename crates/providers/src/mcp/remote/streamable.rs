@@ -13,6 +13,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use tokio_util::task::AbortOnDropHandle;
+use toolwright_mcp::headers;
 use toolwright_mcp::revision::{Era, MODERN_VERSIONS};
 
 use super::super::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
@@ -21,12 +22,11 @@ use super::events::{Events, TooLarge};
 use super::failure::HttpFailure;
 use super::sse::LegacySse;
 use super::target::{BOTH_KINDS, EVENT_STREAM, JSON, Kind, Refusal, Target, excerpt, kind, not_mcp, read_rest};
-use super::value::encoded;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
+const NAME: HeaderName = HeaderName::from_static(headers::NAME);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Bound on a message that gets no answer.
 const NOTIFY_BOUND: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const MAX_REOPENED: u32 = 5;
 
 /// A server over streamable HTTP, or, where it turns out to be older than that, over HTTP with SSE.
-pub(in super::super) struct StreamableHttp {
+pub(super) struct StreamableHttp {
     inner: Arc<Inner>,
 }
 
@@ -62,7 +62,7 @@ struct Inner {
 
 impl StreamableHttp {
     /// A transport to `target`. Nothing is sent yet.
-    pub(in super::super) fn new(target: Arc<Target>, incoming: Arc<dyn Incoming>) -> Self {
+    pub(super) fn new(target: Arc<Target>, incoming: Arc<dyn Incoming>) -> Self {
         let inner = Inner {
             target,
             incoming,
@@ -427,6 +427,11 @@ impl Place {
         let doubled = 1_u32.checked_shl(self.in_vain.min(6)).unwrap_or(1);
         self.retry.unwrap_or(PAUSE).saturating_mul(doubled).min(MAX_PAUSE)
     }
+}
+
+/// A text as a header's value. What is encoded can be one.
+fn encoded(text: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(&headers::encode(text)).ok()
 }
 
 fn is_modern(message: &Outgoing) -> bool {

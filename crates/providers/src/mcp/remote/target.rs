@@ -9,8 +9,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use url::Url;
 
-use super::super::transport::{Authorizer, Challenge, Retry};
+use super::Way;
 use super::failure::HttpFailure;
+use crate::net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptions, Retry};
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
@@ -50,15 +51,33 @@ pub(in super::super) struct Target {
 }
 
 impl Target {
-    /// The server at `url`. `headers` go with every request; `max` bounds each of its messages, in bytes.
-    pub(in super::super) fn new(
-        client: reqwest::Client,
-        url: Url,
+    /// The server at `url`, which is reached this way. `headers` go with every request; `max` bounds each of its
+    /// messages, in bytes.
+    ///
+    /// # Errors
+    /// Cause and remedy, for the operator: the URL cannot be reached this way.
+    pub(in super::super) async fn new(
+        way: Way,
+        mut url: Url,
         headers: HeaderMap,
         authorizer: Option<Arc<dyn Authorizer>>,
         max: usize,
-    ) -> Self {
-        Self { client, url, headers, authorizer, max }
+    ) -> Result<Arc<Self>, String> {
+        let scheme = match (way, url.scheme()) {
+            (Way::WebSocket, "ws") => Some("http"),
+            (Way::WebSocket, "wss") => Some("https"),
+            _ => None,
+        };
+        // The schemes of the web may be exchanged for each other.
+        let _ = scheme.map(|scheme| url.set_scheme(scheme));
+        // The operator wrote the URL: no address is refused. Redirects stay within its origin.
+        let client = HttpClient::new(AddressPolicy::open(), HttpOptions::default());
+        let client = match way {
+            Way::Http | Way::Sse => client.client_for(&url).await,
+            Way::WebSocket => client.upgrading_client_for(&url).await,
+        };
+        let client = client.map_err(|error| error.to_string())?;
+        Ok(Arc::new(Self { client, url, headers, authorizer, max }))
     }
 
     /// Sends a request and returns the head of the response, whatever its status. One that is refused with 401 or 403

@@ -33,7 +33,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 type Socket = WebSocketStream<Upgraded>;
 
 /// A server over a WebSocket.
-pub(in super::super) struct WebSocket {
+pub(super) struct WebSocket {
     sink: Mutex<SplitSink<Socket, Message>>,
     reader: AbortOnDropHandle<()>,
 }
@@ -43,7 +43,7 @@ impl WebSocket {
     ///
     /// # Errors
     /// [`SendError`]: nothing of the protocol was sent.
-    pub(in super::super) async fn open(target: &Target, incoming: Arc<dyn Incoming>) -> Result<Self, SendError> {
+    pub(super) async fn open(target: &Target, incoming: Arc<dyn Incoming>) -> Result<Self, SendError> {
         let socket = upgrade(target).await?;
         let (sink, stream) = socket.split();
         let max = target.max;

@@ -1,6 +1,8 @@
 //! MCP servers over real pipes and sockets, looked at from both ends.
 #![expect(clippy::disallowed_methods, reason = "these tests stand where the executor stands")]
 
+mod asker;
+mod asking;
 mod environment;
 mod flood;
 mod http;
@@ -15,7 +17,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Provider as _, ProviderCall};
+use toolwright_core::catalogue::{Provider, ProviderCall};
 use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, EventSink, Partial};
@@ -87,19 +89,20 @@ impl Rig {
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
-        let session =
-            Session { id: SessionId::new("s"), principal: Principal::owner(), root: PathBuf::from("/"), agent: None };
+        run(&*self.provider, tool, arguments, &self.context("s")).await
+    }
+
+    /// What a call in this session gets.
+    fn context(&self, session: &str) -> ToolContext {
+        let id = SessionId::new(session);
+        let session = Session { id, principal: Principal::owner(), root: PathBuf::from("/"), agent: None };
         let services = Arc::new(Services::none(Arc::new(RealClock)));
-        let context = ToolContext {
+        ToolContext {
             cancel: self.cancel.clone(),
             partials: Arc::clone(&self.world) as _,
             traceparent: Some("00-aa-bb-01".into()),
             ..ToolContext::detached(CallId::new("c1"), Arc::new(session), services)
-        };
-        let id = ToolId::foreign("srv", tool).expect("id");
-        let call = ProviderCall { tool: &id, raw_name: tool, arguments, idempotency_key: "key-1" };
-        let call = self.provider.call(call, &context);
-        tokio::time::timeout(Duration::from_secs(30), call).await.expect("every call ends")
+        }
     }
 
     async fn names(&self) -> Vec<String> {
@@ -116,6 +119,19 @@ impl Rig {
         };
         events.iter().filter_map(code).collect()
     }
+}
+
+/// Calls as the executor does.
+async fn run(
+    provider: &dyn Provider,
+    tool: &str,
+    arguments: Value,
+    context: &ToolContext,
+) -> Result<ToolOutput, ToolError> {
+    let id = ToolId::foreign("srv", tool).expect("id");
+    let call = ProviderCall { tool: &id, raw_name: tool, arguments, idempotency_key: "key-1" };
+    let call = provider.call(call, context);
+    tokio::time::timeout(Duration::from_secs(30), call).await.expect("every call ends")
 }
 
 /// Waits, some seconds at most, until `holds`.

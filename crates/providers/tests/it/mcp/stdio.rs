@@ -26,11 +26,16 @@ pub(super) struct Script {
 }
 
 pub(super) fn script(mode: &str) -> Script {
+    scripted("mcp::peer::serve_when_asked", "MCP_PEER", mode)
+}
+
+/// The server that is the test called `entry` when `variable` is set.
+pub(super) fn scripted(entry: &str, variable: &str, mode: &str) -> Script {
     let log = tempfile::NamedTempFile::new().expect("log");
-    let env = [("MCP_PEER", mode.to_owned()), ("MCP_PEER_LOG", log.path().display().to_string())];
+    let env = [(variable, mode.to_owned()), ("MCP_PEER_LOG", log.path().display().to_string())];
     let transport = McpTransport::Stdio {
         command: std::env::current_exe().expect("this binary").display().to_string(),
-        args: ["--exact", "mcp::peer::serve_when_asked", "--nocapture"].map(str::to_owned).to_vec(),
+        args: ["--exact", entry, "--nocapture"].map(str::to_owned).to_vec(),
         env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         cwd: None,
     };
@@ -53,7 +58,7 @@ impl Script {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    fn methods(&self) -> Vec<String> {
+    pub(super) fn methods(&self) -> Vec<String> {
         let method = |message: Value| message.get("method").and_then(Value::as_str).map(str::to_owned);
         self.read().into_iter().filter_map(method).collect()
     }

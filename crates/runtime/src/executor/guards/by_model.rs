@@ -68,7 +68,7 @@ impl ModelGuard {
 impl InputGuard for ModelGuard {
     async fn judge(&self, call: &ValidCall, bench: &Bench<'_>) -> Result<Verdict, String> {
         let request = self.request(call)?;
-        let answer = bench.executor.ask_inside(&self.model, &request, None, &bench.run).await;
+        let answer = bench.executor.ask_model(&self.model, &request, None, &bench.run).await;
         read(&answer.map_err(|error| error.message)?)
     }
 }

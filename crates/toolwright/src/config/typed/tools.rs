@@ -86,9 +86,21 @@ pub struct McpServer {
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
-    /// Whether all sessions share one connection. Only true is supported by this version.
+    /// Whether all sessions share one connection. With false each session has a connection of its own, made at its
+    /// first call and ended after ten minutes without one: for servers that keep a state for each client, or that ask
+    /// their client something in the middle of calls. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
+    /// Whether it is started no sooner than a call needs it, once its tools are known from an earlier run. Default
+    /// false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lazy: Option<bool>,
+    /// With `tools` its resources are offered as tools: `list_resources` and `read_resource`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<OfferedAs>,
+    /// With `tools` each of its prompts is offered as a tool, `prompt_` and its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<OfferedAs>,
     /// Other clients' word for `enabled: false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
@@ -113,6 +125,14 @@ pub struct McpServer {
     /// What it is for. A note, not shown to models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+}
+
+/// As what something is offered that is no tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OfferedAs {
+    /// As tools.
+    #[serde(rename = "tools")]
+    Tools,
 }
 
 /// How an MCP server is reached.
@@ -174,6 +194,10 @@ pub struct RestTool {
     /// How the response is read. Default `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<RestResponse>,
+    /// The part of a JSON response that is the result: names and positions after slashes, `*` for every item, like
+    /// `/items/*/name`. A response without it is returned whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select: Option<String>,
     /// Limit of one call. Default: `defaults.tool_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSpan>,

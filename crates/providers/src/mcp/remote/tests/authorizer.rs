@@ -4,12 +4,13 @@ use async_trait::async_trait;
 use axum::http::StatusCode;
 use http::HeaderMap;
 
-use super::super::super::transport::{Challenge, Retry, Transport as _};
+use super::super::super::transport::Transport as _;
 use super::super::StreamableHttp;
 use super::*;
+use crate::net::{Challenge, Retry};
 
 /// Has one token after the other, and gives up with words.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Tokens {
     used: Mutex<usize>,
     challenges: Mutex<Vec<(Challenge, HeaderMap)>>,

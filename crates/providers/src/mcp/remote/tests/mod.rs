@@ -15,9 +15,9 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::super::transport::{Authorizer, Incoming, Outgoing, OutgoingKind, RequestId, SendError};
-use super::Target;
-use crate::net::{AddressPolicy, HttpClient, HttpOptions, ProxySettings};
+use super::super::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError};
+use super::{Target, Way};
+use crate::net::Authorizer;
 
 /// Bound on a message in these tests.
 const MAX: usize = 10_000;
@@ -121,10 +121,9 @@ async fn answer(State(served): State<Served>, method: Method, uri: Uri, headers:
 }
 
 async fn target(url: &Url, authorizer: Option<Arc<dyn Authorizer>>) -> Arc<Target> {
-    let options = HttpOptions { proxies: ProxySettings::none(), ..HttpOptions::default() };
-    let client = HttpClient::new(AddressPolicy::open(), options).upgrading_client_for(url).await.expect("client");
     let headers = HeaderMap::from_iter([("x-key".parse().expect("name"), "hush".parse().expect("value"))]);
-    Arc::new(Target::new(client, url.clone(), headers, authorizer, MAX))
+    let way = if url.scheme() == "ws" { Way::WebSocket } else { Way::Http };
+    Target::new(way, url.clone(), headers, authorizer, MAX).await.expect("target")
 }
 
 fn request(id: RequestId, method: &str, version: Option<&'static str>) -> Outgoing {

@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 use toolwright_mcp::revision::Era;
 
-use super::super::super::transport::{Told, Transport, Transport as _};
+use super::super::super::transport::{Told, Transport as _};
 use super::super::{LegacySse, StreamableHttp};
 use super::*;
 

@@ -23,7 +23,7 @@ where
     F: Future<Output = ()> + Send,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let url = Url::parse(&format!("http://{}/ws", listener.local_addr().expect("address"))).expect("url");
+    let url = Url::parse(&format!("ws://{}/ws", listener.local_addr().expect("address"))).expect("url");
     let head = Arc::<Mutex<HeaderMap>>::default();
     let kept = Arc::clone(&head);
     tokio::spawn(async move {
@@ -139,7 +139,8 @@ async fn what_is_no_websocket_says_so() {
     ];
     for (answer, expect) in cases {
         let site = Site::start(answer).await;
-        let (transport, _) = open(&site.url).await;
+        let url = site.url.as_str().replace("http:", "ws:").parse().expect("url");
+        let (transport, _) = open(&url).await;
         let Err(SendError::Broken(text) | SendError::Final(text)) = transport else { panic!("{expect}") };
         assert!(text.contains(expect), "{text}");
     }

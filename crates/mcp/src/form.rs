@@ -1,0 +1,238 @@
+//! A form of `elicitation/create`: what is asked for, field by field, and what a person's words mean there.
+//! The schemas are the flat ones of MCP 2025-06-18 to 2026-07-28 ("Elicitation", "Requested Schema").
+
+use serde_json::{Map, Value};
+use toolwright_core::schema::CompiledSchema;
+
+/// Fields of a form, and choices of a field.
+const MAX_FIELDS: usize = 64;
+const MAX_CHOICES: usize = 256;
+
+/// What a person is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Form {
+    /// Why, in the words of the source.
+    pub message: String,
+    /// What for, in its order.
+    pub fields: Vec<Field>,
+}
+
+/// One thing that is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// Its name in the answer.
+    pub name: String,
+    /// Its name for people.
+    pub title: Option<String>,
+    /// What it is.
+    pub description: Option<String>,
+    /// What it may be.
+    pub kind: Kind,
+    /// Whether the answer must have it.
+    pub is_required: bool,
+    /// What it is where nothing is said.
+    pub default: Option<Value>,
+    schema: Value,
+}
+
+/// What a field may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A text.
+    Text,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// Yes or no.
+    Boolean,
+    /// One of these.
+    One(Vec<Choice>),
+    /// Any of these.
+    Many(Vec<Choice>),
+}
+
+/// One of several values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// As it is answered.
+    pub value: String,
+    /// As it is shown.
+    pub label: String,
+}
+
+impl Form {
+    /// The form that the parameters of `elicitation/create` ask to have filled in.
+    ///
+    /// # Errors
+    /// In words, for what is no form, or has a field that is not of the flat kinds.
+    pub fn of(params: &Value) -> Result<Self, String> {
+        let message = text(params, "message").ok_or("it has no message")?;
+        let schema = params.get("requestedSchema").ok_or("it has no requestedSchema")?;
+        let empty = Map::new();
+        let properties = match schema.get("properties") {
+            Some(properties) => properties.as_object().ok_or("its properties are no object")?,
+            None => &empty,
+        };
+        if properties.len() > MAX_FIELDS {
+            return Err(format!("a form has at most {MAX_FIELDS} fields"));
+        }
+        let required = schema.get("required").and_then(Value::as_array);
+        let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|required| required == name));
+        let field = |(name, schema): (&String, &Value)| {
+            Ok(Field {
+                title: text(schema, "title"),
+                description: text(schema, "description"),
+                kind: Kind::of(schema).map_err(|why| format!("its field `{name}` {why}"))?,
+                is_required: is_required(name),
+                default: schema.get("default").filter(|default| !default.is_null()).cloned(),
+                name: name.clone(),
+                schema: schema.clone(),
+            })
+        };
+        let fields: Result<_, String> = properties.iter().map(field).collect();
+        Ok(Self { message, fields: fields? })
+    }
+}
+
+impl Kind {
+    fn of(schema: &Value) -> Result<Self, String> {
+        let listed = |schema: &Value| {
+            let (values, titled) = (schema.get("enum"), schema.get("oneOf").or_else(|| schema.get("anyOf")));
+            choices(values, schema.get("enumNames"), titled)
+        };
+        match schema.get("type").and_then(Value::as_str) {
+            Some("string") => Ok(listed(schema)?.map_or(Self::Text, Self::One)),
+            Some("integer") => Ok(Self::Integer),
+            Some("number") => Ok(Self::Number),
+            Some("boolean") => Ok(Self::Boolean),
+            Some("array") => {
+                let items = schema.get("items").unwrap_or(&Value::Null);
+                listed(items)?.map(Self::Many).ok_or_else(|| "is a list without choices".into())
+            }
+            _ => Err("is neither a text, a number, a truth value nor a choice".into()),
+        }
+    }
+}
+
+/// The choices of a schema, if it has any: bare values with names beside them, or titled constants.
+fn choices(
+    values: Option<&Value>,
+    names: Option<&Value>,
+    titled: Option<&Value>,
+) -> Result<Option<Vec<Choice>>, String> {
+    let choice = |value: Option<&Value>, label: Option<&Value>| {
+        let value = value.and_then(Value::as_str).ok_or("has a choice that is no text")?;
+        let label = label.and_then(Value::as_str).unwrap_or(value);
+        Ok::<_, String>(Choice { value: value.to_owned(), label: label.to_owned() })
+    };
+    let list = |value: &Value| match value.as_array() {
+        Some(list) if list.is_empty() || list.len() > MAX_CHOICES => Err(format!("has not 1 to {MAX_CHOICES} choices")),
+        Some(list) => Ok(list.clone()),
+        None => Err("has choices that are no list".to_owned()),
+    };
+    if let Some(values) = values {
+        let named = list(values)?.into_iter().enumerate();
+        return named.map(|(at, value)| choice(Some(&value), names.and_then(|names| names.get(at)))).collect::<Result<_, _>>().map(Some);
+    }
+    let Some(titled) = titled else { return Ok(None) };
+    let constants = list(titled)?.into_iter().map(|one| choice(one.get("const"), one.get("title")));
+    constants.collect::<Result<_, _>>().map(Some)
+}
+
+impl Field {
+    /// What was typed, as a value of this field.
+    ///
+    /// # Errors
+    /// In words, for what it cannot be.
+    pub fn read(&self, typed: &str) -> Result<Value, String> {
+        let word = typed.trim();
+        let value = match &self.kind {
+            Kind::Text => typed.trim_end_matches(['\r', '\n']).into(),
+            Kind::Integer => word.parse::<i64>().map_err(|_| "a whole number, please")?.into(),
+            Kind::Number => match word.parse::<f64>() {
+                Ok(number) if number.is_finite() => number.into(),
+                _ => return Err("a number, please".into()),
+            },
+            Kind::Boolean => match word.to_lowercase().as_str() {
+                "y" | "yes" | "true" => true.into(),
+                "n" | "no" | "false" => false.into(),
+                _ => return Err("yes or no, please".into()),
+            },
+            Kind::One(choices) => chosen(choices, word)?,
+            Kind::Many(choices) => {
+                let words = word.split(',').map(str::trim).filter(|word| !word.is_empty());
+                words.map(|word| chosen(choices, word)).collect::<Result<Value, _>>()?
+            }
+        };
+        let compiled = CompiledSchema::compile(&self.schema).map_err(|error| error.to_string())?;
+        match compiled.violations(&value).into_iter().next() {
+            Some(violation) => Err(violation.message),
+            None => Ok(value),
+        }
+    }
+}
+
+/// A choice by its number from 1, its value or its label.
+fn chosen(choices: &[Choice], word: &str) -> Result<Value, String> {
+    let by_word = choices.iter().find(|choice| choice.value == word || choice.label.eq_ignore_ascii_case(word));
+    let by_number = || choices.get(word.parse::<usize>().ok()?.checked_sub(1)?);
+    let choice = by_word.or_else(by_number).ok_or_else(|| format!("one of 1 to {}, please", choices.len()))?;
+    Ok(choice.value.as_str().into())
+}
+
+fn text(of: &Value, key: &str) -> Option<String> {
+    of.get(key).and_then(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn field(schema: Value) -> Field {
+        let params = json!({"message": "m", "requestedSchema": {"type": "object", "properties": {"a": schema}}});
+        Form::of(&params).expect("a form").fields.remove(0)
+    }
+
+    #[test]
+    fn what_is_typed_is_read_as_the_field_wants_it() {
+        let check = |schema: Value, typed: &str, expect: Option<Value>| {
+            assert_eq!(field(schema.clone()).read(typed).ok(), expect, "{schema} {typed}");
+        };
+        check(json!({"type": "string"}), " a b ", Some(json!(" a b ")));
+        check(json!({"type": "string", "maxLength": 2}), "abc", None);
+        check(json!({"type": "integer", "minimum": 3}), " 4 ", Some(json!(4)));
+        check(json!({"type": "integer", "minimum": 3}), "2", None);
+        check(json!({"type": "integer"}), "1.5", None);
+        check(json!({"type": "number"}), "1.5", Some(json!(1.5)));
+        check(json!({"type": "number"}), "inf", None);
+        check(json!({"type": "boolean"}), "Yes", Some(json!(true)));
+        check(json!({"type": "boolean"}), "maybe", None);
+        let named = json!({"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]});
+        check(named.clone(), "2", Some(json!("g")));
+        check(named.clone(), "red", Some(json!("r")));
+        check(named.clone(), "0", None);
+        check(named, "blue", None);
+        let titled = json!({"type": "string", "oneOf": [{"const": "1", "title": "One"}, {"const": "2", "title": "Two"}]});
+        check(titled, "two", Some(json!("2")));
+        let several = json!({"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 2});
+        check(several.clone(), "a, 3", Some(json!(["a", "c"])));
+        check(several.clone(), "", Some(json!([])));
+        check(several, "a,b,c", None);
+    }
+
+    #[test]
+    fn what_is_no_flat_form_is_refused() {
+        for (params, says) in [
+            (json!({}), "no message"),
+            (json!({"message": "m"}), "no requestedSchema"),
+            (json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "object"}}}}), "`a`"),
+            (json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "array", "items": {}}}}}), "choices"),
+            (json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "string", "enum": []}}}}), "1 to 256"),
+        ] {
+            let why = Form::of(&params).expect_err("refused");
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

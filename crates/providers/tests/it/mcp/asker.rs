@@ -1,0 +1,204 @@
+//! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
+//! test binary again, started with `MCP_ASKER` set to `legacy` or `modern`.
+#![expect(clippy::print_stdout, reason = "this is a server on standard streams")]
+
+use std::io::{BufRead as _, Write as _};
+
+use serde_json::{Value, json};
+
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+/// Does nothing in a test run; as a child process it is the server and does not return.
+#[test]
+fn serve_when_asked() {
+    let Ok(mode) = std::env::var("MCP_ASKER") else { return };
+    let log = std::env::var("MCP_PEER_LOG").expect("log");
+    let mut asker = Asker { is_modern: mode == "modern", asking: None, looks: 0, answers: Value::Null };
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let mut log = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
+        writeln!(log, "{line}").expect("log");
+        asker.take(&serde_json::from_str(&line).expect("the client sends JSON"));
+    }
+    std::process::exit(0);
+}
+
+struct Asker {
+    is_modern: bool,
+    /// The call that waits for the client's answer.
+    asking: Option<Value>,
+    /// How often the task was looked at.
+    looks: u32,
+    /// What the client answered for the task.
+    answers: Value,
+}
+
+impl Asker {
+    fn take(&mut self, message: &Value) {
+        let Some(id) = message.get("id") else { return };
+        let Some(method) = message.get("method").and_then(Value::as_str) else {
+            let call = self.asking.take().expect("a question is open");
+            let answer = message.get("result").or_else(|| message.get("error"));
+            return text(&call, &json!(answer).to_string());
+        };
+        let params = &message["params"];
+        match method {
+            "initialize" if !self.is_modern => result(
+                id,
+                json!({
+                    "protocolVersion": "2025-11-25", "serverInfo": {"name": "asker", "version": "1"},
+                    "capabilities": {
+                        "tools": {}, "prompts": {}, "resources": {"subscribe": true}, "logging": {},
+                        "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}},
+                    },
+                }),
+            ),
+            "server/discover" if self.is_modern => result(
+                id,
+                json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+                    "capabilities": {
+                        "tools": {}, "prompts": {}, "resources": {"subscribe": true}, "extensions": {TASKS: {}},
+                    },
+                }),
+            ),
+            "tools/list" => {
+                let job = json!({"name": "job", "execution": {"taskSupport": "required"}});
+                result(id, json!({"tools": [{"name": "ask"}, {"name": "tell"}, {"name": "hang"}, job]}));
+            }
+            "tools/call" => self.call(id, params),
+            "resources/list" => result(
+                id,
+                json!({"resources": [{"uri": "a://1", "name": "one", "later": 1}], "nextCursor": "next", "later": 2}),
+            ),
+            "resources/templates/list" => {
+                result(
+                    id,
+                    json!({"resourceTemplates": [{"uriTemplate": "a://{n}", "name": "all", "description": "d"}]}),
+                );
+            }
+            "resources/read" if params["uri"] == "a://1" => {
+                result(id, json!({"contents": [{"uri": "a://1", "text": "first", "later": 1}], "later": 2}));
+            }
+            "resources/read" => error(id, -32002, json!({"uri": params["uri"]})),
+            "resources/subscribe" => {
+                result(id, json!({}));
+                notify("notifications/resources/updated", json!({"uri": params["uri"]}));
+            }
+            "subscriptions/listen" => {
+                let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
+                let accepted = json!({"resourceSubscriptions": params["notifications"]["resourceSubscriptions"]});
+                let acknowledged = json!({"_meta": meta, "notifications": accepted});
+                notify("notifications/subscriptions/acknowledged", acknowledged);
+                for uri in params["notifications"]["resourceSubscriptions"].as_array().into_iter().flatten() {
+                    notify("notifications/resources/updated", json!({"_meta": meta, "uri": uri}));
+                }
+            }
+            "prompts/list" => {
+                let arguments = json!([{"name": "who", "required": true}]);
+                result(id, json!({"prompts": [{"name": "greet", "description": "d", "arguments": arguments}]}));
+            }
+            "prompts/get" => {
+                let content = json!({"type": "text", "text": format!("Hello {}", params["arguments"]["who"])});
+                result(id, json!({"messages": [{"role": "user", "content": content}]}));
+            }
+            method if method.starts_with("tasks/") => self.task(id, method, params),
+            _ => error(id, -32601, Value::Null),
+        }
+    }
+
+    fn call(&mut self, id: &Value, params: &Value) {
+        let question = json!({
+            "method": "elicitation/create",
+            "params": {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}},
+        });
+        let task = json!({
+            "taskId": "t1", "status": "working", "statusMessage": "begun", "pollInterval": 20, "pollIntervalMs": 20,
+            "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": null, "ttlMs": null,
+        });
+        match (params["name"].as_str().unwrap_or_default(), self.is_modern) {
+            ("ask", false) => {
+                self.asking = Some(id.clone());
+                let mut request = question;
+                request["jsonrpc"] = "2.0".into();
+                request["id"] = "q1".into();
+                send(&request);
+            }
+            ("ask", true) if params.get("inputResponses").is_none() => result(
+                id,
+                json!({"resultType": "input_required", "inputRequests": {"who": question}, "requestState": "s1"}),
+            ),
+            ("ask", true) => text(id, &json!([params["inputResponses"], params["requestState"]]).to_string()),
+            ("tell", _) => {
+                notify("notifications/message", json!({"level": "info", "data": "hear"}));
+                text(id, "told");
+            }
+            ("job", false) if params.get("task").is_some() => result(id, json!({"task": task})),
+            ("job", true)
+                if params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"][TASKS].is_object() =>
+            {
+                let mut task = task;
+                task["resultType"] = "task".into();
+                result(id, task);
+            }
+            ("hang", _) => {}
+            _ => error(id, -32601, Value::Null),
+        }
+    }
+
+    fn task(&mut self, id: &Value, method: &str, params: &Value) {
+        assert_eq!(params["taskId"], "t1");
+        let task = |status: &str| json!({"resultType": "complete", "taskId": "t1", "status": status, "pollIntervalMs": 20, "pollInterval": 20});
+        match method {
+            "tasks/get" => {
+                self.looks += 1;
+                match (self.looks, self.is_modern) {
+                    (1, _) => {
+                        let mut task = task("working");
+                        task["statusMessage"] = "half way".into();
+                        result(id, task);
+                    }
+                    (_, false) => result(id, task("completed")),
+                    (_, true) if self.answers.is_null() => {
+                        let mut task = task("input_required");
+                        task["inputRequests"] =
+                            json!({"who": {"method": "elicitation/create", "params": {"message": "Who?"}}});
+                        result(id, task);
+                    }
+                    (_, true) => {
+                        let mut task = task("completed");
+                        task["result"] = json!({"content": [{"type": "text", "text": self.answers.to_string()}]});
+                        result(id, task);
+                    }
+                }
+            }
+            "tasks/update" => {
+                self.answers = params["inputResponses"].clone();
+                result(id, json!({"resultType": "complete"}));
+            }
+            "tasks/result" => text(id, "done"),
+            _ => result(id, json!({})),
+        }
+    }
+}
+
+fn send(message: &Value) {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{message}").and_then(|()| stdout.flush()).expect("the client reads");
+}
+
+fn notify(method: &str, params: Value) {
+    send(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+}
+
+fn result(id: &Value, result: Value) {
+    send(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+}
+
+fn text(id: &Value, text: &str) {
+    result(id, json!({"content": [{"type": "text", "text": text}]}));
+}
+
+fn error(id: &Value, code: i32, data: Value) {
+    send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no", "data": data}}));
+}

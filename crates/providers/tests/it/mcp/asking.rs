@@ -1,0 +1,253 @@
+//! What servers ask and tell beside the answers to calls, in both generations.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::{Provider as _, SourceNotice};
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::event::Partial;
+use toolwright_core::passthrough::METHOD_RESULT;
+use toolwright_providers::mcp::AsTools;
+
+use super::stdio::{Script, scripted};
+use super::{Rig, eventually, run};
+
+const GENERATIONS: [&str; 2] = ["legacy", "modern"];
+
+fn asker(mode: &str) -> Script {
+    scripted("mcp::asker::serve_when_asked", "MCP_ASKER", mode)
+}
+
+/// A client whose name is Ann.
+#[derive(Default)]
+struct Ann {
+    asked: Mutex<Vec<ClientRequest>>,
+    logged: Mutex<Vec<Value>>,
+}
+
+#[async_trait]
+impl CallClient for Ann {
+    fn capabilities(&self) -> Map<String, Value> {
+        Map::from_iter([("elicitation".to_owned(), json!({"form": {}}))])
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        let answers = requests.iter().map(|_| Ok(json!({"action": "accept", "content": {"name": "Ann"}}))).collect();
+        self.asked.lock().expect("asked").extend(requests);
+        Ok(answers)
+    }
+
+    fn log(&self, message: Value) {
+        self.logged.lock().expect("logged").push(message);
+    }
+
+    fn log_level(&self) -> Option<String> {
+        Some("info".to_owned())
+    }
+
+    fn meta(&self) -> Map<String, Value> {
+        Map::from_iter([("vendor/key".to_owned(), json!(7))])
+    }
+}
+
+fn of_ann(rig: &Rig, session: &str) -> (Arc<Ann>, ToolContext) {
+    let ann = Arc::new(Ann::default());
+    (Arc::clone(&ann), ToolContext { client: ann, ..rig.context(session) })
+}
+
+#[tokio::test]
+async fn a_question_reaches_the_client_of_the_call() {
+    for (mode, answer) in [
+        ("legacy", json!({"action": "accept", "content": {"name": "Ann"}})),
+        ("modern", json!([{"who": {"action": "accept", "content": {"name": "Ann"}}}, "s1"])),
+    ] {
+        let script = asker(mode);
+        let rig = script.rig(|_| {});
+        let (ann, context) = of_ann(&rig, "s");
+        let output = run(&*rig.provider, "ask", json!({"a": 1}), &context).await.expect("answered");
+        let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
+        assert_eq!(said, answer, "{mode}");
+        let asked = ann.asked.lock().expect("asked").clone();
+        assert_eq!((asked.len(), asked[0].method.as_str()), (1, "elicitation/create"));
+        assert_eq!(asked[0].params["message"], "Who?");
+        let calls: Vec<_> = script.read().into_iter().filter(|message| message["method"] == "tools/call").collect();
+        assert_eq!(calls.len(), if mode == "legacy" { 1 } else { 2 }, "{mode}");
+        let meta = &calls[0]["params"]["_meta"];
+        assert_eq!(meta["vendor/key"], 7);
+        if mode == "modern" {
+            assert_eq!(asked[0].key.as_deref(), Some("who"));
+            assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"]["elicitation"], json!({"form": {}}));
+            assert_eq!(meta["io.modelcontextprotocol/logLevel"], "info");
+            assert_ne!(calls[0]["id"], calls[1]["id"]);
+            assert_eq!(calls[0]["params"]["arguments"], calls[1]["params"]["arguments"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_cannot_be_asked_is_not_asked() {
+    let rig = asker("legacy").rig(|_| {});
+    let output = rig.call("ask", json!({})).await.expect("the server is told");
+    assert!(output.content[0].as_text().expect("text").contains("-32601"), "{output:?}");
+    let rig = asker("modern").rig(|_| {});
+    let error = rig.call("ask", json!({})).await.expect_err("it insists");
+    assert_eq!(error.kind(), ErrorKind::ExecutionError);
+    assert!(error.message().contains("does not offer"), "{error}");
+}
+
+#[tokio::test]
+async fn a_question_that_could_be_of_several_sessions_is_refused_unless_each_has_a_connection() {
+    for (shared, expect) in [(true, "shared: false"), (false, "Ann")] {
+        let script = asker("legacy");
+        let rig = script.rig(|spec| spec.shared = shared);
+        let (_, first) = of_ann(&rig, "one");
+        let (ann, second) = of_ann(&rig, "two");
+        let hanging = run(&*rig.provider, "hang", json!({}), &first);
+        let asking = async {
+            eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
+            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
+            rig.cancel.cancel(CancelCause::User);
+            output.content[0].as_text().expect("text").to_owned()
+        };
+        let (hung, said) = tokio::join!(hanging, asking);
+        assert!(hung.is_err() && said.contains(expect), "{shared}: {said}");
+        assert_eq!(ann.asked.lock().expect("asked").len(), usize::from(!shared));
+        rig.provider.shut_down().await;
+        let starts = script.methods().iter().filter(|method| *method == "initialize").count();
+        assert_eq!(starts, if shared { 1 } else { 2 });
+    }
+}
+
+#[tokio::test]
+async fn a_task_ends_with_the_call_that_made_it() {
+    for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
+        let script = asker(mode);
+        let rig = script.rig(|_| {});
+        rig.names().await;
+        let (_, context) = of_ann(&rig, "s");
+        let output = run(&*rig.provider, "job", json!({}), &context).await.expect("done");
+        assert!(output.content[0].as_text().expect("text").contains(expect), "{mode}: {output:?}");
+        let told = rig.world.partials.lock().expect("partials").clone();
+        let says = |text: &str| {
+            let text = Some(text.to_owned());
+            told.iter().any(|partial| matches!(partial, Partial::Progress { message, .. } if *message == text))
+        };
+        assert!(says("begun") && says("half way"), "{mode}: {told:?}");
+        assert!(!script.methods().contains(&"tasks/cancel".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_task_of_a_cancelled_call_is_cancelled_there() {
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (error, ()) = tokio::join!(rig.call("job", json!({})), async {
+        eventually("the task has begun", || script.methods().contains(&"tasks/get".to_owned())).await;
+        rig.cancel.cancel(CancelCause::User);
+    });
+    // It may have come to its end just then.
+    if error.is_err() {
+        let told =
+            || script.methods().iter().any(|method| method == "tasks/cancel" || method == "notifications/cancelled");
+        eventually("the server hears of it", told).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_logs_reaches_the_client_of_the_call() {
+    for mode in GENERATIONS {
+        let rig = asker(mode).rig(|_| {});
+        let (ann, context) = of_ann(&rig, "s");
+        run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
+        assert_eq!(*ann.logged.lock().expect("logged"), [json!({"level": "info", "data": "hear"})], "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn methods_pass_untouched_and_subscriptions_are_told() {
+    for mode in GENERATIONS {
+        let script = asker(mode);
+        let rig = script.rig(|_| {});
+        let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
+        let sink = Arc::clone(&notices);
+        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        assert_eq!(rig.provider.capabilities(), None);
+        rig.provider.warm_up().await.expect("connected");
+        let capabilities = rig.provider.capabilities().expect("announced");
+        assert_eq!(capabilities["resources"], json!({"subscribe": true}));
+        let methods = rig.provider.methods().expect("methods");
+        let listed = methods.list().await.expect("listed");
+        let read = listed.iter().find(|tool| tool.raw_name() == "resources/read").expect("read");
+        assert_eq!(read.definition().id.as_str(), "srv:resources-read@0.0.0");
+        let context = rig.context("s");
+        let ask = |method: &'static str, params: Value| {
+            let (methods, context) = (Arc::clone(&methods), context.clone());
+            async move { run(&*methods, method, params, &context).await.map(|output| output.extras[METHOD_RESULT].clone()) }
+        };
+        let first = json!({"contents": [{"uri": "a://1", "text": "first", "later": 1}], "later": 2});
+        assert_eq!(ask("resources/read", json!({"uri": "a://1"})).await.expect("read"), first, "{mode}");
+        let error = ask("resources/read", json!({"uri": "a://2"})).await.expect_err("not there");
+        let own = error.protocol().expect("the server's own");
+        assert_eq!((own.code, own.data.clone()), (-32002, Some(json!({"uri": "a://2"}))), "{mode}");
+        ask("resources/subscribe", json!({"uri": "a://1"})).await.expect("followed");
+        let updated = SourceNotice::ResourceUpdated { uri: "a://1".into() };
+        eventually("it is told", || notices.lock().expect("notices").contains(&updated)).await;
+        ask("logging/setLevel", json!({"level": "info"})).await.map_or_else(
+            |error| assert_eq!(error.protocol().expect("refused").code, -32601),
+            |result| assert_eq!((mode, result), ("modern", json!({}))),
+        );
+    }
+}
+
+#[tokio::test]
+async fn resources_and_prompts_are_tools_where_the_entry_asks_for_it() {
+    for mode in GENERATIONS {
+        let script = asker(mode);
+        let rig = script.rig(|spec| (spec.resources, spec.prompts) = (AsTools::Yes, AsTools::Yes));
+        let names = rig.names().await;
+        assert_eq!(names[4..], ["list_resources", "read_resource", "prompt_greet"], "{mode}");
+        let texts = async |tool: &str, arguments: Value| {
+            let output = rig.call(tool, arguments).await.expect(tool);
+            serde_json::to_value(&output.content).expect("JSON")
+        };
+        let listed = texts("list_resources", json!({})).await;
+        assert_eq!(
+            (&listed[0]["type"], &listed[0]["uri"], &listed[0]["later"]),
+            (&json!("resource_link"), &json!("a://1"), &json!(1))
+        );
+        assert!(listed[1]["text"].as_str().expect("template").contains("a://{n}"));
+        assert!(listed[2]["text"].as_str().expect("more").contains("cursor next"));
+        let read = texts("read_resource", json!({"uri": "a://1"})).await;
+        assert_eq!(read[0]["resource"]["text"], "first");
+        let greeting = texts("prompt_greet", json!({"who": "Ann"})).await;
+        assert_eq!(greeting, json!([{"type": "text", "text": "Hello \"Ann\""}]));
+        let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| {
+            (spec.resources, spec.prompts) = (AsTools::Yes, AsTools::Yes);
+        });
+        assert_eq!(again.provider.cached().await.expect("cached").len(), 7, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_lazy_server_starts_at_its_first_call() {
+    let script = asker("legacy");
+    let first = script.rig(|spec| spec.lazy = true);
+    assert_eq!(first.names().await.len(), 4, "there is nothing to go by yet");
+    first.provider.shut_down().await;
+    let before = script.methods().len();
+    let rig = Rig::within(Arc::clone(&first.world), script.transport.clone(), |spec| spec.lazy = true);
+    rig.provider.warm_up().await.expect("nothing to warm up");
+    assert_eq!(rig.names().await.len(), 4);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(script.methods().len(), before, "nothing was started");
+    rig.call("tell", json!({})).await.expect("started");
+    assert_eq!(script.methods()[before..before + 3], ["initialize", "notifications/initialized", "tools/call"]);
+    rig.names().await;
+    assert!(script.methods()[before..].contains(&"tools/list".to_owned()), "what runs is asked");
+}
