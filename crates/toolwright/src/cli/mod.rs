@@ -17,6 +17,7 @@ mod edit;
 mod encode;
 mod eval;
 mod exit;
+mod form;
 mod input;
 mod jobs;
 mod lists;

@@ -4,6 +4,7 @@
 
 mod oauth;
 mod pins;
+mod sampling;
 mod sandbox;
 mod scalar;
 mod sections;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
+pub use sampling::SamplingSection;
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
@@ -54,6 +56,8 @@ pub struct ConfigFile {
     pub models: Models,
     /// Where and how long large outputs are kept.
     pub outputs: OutputsSection,
+    /// What the sources of tools may ask of a model.
+    pub sampling: SamplingSection,
     /// What the processes of tools may do.
     pub sandbox: SandboxSection,
     /// `toolwright serve`.
