@@ -101,7 +101,7 @@ def real_servers(folder):
     return {
         "everything": {"command": str(NODE), "args": [script("server-everything"), "stdio"]},
         "filesystem": {"command": str(NODE), "args": [script("server-filesystem"), str(files)]},
-        "memory": {
+        "graph": {
             "command": str(NODE), "args": [script("server-memory")],
             "env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")},
         },

@@ -4,11 +4,12 @@ that are broken; and every server pulled away in every way while the others go o
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 
-from harness import CALL_TIMEOUT, HERE, MISBEHAVING, Gateway, all_tools, cases, eventually, obliging, outcome
-from harness import python_client, real_servers, tools_with, workspace
+from harness import CALL_TIMEOUT, HERE, MISBEHAVING, TOOLWRIGHT, Gateway, cases, configure, environment, eventually
+from harness import obliging, outcome, python_client, real_servers, tools_with, workspace
 
 # What a call to a healthy server may take beside a sick one: no waiting for the sick one's time limit.
 PROMPT = 5
@@ -59,19 +60,19 @@ def valid_calls(folder):
         "filesystem__search_files": [({"path": str(files), "pattern": "**/moved*"}, "moved.txt")],
         "filesystem__get_file_info": [({"path": path("sub/moved.txt")}, "size")],
         "filesystem__list_allowed_directories": [({}, str(files))],
-        "memory__create_entities": [({"entities": [ada, {**ada, "name": "Bob"}]}, "Ada")],
-        "memory__create_relations": [({"relations": [knows]}, "knows")],
-        "memory__add_observations": [
+        "graph__create_entities": [({"entities": [ada, {**ada, "name": "Bob"}]}, "Ada")],
+        "graph__create_relations": [({"relations": [knows]}, "knows")],
+        "graph__add_observations": [
             ({"observations": [{"entityName": "Ada", "contents": ["likes lace"]}]}, "likes lace"),
         ],
-        "memory__search_nodes": [({"query": "lace"}, "Ada")],
-        "memory__open_nodes": [({"names": ["Ada", "Bob"]}, "knows")],
-        "memory__read_graph": [({}, "likes lace")],
-        "memory__delete_observations": [
+        "graph__search_nodes": [({"query": "lace"}, "Ada")],
+        "graph__open_nodes": [({"names": ["Ada", "Bob"]}, "knows")],
+        "graph__read_graph": [({}, "likes lace")],
+        "graph__delete_observations": [
             ({"deletions": [{"entityName": "Ada", "observations": ["likes lace"]}]}, ""),
         ],
-        "memory__delete_relations": [({"relations": [knows]}, "")],
-        "memory__delete_entities": [({"entityNames": ["Ada", "Bob"]}, "")],
+        "graph__delete_relations": [({"relations": [knows]}, "")],
+        "graph__delete_entities": [({"entityNames": ["Ada", "Bob"]}, "")],
         "git__git_status": [(here, "note.txt")],
         "git__git_add": [({**here, "files": ["note.txt"]}, "")],
         "git__git_diff_staged": [({**here, "context_lines": 1}, "a note")],
@@ -119,7 +120,7 @@ async def test_every_tool_with_valid_arguments(mode):
         async with python_client(gateway.url, mode, **obliging()) as client:
             tools = await tools_with(client, *(tool for tool in calls))
             strange = sorted(tools.keys() - calls.keys())
-            strange = [tool for tool in strange if tool.split("__")[0] in ("everything", "filesystem", "memory", "git", "time")]
+            strange = [tool for tool in strange if tool.split("__")[0] in ("everything", "filesystem", "graph", "git", "time")]
             assert not strange, f"no arguments are known for {strange}"
             for tool, variants in calls.items():
                 for arguments, part in variants:
@@ -173,7 +174,7 @@ async def test_every_tool_with_broken_arguments():
 PROBES = {
     "everything__echo": ({"message": "still here"}, "still here"),
     "filesystem__list_allowed_directories": ({}, "files"),
-    "memory__read_graph": ({}, "entities"),
+    "graph__read_graph": ({}, "entities"),
     "git__git_status": ({"repo_path": "repository"}, "branch"),
     "time__get_current_time": ({"timezone": "UTC"}, "UTC"),
 }
@@ -246,7 +247,19 @@ async def test_an_answer_that_is_too_big_fails_at_once(size):
             start = time.monotonic()
             ok, text = await outcome(client, "bad__huge_line", {"bytes": size})
             took = time.monotonic() - start
-            assert not ok and "transport_error: message over max_message_bytes" in text, text[:500]
+            assert not ok and "message over max_message_bytes" in text, text[:500]
             assert took < 15, f"it took {took:.1f} s"
             for tool in ("good__echo", "bad__echo"):
                 assert await outcome(client, tool, {"text": "still here"}) == (True, "still here")
+
+
+def test_an_operator_is_told_the_kind_of_failure():
+    with workspace() as folder:
+        config = configure(folder, {"bad": {"command": str(MISBEHAVING), "request_timeout": "60s"}})
+        command = [TOOLWRIGHT, "call", "bad__huge_line", json.dumps({"bytes": 18 << 20}), "--json", "--config", config]
+        done = subprocess.run(
+            [str(part) for part in command], env=environment(folder), cwd=folder, capture_output=True, text=True,
+            timeout=CALL_TIMEOUT,
+        )
+        error = json.loads(done.stdout)["error"]
+        assert error["kind"] == "transport_error" and "message over max_message_bytes" in error["message"], error

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
-use toolwright_core::policy::Policy;
+use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
@@ -144,7 +144,25 @@ pub struct Gateway {
     views: Vec<Arc<ViewOptions>>,
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
-    policy: RwLock<Arc<Policy>>,
+    policies: RwLock<Policies>,
+}
+
+/// The policy, and what it comes to with the profiles of views.
+struct Policies {
+    own: Arc<Policy>,
+    with: Vec<(Profile, Arc<Policy>)>,
+}
+
+impl Policies {
+    fn of(own: Arc<Policy>, views: &[ViewOptions]) -> Self {
+        let mut with: Vec<(Profile, Arc<Policy>)> = Vec::new();
+        for profile in views.iter().filter_map(|view| view.profile) {
+            if !with.iter().any(|(other, _)| *other == profile) {
+                with.push((profile, Arc::new(Policy { profile, ..Policy::clone(&own) })));
+            }
+        }
+        Self { own, with }
+    }
 }
 
 impl std::fmt::Debug for Gateway {
@@ -168,7 +186,7 @@ impl Gateway {
             views: options.views.iter().cloned().map(Arc::new).collect(),
             running: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(options.max_calls)),
-            policy: RwLock::new(Arc::clone(&options.policy)),
+            policies: RwLock::new(Policies::of(Arc::clone(&options.policy), &options.views)),
             options,
         })
     }
@@ -176,21 +194,24 @@ impl Gateway {
     /// The policy that the next call is asked under.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).own)
     }
 
     /// Replaces the policy. Running calls keep theirs.
     pub fn set_policy(&self, policy: Arc<Policy>) {
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        let policies = Policies::of(policy, &self.options.views);
+        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = policies;
     }
 
     /// The policy of calls in a view.
     pub(crate) fn policy_at(&self, view: &View) -> Arc<Policy> {
-        let own = match &view.scope {
-            Scope::View(name) => self.view(name).and_then(|view| view.policy.clone()),
+        let profile = match &view.scope {
+            Scope::View(name) => self.view(name).and_then(|view| view.profile),
             Scope::Whole | Scope::Provider(_) => None,
         };
-        own.unwrap_or_else(|| self.policy())
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let with = profile.and_then(|profile| policies.with.iter().find(|(other, _)| *other == profile));
+        Arc::clone(with.map_or(&policies.own, |(_, policy)| policy))
     }
 
     /// The configured view of this name.

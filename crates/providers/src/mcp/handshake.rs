@@ -103,8 +103,17 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
 
 async fn discover(peer: &Peer) -> Result<ServerInfo, Failure> {
     let version = MODERN_VERSIONS[0];
-    let request = Request { version: Some(version), ..Request::house("server/discover") };
-    let mut result = answered(peer, request, json!({"_meta": modern_meta(Map::new())})).await?;
+    let ask = || async {
+        let request = Request { version: Some(version), ..Request::house("server/discover") };
+        let mut params = Map::from_iter([("_meta".to_owned(), modern_meta(Map::new()).into())]);
+        peer.ask(request, &mut params).await
+    };
+    let asked = match ask().await {
+        // A server that refuses the version and yet lists it is asked once more, as the specification wants.
+        Err(AskError::Rpc(error)) if lists(&error, version) => ask().await,
+        asked => asked,
+    };
+    let mut result = asked.map_err(failure)?;
     let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(senseless)?;
     if !versions.iter().any(|said| said == version) {
         let versions: Vec<_> = versions.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -130,13 +139,24 @@ fn info(result: &mut Value, era: Era, version: &'static str) -> ServerInfo {
 
 async fn answered(peer: &Peer, request: Request<'_>, params: Value) -> Result<Value, Failure> {
     let Value::Object(mut params) = params else { return Err(senseless()) };
-    peer.ask(request, &mut params).await.map_err(|error| match error {
+    peer.ask(request, &mut params).await.map_err(failure)
+}
+
+fn failure(error: AskError) -> Failure {
+    match error {
         AskError::Rpc(error) => refused(&error),
         AskError::Broken(reason) => Failure::Broken(reason),
         AskError::NotSent(reason) => Failure::Unreachable(reason),
         AskError::Final(reason) => Failure::Final(reason),
         AskError::Ended(_) | AskError::Full => Failure::Broken("it closed the connection".to_owned()),
-    })
+    }
+}
+
+/// Whether a refusal of a version says that the server speaks it.
+fn lists(error: &RpcError, version: &str) -> bool {
+    let supported = error.data.as_ref().and_then(|data| data.get("supported")).and_then(Value::as_array);
+    error.code == RpcError::UNSUPPORTED_VERSION
+        && supported.is_some_and(|versions| versions.iter().any(|listed| listed == version))
 }
 
 fn refused(error: &RpcError) -> Failure {

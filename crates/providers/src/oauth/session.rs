@@ -167,11 +167,14 @@ impl Session {
         matches!(self.settings.grant, Grant::AuthorizationCode)
     }
 
-    /// Headers of a token that needs no renewal.
-    async fn fresh(&self) -> Option<HeaderMap> {
+    /// Headers where nothing has to be asked for them: of a token that needs no renewal, or none without a token.
+    async fn at_hand(&self) -> Option<HeaderMap> {
         let state = self.state.lock().await;
-        let token = state.kept.as_ref()?.token.as_ref().filter(|token| token.is_fresh(unix_now()));
-        token.and_then(header).map(authorized)
+        match &state.kept.as_ref()?.token {
+            None => Some(HeaderMap::new()),
+            Some(token) if token.is_fresh(unix_now()) => header(token).map(authorized),
+            Some(_) => None,
+        }
     }
 
     async fn load(&self, state: &mut State) -> Result<(), OAuthError> {
@@ -266,8 +269,12 @@ impl Session {
         let found = discover(&self.wire, &self.url, challenge, wanted).await?;
         self.bind(&mut kept, &found)?;
         state.kept = Some(kept.clone());
-        if by_renewal && self.renewed_for(state, &found).await? {
-            return Ok(());
+        if by_renewal {
+            if self.renewed_for(state, &found).await? {
+                return Ok(());
+            }
+            kept = state.kept.clone().unwrap_or_else(|| self.nothing());
+            self.bind(&mut kept, &found)?;
         }
         if self.needs_person() && self.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
@@ -327,10 +334,15 @@ impl Session {
 
     /// Renews a token that the server refused. Whether there is a new one.
     async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
-        let Some(mut kept) = state.kept.clone() else { return Ok(false) };
-        let Some(token) = kept.token.clone() else { return Ok(false) };
-        let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
+        let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
         let _lock = self.store.lock(&self.server).await?;
+        self.reload(state).await?;
+        let Some(mut kept) = state.kept.clone() else { return Ok(false) };
+        if kept.token.as_ref() != Some(&token) {
+            // Another process has renewed it meanwhile; a refresh token is good for one renewal only.
+            return Ok(kept.token.is_some());
+        }
+        let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
         let proof = &self.settings.client.proof;
         match renewed(&self.wire, client, proof, &found.server.issuer, &token, refresh).await {
             Ok(token) => {
@@ -529,7 +541,7 @@ fn authorized(value: HeaderValue) -> HeaderMap {
 #[async_trait]
 impl Authorizer for OAuth {
     async fn headers(&self) -> Result<HeaderMap, String> {
-        if let Some(headers) = self.0.fresh().await {
+        if let Some(headers) = self.0.at_hand().await {
             return Ok(headers);
         }
         let session = Arc::clone(&self.0);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::document::{Document, Part};
 use super::parameter::query_style;
 use super::schema::{Binary, is_bytes};
-use crate::rest::{FieldWriting, Need, PartContent, PartWriting, PayloadKind, Reserved};
+use crate::rest::{Explode, FieldWriting, Need, PartContent, PartWriting, PayloadKind, Reserved, Style};
 
 /// Schemas combined in one that are looked through for properties.
 const MAX_DEPTH: usize = 16;
@@ -154,6 +154,18 @@ fn fields<'d>(
     Ok(fields)
 }
 
+/// The style that an encoding names, if it names one at all. It holds for parts too, as in OpenAPI 3.1: 3.0 wants it
+/// ignored there, but whoever writes it means it.
+fn styled(encoding: Part<'_>) -> Option<(Option<Style>, Explode)> {
+    if !["style", "explode", "allowReserved"].iter().any(|key| encoding.value.get(key).is_some()) {
+        return None;
+    }
+    let style = query_style(encoding.text("style"));
+    let stated = encoding.value.get("explode").and_then(Value::as_bool);
+    let is_exploded = stated.unwrap_or(matches!(style, Some(Style::Form | Style::DeepObject)));
+    Some((style, if is_exploded { Explode::Yes } else { Explode::No }))
+}
+
 /// How the members of a body of parts are written.
 fn parts<'d>(
     document: &'d Document,
@@ -171,7 +183,16 @@ fn parts<'d>(
         let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
         let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
         let content_type = content_type.or_else(|| property.text("contentMediaType").map(str::to_owned));
-        let content = if is_file { PartContent::File } else { PartContent::Value };
+        let style = encoding.and_then(styled);
+        let content = match style {
+            _ if is_file => PartContent::File,
+            Some((style, explode)) => {
+                let style =
+                    style.ok_or_else(|| format!("the part `{name}` of its body has a style that there is not"))?;
+                PartContent::Styled(style, explode)
+            }
+            None => PartContent::Value,
+        };
         parts.push((name, PartWriting { content_type, content }));
     }
     Ok(parts)

@@ -16,7 +16,7 @@ use super::parameter::header_name;
 use super::response::{self, Answers};
 use super::security::Keyring;
 use super::server;
-use super::spec::{GroupBy, OpenApiSpec, Operation};
+use super::spec::{GroupBy, OpenApiSpec, Operation, ResultSchemas};
 use crate::net::HttpClient;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
@@ -314,7 +314,8 @@ fn compile<'d>(
     let settings = entry.settings;
     let select =
         settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
-    let schema = schema.filter(|_| select.is_none() && settings.response.is_none());
+    let is_kept = spec.results == ResultSchemas::Kept && select.is_none() && settings.response.is_none();
+    let schema = schema.filter(|_| is_kept);
     let reading = Reading {
         format: settings.response.unwrap_or_default(),
         max_bytes: spec.max_bytes.unwrap_or(crate::rest::MAX_BYTES).max(1),

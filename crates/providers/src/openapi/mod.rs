@@ -22,4 +22,4 @@ pub use document::Origin;
 pub use error::OpenApiError;
 pub use import::{Import, Imported, Refused, import};
 pub use provider::{OpenApiProvider, text};
-pub use spec::{Auth, Filter, GroupBy, OpenApiSpec, Operation};
+pub use spec::{Auth, Filter, GroupBy, OpenApiSpec, Operation, ResultSchemas};

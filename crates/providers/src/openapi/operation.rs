@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::name::short_hash;
 
 use super::body;
-use super::document::{Document, Part};
+use super::document::{Document, Part, Version};
 use super::parameter::{self, Place, Stated};
 use super::schema::{Binary, Direction, Schemas, file};
 use super::security::Admission;
@@ -85,12 +85,15 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     }
     let mut declared_body = Value::Null;
     let body = match body::chosen(source.document, source.operation, source.content_type)? {
-        Some(_) if matches!(source.method, Method::GET | Method::HEAD) => {
-            return Err(format!(
-                "a {} with a body has no meaning that servers agree on (RFC 9110 section 9.3)",
-                source.method
-            ));
-        }
+        Some(body) if is_senseless(source) => match body.need {
+            Need::Required => {
+                let method = &source.method;
+                return Err(format!(
+                    "it is a {method} that must have a body, which no server need look at (RFC 9110 section 9.3)"
+                ));
+            }
+            Need::Optional => None,
+        },
         Some(body) => {
             declared_body = body.content_type.to_str().unwrap_or_default().into();
             let parameter = arguments.add_body(&body)?;
@@ -117,6 +120,15 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
         body,
     };
     Ok(Compiled { parameters: arguments.schema()?, request, declaration })
+}
+
+/// Whether a body of this operation means nothing: OpenAPI 3.0 wants it ignored, 3.1 lets a GET have one.
+fn is_senseless(source: &Source<'_>) -> bool {
+    match source.method {
+        Method::HEAD => true,
+        Method::GET => source.document.version != Version::V31,
+        _ => false,
+    }
 }
 
 /// Whether a credential or a configured header stands where a parameter would.

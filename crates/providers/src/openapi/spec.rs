@@ -34,6 +34,8 @@ pub struct OpenApiSpec {
     pub operations: BTreeMap<String, Operation>,
     /// What holds for all operations that do not say otherwise.
     pub defaults: Operation,
+    /// Whether the schemas of results are the document's.
+    pub results: ResultSchemas,
     /// Bytes of a response that are read. Default: 2 MiB.
     pub max_bytes: Option<usize>,
     /// Which addresses are open.
@@ -56,6 +58,7 @@ impl OpenApiSpec {
             auth: BTreeMap::new(),
             operations: BTreeMap::new(),
             defaults: Operation::default(),
+            results: ResultSchemas::default(),
             max_bytes: None,
             address: AddressPolicy::default(),
         }
@@ -83,6 +86,17 @@ pub enum GroupBy {
     None,
     /// By the first tag of each: `{name}-{tag}`.
     Tag,
+}
+
+/// What becomes of the schemas that a document gives of responses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ResultSchemas {
+    /// Nothing. Servers answer otherwise than their documents say, and clients that are promised a structured result take
+    /// no other.
+    #[default]
+    Left,
+    /// They are the tools' output schemas, where there is one kind of answer.
+    Kept,
 }
 
 /// Credentials of one security scheme.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use toolwright_core::name::short_hash;
 
 use super::body::RenderedBody;
+use super::place::Explode;
 use super::query::{Reserved, Style, append_pairs};
 use super::template::{Parameter, plain_text};
 
@@ -65,6 +66,8 @@ pub(crate) enum PartContent {
     Value,
     /// A file.
     File,
+    /// A value by a query's styles, whose pairs are parts.
+    Styled(Style, Explode),
 }
 
 impl Payload {
@@ -130,6 +133,12 @@ impl Payload {
         let default = PartWriting::default();
         for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
             let part = parts.iter().find(|(part, _)| part == name).map_or(&default, |(_, part)| part);
+            if let PartContent::Styled(style, explode) = part.content {
+                for (name, text) in styled(name, value, style, explode) {
+                    written.push(part.render(&name, &text.into())?);
+                }
+                continue;
+            }
             let items = match value {
                 Value::Array(items) => items.as_slice(),
                 single => std::slice::from_ref(single),
@@ -152,7 +161,7 @@ impl PartWriting {
                 let stated = file.content_type.or(self.content_type.as_deref());
                 (stated.unwrap_or("application/octet-stream").to_owned(), file.bytes)
             }
-            PartContent::Value => {
+            PartContent::Value | PartContent::Styled(..) => {
                 let default = if value.is_object() || value.is_array() { "application/json" } else { "text/plain" };
                 let content_type = self.content_type.clone().unwrap_or_else(|| default.to_owned());
                 let text = if content_type.contains("json") { value.to_string() } else { plain_text(value) };
@@ -165,6 +174,34 @@ impl PartWriting {
         let mut part = format!("{head}\r\nContent-Type: {content_type}\r\n\r\n").into_bytes();
         part.extend_from_slice(&bytes);
         Ok(part)
+    }
+}
+
+/// The parts of a value by a style: names and texts, which parts do not encode.
+fn styled(name: &str, value: &Value, style: Style, explode: Explode) -> Vec<(String, String)> {
+    let one = |text: String| vec![(name.to_owned(), text)];
+    let between = match style {
+        Style::SpaceDelimited => " ",
+        Style::PipeDelimited => "|",
+        Style::Form | Style::DeepObject => ",",
+    };
+    match value {
+        Value::Object(members) if style == Style::DeepObject => {
+            members.iter().map(|(key, member)| (format!("{name}[{key}]"), plain_text(member))).collect()
+        }
+        Value::Array(items) if explode == Explode::Yes => {
+            items.iter().map(|item| (name.to_owned(), plain_text(item))).collect()
+        }
+        Value::Object(members) if explode == Explode::Yes => {
+            members.iter().map(|(key, member)| (key.clone(), plain_text(member))).collect()
+        }
+        Value::Array(items) => one(items.iter().map(plain_text).collect::<Vec<_>>().join(between)),
+        Value::Object(members) => {
+            let flat: Vec<String> =
+                members.iter().flat_map(|(key, member)| [key.clone(), plain_text(member)]).collect();
+            one(flat.join(between))
+        }
+        scalar => one(plain_text(scalar)),
     }
 }
 
@@ -269,10 +306,16 @@ mod tests {
     #[test]
     fn parts_have_heads_and_a_boundary_of_their_own() {
         let file = PartWriting { content_type: Some("image/png".into()), content: PartContent::File };
-        let body = json!({"s": "x", "n": 5, "o": {"k": [1]}, "l": ["a", "b"], "q\"": true,
+        let pipes = PartWriting { content_type: None, content: PartContent::Styled(Style::PipeDelimited, Explode::No) };
+        let deep = PartWriting { content_type: None, content: PartContent::Styled(Style::DeepObject, Explode::Yes) };
+        let body = json!({"s": "x", "n": 5, "p": ["a", "b"], "d": {"k": 1}, "o": {"k": [1]}, "l": ["a", "b"], "q\"": true,
             "f": {"base64": "iVBORw==", "filename": "a\".png"}});
-        let (stated, text) =
-            render(PayloadKind::Multipart(vec![("f".into(), file)]), "multipart/form-data", body).expect("renders");
+        let (stated, text) = render(
+            PayloadKind::Multipart(vec![("f".into(), file), ("p".into(), pipes), ("d".into(), deep)]),
+            "multipart/form-data",
+            body,
+        )
+        .expect("renders");
         let boundary = stated.strip_prefix("multipart/form-data; boundary=").expect("boundary");
         let part = |head: &str, content: &str| {
             format!("--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n")
@@ -282,6 +325,8 @@ mod tests {
         let expect = [
             text_part("s", "x"),
             text_part("n", "5"),
+            text_part("p", "a|b"),
+            text_part("d[k]", "1"),
             part("name=\"o\"\r\nContent-Type: application/json", "{\"k\":[1]}"),
             text_part("l", "a"),
             text_part("l", "b"),

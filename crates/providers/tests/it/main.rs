@@ -5,6 +5,7 @@ mod fs;
 mod mcp;
 mod net;
 mod oauth;
+mod openapi;
 mod output;
 mod process;
 mod protected;

@@ -198,7 +198,7 @@ async fn a_person_logs_in_once_and_every_process_has_the_token() {
     // Another process, with nobody there.
     let other = OAuth::new(parts(&world, &store));
     let headers = other.headers().await.expect("headers");
-    assert_eq!(bearer(&headers), None.or(Some("Bearer t1")), "it finds what the login left");
+    assert_eq!(bearer(&headers), Some("Bearer t1"), "it finds what the login left");
     // A second login uses the registration.
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
@@ -272,7 +272,7 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
     let sent = oauth.headers().await.expect("headers");
-    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    let error = oauth.challenged(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
     assert!(error.contains("toolwright mcp login srv"), "{error}");
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), None, "the old token is not sent again");
 }

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
+use toolwright_core::session::Principal;
 
 use super::HttpOptions;
 use crate::api::{self, ApiError};
@@ -39,23 +40,83 @@ impl fmt::Debug for Token {
     }
 }
 
+/// A client with a token of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// What it sends as `Authorization: Bearer TOKEN`.
+    pub token: Token,
+    /// Who it is.
+    pub principal: Principal,
+    /// The servers and views that it may reach at `/mcp/{name}`, and nothing else; `None`: whatever speaks MCP. The
+    /// HTTP API is the owner's.
+    pub views: Option<Vec<String>>,
+}
+
+/// Who makes a request; every request that passes the guard carries it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity(Arc<Known>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    principal: Principal,
+    reach: Reach,
+}
+
+/// Where somebody may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reach {
+    /// Everywhere.
+    All,
+    /// All that speaks MCP.
+    Mcp,
+    /// `/mcp/{name}` of these.
+    Only(Vec<String>),
+}
+
+impl Identity {
+    fn of(principal: &Principal, reach: Reach) -> Self {
+        Self(Arc::new(Known { principal: principal.clone(), reach }))
+    }
+
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.0.principal
+    }
+
+    /// Whether it may reach this path.
+    fn may_reach(&self, path: &str) -> bool {
+        match &self.0.reach {
+            Reach::All => true,
+            Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/"),
+            Reach::Only(names) => path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name)),
+        }
+    }
+}
+
 /// The rules of one server.
 #[derive(Debug)]
 pub(crate) struct Guard {
     bound: IpAddr,
     hosts: Vec<String>,
     origins: Vec<String>,
-    token: Option<Token>,
+    /// Whoever sends nothing, where that is allowed.
+    anonymous: Option<Identity>,
+    clients: Vec<(Token, Identity)>,
 }
 
 impl Guard {
     pub(crate) fn new(options: &HttpOptions, bound: SocketAddr) -> Self {
         let lower = |list: &[String]| list.iter().map(|item| item.trim_end_matches('/').to_ascii_lowercase()).collect();
+        let usual = Identity::of(&options.principal, Reach::All);
+        let reach = |client: &Client| client.views.clone().map_or(Reach::Mcp, Reach::Only);
+        let identity = |client: &Client| Identity::of(&client.principal, reach(client));
+        let others = options.clients.iter().map(|client| (client.token.clone(), identity(client)));
+        let own = options.token.iter().map(|token| (token.clone(), usual.clone())).chain(others);
         Self {
             bound: bound.ip(),
             hosts: lower(&options.allowed_hosts),
             origins: lower(&options.allowed_origins),
-            token: options.token.clone(),
+            anonymous: (options.token.is_none() && options.clients.is_empty()).then(|| usual.clone()),
+            clients: own.collect(),
         }
     }
 
@@ -88,10 +149,16 @@ impl Guard {
         self.origins.contains(&origin) || (own.is_some() && own == host.as_deref())
     }
 
-    fn allows_token(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else { return true };
-        let given = single(headers, &header::AUTHORIZATION).and_then(|value| value.split_once(' '));
-        given.is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case("bearer") && token.matches(given.trim()))
+    /// Who sends these headers; `None` without a token that is known.
+    fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
+        if self.anonymous.is_some() {
+            return self.anonymous.as_ref();
+        }
+        let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
+        let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
+        // All are compared, so that the time taken does not say which was near.
+        let matching = self.clients.iter().filter(|(token, _)| token.matches(given));
+        matching.last().map(|(_, identity)| identity)
     }
 }
 
@@ -105,7 +172,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// Lets a request through or answers it.
-pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     if !guard.allows_host(headers, request.uri().authority()) {
         let why = "this host name is not served; use localhost, or list the name in server.allowed_hosts";
@@ -115,11 +182,18 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
         let why = "this origin may not call; list it in server.allowed_origins";
         return refuse(path, StatusCode::FORBIDDEN, why);
     }
-    if !OPEN.contains(&path) && !guard.allows_token(headers) {
+    let identity = guard.identity(headers).cloned();
+    if !OPEN.contains(&path) && identity.is_none() {
         let why = "send the server's token as `Authorization: Bearer TOKEN`";
         let mut response = refuse(path, StatusCode::UNAUTHORIZED, why);
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
+    }
+    if let Some(identity) = identity {
+        if !identity.may_reach(path) && !OPEN.contains(&path) {
+            return refuse(path, StatusCode::FORBIDDEN, "this token is for other addresses");
+        }
+        request.extensions_mut().insert(identity);
     }
     next.run(request).await
 }
@@ -213,10 +287,37 @@ mod tests {
             ("s3cret", false),
             ("Basic s3cret", false),
         ] {
-            assert_eq!(guard.allows_token(&headers(&[("authorization", value)])), allowed, "{value}");
+            assert_eq!(guard.identity(&headers(&[("authorization", value)])).is_some(), allowed, "{value}");
         }
-        assert!(!guard.allows_token(&HeaderMap::new()));
+        assert!(guard.identity(&HeaderMap::new()).is_none());
         assert!(Token::new(" ").is_none());
         assert_eq!(format!("{:?}", Token::new("s3cret")), "Some(Token(…))");
+    }
+
+    #[test]
+    fn a_token_tells_who_sends_it_and_what_that_may_reach() {
+        let addr: SocketAddr = "127.0.0.1:7117".parse().expect("addr");
+        let mut options = HttpOptions::new(addr);
+        let open = Guard::new(&options, addr);
+        assert!(open.identity(&HeaderMap::new()).is_some_and(|identity| identity.principal().owner));
+        let principal = Principal { id: "ci".into(), roles: vec!["dev".into()], owner: false };
+        let token = Token::new("t2").expect("a token");
+        let views = Some(vec!["small".into()]);
+        options.clients = vec![Client { token, principal: principal.clone(), views }];
+        let token = Token::new("t3").expect("a token");
+        options.clients.push(Client { token, principal, views: None });
+        let closed = Guard::new(&options, addr);
+        assert!(closed.identity(&HeaderMap::new()).is_none(), "where there are tokens one is needed");
+        options.token = Token::new("t1");
+        let guard = Guard::new(&options, addr);
+        for (token, who, expect) in [
+            ("t1", "owner", [true, true, true, true]),
+            ("t2", "ci", [false, true, false, false]),
+            ("t3", "ci", [true, true, true, false]),
+        ] {
+            let identity = guard.identity(&headers(&[("authorization", &format!("Bearer {token}"))])).expect("known");
+            let reached = ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_reach(path));
+            assert_eq!((&*identity.principal().id, reached), (who, expect), "{token}");
+        }
     }
 }

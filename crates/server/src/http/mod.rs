@@ -20,7 +20,8 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
 use toolwright_core::store::NoStore;
 
-pub use guard::Token;
+pub(crate) use guard::Identity;
+pub use guard::{Client, Token};
 pub use metrics::MetricsSource;
 
 use crate::api::{self, Api};
@@ -41,8 +42,10 @@ pub struct HttpOptions {
     pub addr: SocketAddr,
     /// Every request but `/health` and `/ready` must bring it. Needed beyond loopback.
     pub token: Option<Token>,
-    /// Who the clients are.
+    /// Who sends that token, or nothing where none is needed.
     pub principal: Principal,
+    /// Clients with tokens of their own. Where there are any, nobody gets in without one.
+    pub clients: Vec<Client>,
     /// Host names under which the server is reached, besides `localhost` and the address itself;
     /// without a port any port is meant.
     pub allowed_hosts: Vec<String>,
@@ -80,6 +83,7 @@ impl HttpOptions {
             addr,
             token: None,
             principal: Principal::owner(),
+            clients: Vec::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             max_connections: 512,
@@ -100,7 +104,8 @@ impl HttpOptions {
     /// # Errors
     /// [`HttpError::Exposed`] for an address beyond loopback without a token.
     pub fn validate(&self) -> Result<(), HttpError> {
-        if self.addr.ip().is_loopback() || self.token.is_some() { Ok(()) } else { Err(HttpError::Exposed(self.addr)) }
+        let guarded = self.token.is_some() || !self.clients.is_empty();
+        if self.addr.ip().is_loopback() || guarded { Ok(()) } else { Err(HttpError::Exposed(self.addr)) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use toolwright_core::pattern::allowed_by;
-use toolwright_core::policy::Policy;
+use toolwright_core::policy::Profile;
 
 /// How the catalogue is put before clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -52,8 +52,8 @@ pub struct ViewOptions {
     pub denied: Vec<String>,
     /// How tools are put before a client that does not say.
     pub expose: Option<Expose>,
-    /// What may run; without one the gateway's own policy decides.
-    pub policy: Option<Arc<Policy>>,
+    /// What decides where no rule of the gateway's policy does; without one that policy's own profile.
+    pub profile: Option<Profile>,
     /// Who may use it: principals with one of these roles, and the owner; empty: everybody.
     pub roles: Vec<String>,
 }

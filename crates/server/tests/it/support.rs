@@ -177,6 +177,7 @@ impl Provider for Foreign {
 /// A gateway with its parts.
 pub(crate) struct House {
     pub(crate) gateway: Arc<Gateway>,
+    pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) foreign: Arc<Foreign>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) shutdown: Cancel,
@@ -234,12 +235,19 @@ impl House {
         let executor = Executor::new(parts);
         let approver = Arc::new(NoApprover { remedy: "nobody to ask".into() });
         let policy = Arc::new(Policy::of(Profile::Client));
-        let mut options = GatewayOptions::new(catalogue, executor, policy, approver, std::env::temp_dir());
+        let mut options = GatewayOptions::new(Arc::clone(&catalogue), executor, policy, approver, std::env::temp_dir());
         options.instructions = Some("Use the tools.".into());
         options.grace = Duration::from_millis(100);
         change(&mut options, &kept);
         let gateway = Gateway::new(options);
-        (Self { gateway, foreign, watch, shutdown: Cancel::new(), _outputs: outputs }, kept)
+        (Self { gateway, catalogue, foreign, watch, shutdown: Cancel::new(), _outputs: outputs }, kept)
+    }
+
+    /// Adds a source, listed.
+    pub(crate) async fn add(&self, source: Arc<dyn Provider>) {
+        let name = source.name().to_owned();
+        self.catalogue.add_provider(source).await.expect("added");
+        self.catalogue.refresh(&name).await;
     }
 
     pub(crate) async fn http(&self) -> Http {
@@ -300,8 +308,10 @@ impl Http {
     pub(crate) fn modern(&self, path: &str, id: Value, method: &str, mut params: Value) -> RequestBuilder {
         let meta = &mut params["_meta"];
         meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
-        meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
-        let name = params["name"].as_str().map(str::to_owned);
+        if meta["io.modelcontextprotocol/clientCapabilities"].is_null() {
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        let name = params["name"].as_str().or(params["uri"].as_str()).map(str::to_owned);
         let mut request = self
             .post(path, &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
             .header("mcp-protocol-version", MODERN)
@@ -372,4 +382,16 @@ impl Events {
 /// Waits for a sign, but not for ever.
 pub(crate) async fn soon(sign: &Notify) {
     tokio::time::timeout(LONG, sign.notified()).await.expect("in time");
+}
+
+/// All messages of a response, in whichever form it comes.
+pub(crate) async fn messages(request: RequestBuilder) -> Vec<Value> {
+    let response = request.send().await.expect("response");
+    let is_stream = response.headers()["content-type"] == "text/event-stream";
+    let text = response.text().await.expect("body");
+    let parse = |text: &str| serde_json::from_str(text).expect("json");
+    match is_stream {
+        true => text.lines().filter_map(|line| line.strip_prefix("data: ")).map(parse).collect(),
+        false => vec![parse(&text)],
+    }
 }

@@ -101,7 +101,10 @@ pub(crate) enum Command {
         /// Its name.
         name: String,
     },
-    /// Adds the MCP servers of another client's configuration.
+    /// Adds the MCP servers of another client's configuration, or the operations of an OpenAPI document.
+    #[command(
+        after_help = "Examples:\n  toolwright import cursor --dry-run\n  toolwright import openapi ./api.yaml --prefix shop --tag orders --method get"
+    )]
     Import(Import),
     /// Shows what a run or session did, as a tree: times, sizes, tokens, costs, outcomes, and who decided.
     #[command(after_help = super::trace::JSON_FORM)]
@@ -336,13 +339,37 @@ pub(crate) struct Add {
 
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// The client.
+    /// The client, or `openapi`.
     pub(crate) source: SourceName,
-    /// Its file. Default: where it keeps it.
+    /// Its file. Default: where the client keeps it. Of `openapi` the document: a file, or an http(s) address.
+    #[arg(value_name = "FILE|URL")]
     pub(crate) file: Option<PathBuf>,
     /// Only shows what would be added.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) document: DocumentOptions,
+}
+
+/// What only `openapi` has.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of `openapi`")]
+pub(crate) struct DocumentOptions {
+    /// Namespace of the tools. Default: the document's file name or host.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) prefix: Option<String>,
+    /// Only operations with this tag, as a glob (repeatable).
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) tag: Vec<String>,
+    /// Only operations of this method (repeatable).
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Vec<String>,
+    /// Address of the API, instead of the document's servers.
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// Groups the tools by their first tag.
+    #[arg(long)]
+    pub(crate) group_by_tag: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use toolwright::config::edit::{EditError, add_servers, remove_server, write_atomically};
 use toolwright::config::typed::ServerSection;
 use toolwright::config::{Layer, masked};
-use toolwright::import::is_toolwright;
+use toolwright::import::{Source, is_toolwright};
 
 use super::args::{Add, Global, Import};
 use super::config::{cwd, read, variable};
@@ -34,12 +34,12 @@ policy:
 ";
 
 /// The file that edits go to: the one given, else the project's own.
-fn target(global: &Global) -> Result<PathBuf, Failure> {
+pub(super) fn target(global: &Global) -> Result<PathBuf, Failure> {
     let cwd = cwd()?;
     Ok(global.config.as_ref().map_or_else(|| cwd.join("toolwright.yaml"), |file| cwd.join(file)))
 }
 
-fn text_of(path: &Path) -> Result<String, Failure> {
+pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -47,11 +47,11 @@ fn text_of(path: &Path) -> Result<String, Failure> {
     }
 }
 
-fn at(path: &Path) -> impl Fn(EditError) -> Failure {
+pub(super) fn at(path: &Path) -> impl Fn(EditError) -> Failure {
     move |error| Failure::usage(format!("{}: {error}", path.display()))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_atomically(path, text)
         .map_err(|error| Failure::usage(format!("{}: cannot be written: {error}", path.display())))
 }
@@ -186,8 +186,8 @@ fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
     Ok(http.iter().filter_map(|address| address.parse().ok()).collect())
 }
 
-pub(crate) fn import(global: &Global, import: &Import) -> Done {
-    let (cwd, source) = (cwd()?, import.source.0);
+pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
+    let cwd = cwd()?;
     let file = match &import.file {
         Some(file) => cwd.join(file),
         None => source.find(&cwd, &variable).map_err(Failure::usage)?,

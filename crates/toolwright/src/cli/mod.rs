@@ -19,6 +19,7 @@ mod eval;
 mod exit;
 mod form;
 mod input;
+mod import_openapi;
 mod jobs;
 mod lists;
 mod logging;
@@ -51,7 +52,7 @@ use toolwright::House;
 use toolwright::config::Config;
 use toolwright::house::HouseError;
 
-use args::{Cli, Command, Global, Validate};
+use args::{Cli, Command, Global, Import, SourceName, Validate};
 use exit::{Done, Exit, Failure};
 use screen::{BAD, say, styled};
 
@@ -66,7 +67,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Init => edit::init(&cli.global),
         Command::Add(add) => edit::add(&cli.global, add),
         Command::Remove { name } => edit::remove(&cli.global, name),
-        Command::Import(import) => edit::import(&cli.global, import),
+        Command::Import(import @ Import { source: SourceName::Client(source), .. }) => {
+            edit::import(&cli.global, import, *source)
+        }
         Command::Config(command) => config::command(&cli.global, command),
         Command::Encode(encode) => encode::command(encode),
         Command::Decode(decode) => decode::command(decode),
@@ -154,6 +157,9 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Trace(args) => trace::command(&cli.global, args).await,
             Command::Mcp(command) => mcp::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
+            Command::Import(import @ Import { source: SourceName::OpenApi, .. }) => {
+                import_openapi::command(&cli.global, import).await
+            }
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 validate::against_tool(&cli.global, tool, validate).await
             }

@@ -200,15 +200,20 @@ impl ValueEnum for DraftName {
 
 /// An import source by its name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SourceName(pub(crate) Source);
+pub(crate) enum SourceName {
+    /// Another client's configuration.
+    Client(Source),
+    /// An OpenAPI document.
+    OpenApi,
+}
 
 impl ValueEnum for SourceName {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [SourceName; Source::ALL.len()] = {
-            let mut all = [SourceName(Source::McpJson); Source::ALL.len()];
+        const ALL: [SourceName; Source::ALL.len() + 1] = {
+            let mut all = [SourceName::OpenApi; Source::ALL.len() + 1];
             let mut index = 0;
-            while index < all.len() {
-                all[index] = SourceName(Source::ALL[index]);
+            while index < Source::ALL.len() {
+                all[index] = SourceName::Client(Source::ALL[index]);
                 index += 1;
             }
             all
@@ -217,7 +222,10 @@ impl ValueEnum for SourceName {
     }
 
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.as_str()))
+        Some(clap::builder::PossibleValue::new(match self {
+            Self::Client(source) => source.as_str(),
+            Self::OpenApi => "openapi",
+        }))
     }
 }
 

@@ -9,14 +9,17 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
 use toolwright::agent::tools::{NAMESPACE, batch_provider};
-use toolwright::config::Config;
+use toolwright::config::typed::{ClientToken, View, ViewExposure};
+use toolwright::config::{Config, profile_of};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::output::is_output_tool;
+use toolwright::core::session::Principal;
 use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
-    ApiStores, Elicitation, Gateway, GatewayOptions, HttpError, HttpOptions, Token, serve_http, serve_stdio,
+    ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, Token, ViewOptions,
+    serve_http, serve_stdio,
 };
 
 use super::args::{Global, Serve, ServeAskName};
@@ -41,6 +44,10 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     }
     let given = serve.policy.map(Profile::from);
     let gateway = gateway(&house, &settings, serve);
+    if let Some(name) = gateway.clash() {
+        let message = format!("views.{name}: a provider has this name, and both are at /mcp/{name}; rename the view");
+        return Err(Failure::usage(message));
+    }
     house.recover_jobs();
     house.follow_pins();
     let shutdown = Cancel::new();
@@ -112,10 +119,35 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
         },
         max_tool_name: settings.written.server.max_tool_name,
         expose: serve.expose,
+        views: views(settings),
         pinned: selection.pinned.clone(),
         finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
         ..parts
     })
+}
+
+fn views(settings: &Config) -> Vec<ViewOptions> {
+    let view = |(name, view): (&String, &View)| ViewOptions {
+        name: name.clone(),
+        allowed: view.allow.clone(),
+        denied: view.deny.clone(),
+        expose: view.expose.map(|expose| match expose {
+            ViewExposure::Direct => Expose::Direct,
+            ViewExposure::Search => Expose::Search,
+        }),
+        profile: view.profile.map(profile_of),
+        roles: view.roles.clone(),
+    };
+    settings.written.views.iter().map(view).collect()
+}
+
+/// The clients that have tokens of their own.
+fn clients(settings: &Config) -> Vec<Client> {
+    let client = |(name, client): (&String, &ClientToken)| {
+        let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
+        Some(Client { token: Token::new(&*client.token)?, principal, views: client.views.clone() })
+    };
+    settings.written.server.tokens.iter().filter_map(client).collect()
 }
 
 fn http_options(serve: &Serve, settings: &Config) -> Result<HttpOptions, Failure> {
@@ -132,6 +164,7 @@ fn http_options(serve: &Serve, settings: &Config) -> Result<HttpOptions, Failure
     let token = serve.token.clone().or_else(|| section.token.clone()).filter(|token| !token.is_empty());
     let mut options = HttpOptions::new(addr);
     options.token = token.and_then(Token::new);
+    options.clients = clients(settings);
     options.allowed_hosts.clone_from(&section.allowed_hosts);
     options.allowed_origins.clone_from(&section.allowed_origins);
     Ok(options)

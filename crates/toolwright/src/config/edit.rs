@@ -23,11 +23,34 @@ pub enum EditError {
     #[error("there is no server called `{0}` in this file")]
     Missing(String),
     /// The layout is one that is only edited by hand.
-    #[error("the `mcpServers` section is written in a way that is not edited automatically; do it by hand:\n\n{0}")]
+    #[error("the section is written in a way that is not edited automatically; do it by hand:\n\n{0}")]
     Layout(String),
     /// The file cannot be read or written.
     #[error("{0}")]
     Io(#[from] std::io::Error),
+}
+
+/// A section of named entries that is edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entries {
+    /// `mcpServers`.
+    Servers,
+    /// `openapi`.
+    Documents,
+}
+
+impl Entries {
+    /// How it is written where it is new.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Servers => "mcpServers",
+            Self::Documents => "openapi",
+        }
+    }
+
+    fn is_called(self, key: &str) -> bool {
+        snake_case(key) == snake_case(self.key())
+    }
 }
 
 /// Text with `entries` added to the `mcpServers` section, which is made if it is missing.
@@ -35,28 +58,38 @@ pub enum EditError {
 /// # Errors
 /// [`EditError`]; an existing name is refused.
 pub fn add_servers(text: &str, entries: &[(String, Value)]) -> Result<String, EditError> {
+    add_entries(text, Entries::Servers, entries)
+}
+
+/// Text with `entries` added to a section, which is made if it is missing.
+///
+/// # Errors
+/// [`EditError`]; an existing name is refused.
+pub fn add_entries(text: &str, section: Entries, entries: &[(String, Value)]) -> Result<String, EditError> {
     let before = parse(text)?;
-    let servers =
-        section_of(&before).and_then(|key| before.get(key)).cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    let servers = section_of(&before, section)
+        .and_then(|key| before.get(key))
+        .cloned()
+        .unwrap_or_else(|| Value::Object(Map::new()));
     if let Some((name, _)) = entries.iter().find(|(name, _)| servers.get(name).is_some()) {
         return Err(EditError::Exists(name.clone()));
     }
     let mut wanted = before.clone();
-    let key = section_of(&before).unwrap_or("mcpServers").to_owned();
-    let section = wanted.as_object_mut().map(|map| map.entry(&key).or_insert(Value::Null));
-    if let Some(section) = section {
-        if !section.is_object() {
-            *section = Value::Object(Map::new());
+    let key = section_of(&before, section).unwrap_or(section.key()).to_owned();
+    let there = wanted.as_object_mut().map(|map| map.entry(&key).or_insert(Value::Null));
+    if let Some(there) = there {
+        if !there.is_object() {
+            *there = Value::Object(Map::new());
         }
-        if let Some(map) = section.as_object_mut() {
+        if let Some(map) = there.as_object_mut() {
             map.extend(entries.iter().cloned());
         }
     }
-    let by_hand = || EditError::Layout(yaml_section(entries));
+    let by_hand = || EditError::Layout(yaml_section(section, entries));
     if is_json(text) {
         return edited_json(text, &wanted).ok_or_else(by_hand);
     }
-    let edited = insert(text, entries).ok_or_else(by_hand)?;
+    let edited = insert(text, section, entries).ok_or_else(by_hand)?;
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
@@ -67,7 +100,7 @@ pub fn add_servers(text: &str, entries: &[(String, Value)]) -> Result<String, Ed
 pub fn remove_server(text: &str, name: &str) -> Result<String, EditError> {
     let before = parse(text)?;
     let mut wanted = before.clone();
-    let key = section_of(&before).unwrap_or("mcpServers").to_owned();
+    let key = section_of(&before, Entries::Servers).unwrap_or("mcpServers").to_owned();
     let removed = wanted.get_mut(&key).and_then(Value::as_object_mut).and_then(|servers| servers.shift_remove(name));
     if removed.is_none() {
         return Err(EditError::Missing(name.to_owned()));
@@ -109,8 +142,8 @@ fn parse(text: &str) -> Result<Value, EditError> {
     if value.is_object() { Ok(value) } else { Err(EditError::Broken("the file is not a mapping".into())) }
 }
 
-fn section_of(value: &Value) -> Option<&str> {
-    value.as_object()?.keys().map(String::as_str).find(|key| snake_case(key) == "mcp_servers")
+fn section_of(value: &Value, section: Entries) -> Option<&str> {
+    value.as_object()?.keys().map(String::as_str).find(|key| section.is_called(key))
 }
 
 fn is_json(text: &str) -> bool {
@@ -142,10 +175,10 @@ struct Section {
     indent: Option<usize>,
 }
 
-fn find_section(lines: &[&str]) -> Option<Section> {
+fn find_section(lines: &[&str], section: Entries) -> Option<Section> {
     let key = lines.iter().position(|line| {
         let name = line.split(':').next().unwrap_or_default().trim_matches(['"', '\'']);
-        line.contains(':') && snake_case(name) == "mcp_servers"
+        line.contains(':') && section.is_called(name)
     })?;
     let mut end = key + 1;
     let mut indent = None;
@@ -165,9 +198,9 @@ fn find_section(lines: &[&str]) -> Option<Section> {
     Some(Section { key, end, indent })
 }
 
-fn insert(text: &str, entries: &[(String, Value)]) -> Option<String> {
+fn insert(text: &str, section: Entries, entries: &[(String, Value)]) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();
-    let Some(section) = find_section(&lines) else {
+    let Some(place) = find_section(&lines, section) else {
         let gap = if text.trim().is_empty() || text.ends_with("\n\n") {
             ""
         } else if text.ends_with('\n') {
@@ -175,25 +208,25 @@ fn insert(text: &str, entries: &[(String, Value)]) -> Option<String> {
         } else {
             "\n\n"
         };
-        return Some(format!("{text}{gap}{}", yaml_section(entries)));
+        return Some(format!("{text}{gap}{}", yaml_section(section, entries)));
     };
     let block =
-        entries.iter().map(|(name, entry)| yaml_entry(name, entry, section.indent.unwrap_or(2))).collect::<String>();
-    let (head, rest) = lines[section.key].split_once(':')?;
+        entries.iter().map(|(name, entry)| yaml_entry(name, entry, place.indent.unwrap_or(2))).collect::<String>();
+    let (head, rest) = lines[place.key].split_once(':')?;
     // `mcpServers: {}` makes way; a comment after the colon stays.
     let opened = format!("{head}:{}", rest.strip_prefix(" {}").unwrap_or(rest));
     let after_key = opened[head.len() + 1..].trim();
     if !after_key.is_empty() && !after_key.starts_with('#') {
         return None;
     }
-    lines[section.key] = &opened;
-    lines.insert(section.end, block.trim_end());
+    lines[place.key] = &opened;
+    lines.insert(place.end, block.trim_end());
     Some(lines.join("\n") + "\n")
 }
 
 fn cut(text: &str, name: &str) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();
-    let section = find_section(&lines)?;
+    let section = find_section(&lines, Entries::Servers)?;
     let indent = section.indent?;
     let depth = |line: &str| line.len() - line.trim_start().len();
     let is_entry = |line: &str| depth(line) == indent && !line.trim().is_empty() && !line.trim_start().starts_with('#');
@@ -222,9 +255,9 @@ fn cut(text: &str, name: &str) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-fn yaml_section(entries: &[(String, Value)]) -> String {
+fn yaml_section(section: Entries, entries: &[(String, Value)]) -> String {
     let block = entries.iter().map(|(name, entry)| yaml_entry(name, entry, 2)).collect::<String>();
-    format!("mcpServers:\n{block}")
+    format!("{}:\n{block}", section.key())
 }
 
 fn yaml_entry(name: &str, entry: &Value, indent: usize) -> String {

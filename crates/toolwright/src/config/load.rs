@@ -15,8 +15,8 @@ use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::telemetry::{self, Telemetry};
-use super::typed::{ConfigFile, ModelEndpoint, Queue, RestTool};
-use super::{models, rest, sandbox, selection};
+use super::typed::{ConfigFile, ModelEndpoint, OpenApiEntry, Queue, RestTool};
+use super::{models, openapi, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +62,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         written: ConfigFile::default(),
         servers: Vec::new(),
         rest_tools: Vec::new(),
+        openapi: Vec::new(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         embeddings: None,
@@ -92,6 +93,7 @@ fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
 fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     let servers = take_entries(&mut merged, "mcp_servers");
     let rest_tools = take_entries(&mut merged, "rest_tools");
+    let documents = take_entries(&mut merged, "openapi");
     let queues = take_entries(&mut merged, "queues");
     let endpoints = match &mut merged.data {
         Data::Map(sections) => sections.iter_mut().find(|section| section.key == "models"),
@@ -113,7 +115,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
             ConfigFile::default()
         }
     };
-    expand_token(config, &mut written, &merged, variables);
+    expand_tokens(config, &mut written, &merged, variables);
     if let Err(error) = written.server.http.parse::<SocketAddr>() {
         let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
         config.problems.push(Problem::new(
@@ -151,12 +153,23 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         written.mcp_servers.insert(member.key, entry);
     }
     config.servers = resolved;
+    check_views(config, &written, &merged);
     for member in rest_tools {
         let Some(tool) = typed::<RestTool>("rest_tools", &member, scope.problems) else { continue };
         if tool.enabled != Some(false) {
             config.rest_tools.extend(rest::resolve(&member, &tool, &mut scope));
         }
         written.rest_tools.insert(member.key, tool);
+    }
+    for member in documents {
+        let Some(entry) = typed::<OpenApiEntry>("openapi", &member, scope.problems) else { continue };
+        let taken = |name: &str| {
+            let is_server = config.servers.iter().any(|server| server.namespace == name);
+            is_server || config.openapi.iter().any(|document| document.name == name)
+        };
+        let resolved = openapi::resolve(&member, &entry, &written.web, &taken, &mut scope);
+        config.openapi.extend(resolved);
+        written.openapi.insert(member.key, entry);
     }
     for member in endpoints {
         let Some(endpoint) = typed::<ModelEndpoint>("models.endpoints", &member, scope.problems) else { continue };
@@ -203,18 +216,44 @@ fn typed<T: serde::de::DeserializeOwned>(section: &str, member: &Member, problem
     }
 }
 
-fn expand_token(config: &mut Config, written: &mut ConfigFile, merged: &Node, variables: Variables<'_>) {
-    let Some(token) = &mut written.server.token else { return };
-    let at = place(merged, "server", "token");
-    match expand(token, variables) {
-        Ok(expanded) => {
-            note_secrets(&expanded, Holds::OwnKey("token"), &mut config.secrets);
-            config.key_variables.extend(key_variables(&expanded));
-            *token = expanded.text;
+fn expand_tokens(config: &mut Config, written: &mut ConfigFile, merged: &Node, variables: Variables<'_>) {
+    let server = &mut written.server;
+    let own = server.token.iter_mut().map(|token| ("token".to_owned(), "token", token));
+    let clients = server.tokens.iter_mut();
+    let clients = clients.map(|(name, client)| (format!("tokens.{name}.token"), "tokens", &mut client.token));
+    for (field, key, token) in own.chain(clients) {
+        let (at, field) = (place(merged, "server", key), format!("server.{field}"));
+        match expand(token, variables) {
+            Ok(expanded) => {
+                note_secrets(&expanded, Holds::OwnKey("token"), &mut config.secrets);
+                config.key_variables.extend(key_variables(&expanded));
+                *token = expanded.text;
+            }
+            Err(error) => {
+                config.problems.push(Problem::new(Severity::Error, at, field, error.to_string(), error.remedy()));
+                continue;
+            }
         }
-        Err(error) => {
-            config.problems.push(Problem::new(Severity::Error, at, "server.token", error.to_string(), error.remedy()))
+        if token.trim().is_empty() && key == "tokens" {
+            let remedy = "write the token, or `${VAR}` of a variable that holds it";
+            config.problems.push(Problem::new(Severity::Error, at, field, "it is empty".to_owned(), remedy));
         }
+    }
+}
+
+/// A view and a server share the addresses `/mcp/{name}`, and a name is a part of an address.
+fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
+    for name in written.views.keys() {
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+        let (message, remedy) = if let Some(server) = config.servers.iter().find(|server| server.namespace == *name) {
+            (format!("the server `{}` has this name", server.entry), "give the view another name")
+        } else if name.is_empty() || !name.chars().all(legal) {
+            ("it is no name for an address".to_owned(), "use lower-case letters, digits, `_` and `-`")
+        } else {
+            continue;
+        };
+        let at = place(merged, "views", name);
+        config.problems.push(Problem::new(Severity::Error, at, format!("views.{name}"), message, remedy));
     }
 }
 

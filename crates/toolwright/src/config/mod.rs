@@ -10,6 +10,7 @@ mod load;
 mod models;
 mod node;
 mod oauth;
+mod openapi;
 mod policy;
 mod problem;
 mod resolved;
@@ -32,6 +33,7 @@ pub use schema::published as json_schema;
 pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
+pub use openapi::origin as document_origin;
 
 /// A document as a plain value, for files that are not ours.
 pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {

@@ -11,6 +11,7 @@ use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
 use toolwright_providers::oauth::OAuthSettings;
+use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::QueueSpec;
@@ -40,6 +41,8 @@ pub struct Config {
     pub servers: Vec<Server>,
     /// REST tools that can be used, in order; `${VAR}` filled in, `${parameters.x}` kept.
     pub rest_tools: Vec<NamedRestTool>,
+    /// OpenAPI documents that can be used, in order.
+    pub openapi: Vec<OpenApiSpec>,
     /// Places that answer model requests, besides those that the environment names.
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.

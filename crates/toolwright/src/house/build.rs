@@ -16,6 +16,7 @@ use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOption
 use toolwright_providers::mcp::{AsTools, DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
 use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
+use toolwright_providers::openapi::{OpenApiProvider, OpenApiSpec};
 use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
@@ -119,6 +120,11 @@ impl ProviderSettings {
     }
 }
 
+/// The operations of a document.
+pub(super) fn document(spec: &OpenApiSpec) -> Arc<dyn Provider> {
+    OpenApiProvider::new(spec.clone(), HttpOptions::default())
+}
+
 /// What a tool must not change as a matter of course: every file that may be configuration, there or not,
 /// and the state, which holds approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
@@ -144,6 +150,8 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             absent.push((namespace(entry), format!("server {entry} was left out: {why}")));
         } else if let Some(entry) = entry("rest_tools.") {
             absent.push((wire_candidate(REST, entry), format!("REST tool {entry} was left out: {why}")));
+        } else if let Some(entry) = entry("openapi.") {
+            absent.push((entry.to_owned(), format!("OpenAPI document {entry} was left out: {why}")));
         }
     }
     let servers = config.written.mcp_servers.iter();
@@ -153,8 +161,14 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     for (entry, _) in config.written.rest_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
         absent.push((wire_candidate(REST, entry), format!("REST tool {entry} is disabled in the configuration")));
     }
+    for (entry, _) in config.written.openapi.iter().filter(|(_, document)| document.enabled == Some(false)) {
+        absent.push((entry.clone(), format!("OpenAPI document {entry} is disabled in the configuration")));
+    }
     // An entry that only lost a part of itself is there.
-    absent.retain(|(name, _)| !config.servers.iter().any(|server| server.namespace == *name));
+    absent.retain(|(name, _)| {
+        let is_server = config.servers.iter().any(|server| server.namespace == *name);
+        !is_server && !config.openapi.iter().any(|document| document.name == *name)
+    });
     absent
 }
 

@@ -24,6 +24,7 @@ use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
 use toolwright_providers::mcp::McpDeps;
+use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, Inbox, InboxParts, JobManager, Observation, Pins, RecoveryTerms, RunContext,
     SecretRedactor, Selector, SqliteStore, ToolVectors,
@@ -101,6 +102,7 @@ pub struct House {
 struct Running {
     servers: HashMap<String, ServerSettings>,
     rest: Vec<NamedRestTool>,
+    openapi: HashMap<String, OpenApiSpec>,
     settings: Option<build::ProviderSettings>,
 }
 

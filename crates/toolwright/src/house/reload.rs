@@ -8,7 +8,7 @@ use toolwright_core::catalogue::Provider;
 use toolwright_providers::mcp::McpProvider;
 use toolwright_runtime::Executor;
 
-use super::build::{ProviderSettings, absent, server_spec};
+use super::build::{ProviderSettings, absent, document, server_spec};
 use super::{BUILTIN, House, HouseError, REST};
 use crate::config::{Config, Problem, ServerLink};
 
@@ -90,6 +90,18 @@ impl House {
             }
         }
         running.servers = wanted;
+        let documents: HashMap<String, _> =
+            config.openapi.iter().map(|document| (document.name.clone(), document.clone())).collect();
+        let gone: Vec<String> = running.openapi.keys().filter(|name| !documents.contains_key(*name)).cloned().collect();
+        for name in gone.iter().filter(|name| !running.servers.contains_key(*name)) {
+            self.put(name, None, &mut done).await;
+        }
+        for spec in &config.openapi {
+            if running.openapi.get(&spec.name) != Some(spec) {
+                self.put(&spec.name, Some(document(spec)), &mut done).await;
+            }
+        }
+        running.openapi = documents;
         if self.pins.set_terms(config.written.pins.into()) {
             self.catalogue.judge_again().await;
         }

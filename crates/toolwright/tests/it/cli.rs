@@ -497,3 +497,35 @@ fn a_command_does_not_inherit_the_keys_that_the_configuration_names() {
     assert!(said.contains("OTHER=other-value"), "{said} {}", stderr(&output));
     assert!(!said.contains("GATE=") && !said.contains("MINE="), "{said}");
 }
+
+#[test]
+fn import_openapi_previews_and_writes() {
+    let place = Place::new();
+    let operation = |id: &str, tag: &str| json!({"operationId": id, "tags": [tag], "responses": {}});
+    let document = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
+        "servers": [{"url": "https://shop.example"}], "paths": {
+        "/orders": {"get": operation("orders/list", "orders"), "post": operation("orders/add", "orders")},
+        "/{id}": {"get": operation("item", "items"), "trace": {}}}});
+    place.write("project/my shop.json", &document.to_string());
+    let command = ["import", "openapi", "my shop.json"];
+    let preview = json_of(&run(&place, &[&command[..], &["--dry-run", "--json"]].concat()));
+    assert_eq!(preview["operations"], 4);
+    assert_eq!(
+        preview["imported"][0],
+        json!({"id": "my-shop:orders_list@0.0.0", "wire_name": "my-shop__orders_list", "method": "GET", "path": "/orders"})
+    );
+    assert_eq!(preview["refused"][0]["operation"], "TRACE /{id}");
+    assert!(preview["refused"][0]["reason"].as_str().is_some_and(|reason| reason.contains("TRACE")), "{preview}");
+    assert!(!place.path("project/toolwright.yaml").exists());
+
+    let options = ["--prefix", "shop", "--tag", "orders", "--method", "get"];
+    ok(&place, &[&command[..], &options].concat());
+    let written = place.read("project/toolwright.yaml");
+    assert_eq!(written, "openapi:\n  shop:\n    document: my shop.json\n    tags: [\"orders\"]\n    methods: [\"get\"]\n");
+    let listed: Value = serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "shop", "--json"])).expect("json");
+    assert_eq!((listed.as_array().map(Vec::len), &listed[0]["wire_name"]), (Some(1), &json!("shop__orders_list")));
+    fails(&place, &[&command[..], &options].concat(), 2, &["`shop` is there already"]);
+    fails(&place, &["import", "openapi"], 2, &["FILE|URL"]);
+    fails(&place, &["import", "openapi", "none.json"], 2, &["none.json", "cannot be read"]);
+    fails(&place, &["import", "openapi", "http://127.0.0.1:1/x.json"], 2, &["refused", "web.allowed_hosts"]);
+}

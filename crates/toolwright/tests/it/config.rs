@@ -422,3 +422,54 @@ fn a_time_to_live_is_a_duration_or_off() {
         &["duration"],
     );
 }
+
+#[test]
+fn documents_are_resolved_and_faults_leave_out_their_entry() {
+    let place = Place::with(
+        r#"
+openapi:
+  shop:
+    document: ./shop.yaml
+    baseUrl: http://127.0.0.1/${STAGE}
+    auth: { k: { token: "${KEY}" }, b: { username: u, password: "${KEY}" } }
+    headers: { X-Tenant: "${STAGE}" }
+    timeout: 20s
+    operations: { list: { name: ls, select: /items/*/id, timeout: 1s } }
+  remote: { document: "https://h.example/api.json", group_by: tag, prefix: far }
+  off: { enabled: false, document: x }
+  unset: { document: x, headers: { A: "${UNSET}" } }
+  rest: { document: x }
+  twice: { document: x, prefix: far }
+  half: { document: x, auth: { k: { username: u } } }
+  bad: { document: x, operations: { o: { select: items } } }
+  none: {}
+"#,
+    )
+    .set("STAGE", "v2")
+    .set("KEY", "s3cret-key");
+    let config = place.load();
+    let names: Vec<&str> = config.openapi.iter().map(|document| document.name.as_str()).collect();
+    assert_eq!(names, ["shop", "far"], "{:?}", config.problems);
+    let shop = &config.openapi[0];
+    assert_eq!(shop.base_url.as_deref(), Some("http://127.0.0.1/v2"));
+    assert_eq!(shop.headers, [("X-Tenant".to_owned(), "v2".to_owned())]);
+    assert_eq!(shop.defaults.timeout, Some(std::time::Duration::from_secs(20)));
+    assert_eq!(shop.operations["list"].timeout, Some(std::time::Duration::from_secs(1)));
+    assert_eq!(shop.auth.len(), 2);
+    assert!(config.secrets.iter().any(|secret| secret == "s3cret-key"));
+    assert!(!config.shown().to_string().contains("s3cret-key") && !format!("{shop:?}").contains("s3cret-key"));
+    let mut left_out: Vec<&str> = config.problems.iter().map(|problem| problem.field.as_str()).collect();
+    left_out.sort_unstable();
+    assert_eq!(
+        left_out,
+        [
+            "openapi.bad.operations.o.select",
+            "openapi.half.auth.k",
+            "openapi.none.document",
+            "openapi.rest",
+            "openapi.twice",
+            "openapi.unset.headers.A",
+        ]
+    );
+    assert!(!config.is_unusable());
+}

@@ -17,6 +17,7 @@ mod exposure;
 mod final_report;
 mod import;
 mod jobs;
+mod oauth;
 mod pick;
 mod policy;
 mod safety;

@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::session::Principal;
 
+use crate::http::Identity;
 use crate::http::body::{BodyError, read_body};
 use crate::mcp::call::Caller;
 use crate::mcp::changes::Changes;
@@ -39,7 +40,6 @@ const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again
 /// What all requests at `/mcp…` share.
 pub(crate) struct Endpoint {
     gateway: Arc<Gateway>,
-    principal: Principal,
     sessions: Sessions,
     requests: Arc<Semaphore>,
     /// Streams live long: they must not use up what requests need.
@@ -78,7 +78,6 @@ impl Endpoint {
     pub(crate) fn new(gateway: Arc<Gateway>, options: HttpOptions, requests: Arc<Semaphore>, shutdown: Cancel) -> Self {
         Self {
             gateway,
-            principal: options.principal,
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             streams: Arc::new(Semaphore::new(options.max_sessions)),
             requests,
@@ -100,22 +99,25 @@ impl Endpoint {
     async fn handle(&self, scope: Scope, request: HttpRequest) -> Result<Response, Refusal> {
         let asked = Expose::in_query(request.uri().query().unwrap_or_default())
             .map_err(|why| Refusal::text(StatusCode::BAD_REQUEST, &why))?;
+        let Some(identity) = request.extensions().get::<Identity>().cloned() else {
+            return Err(Refusal::text(StatusCode::UNAUTHORIZED, "this server does not know who sends this"));
+        };
         let configured = match &scope {
             Scope::View(name) => self.gateway.view(name),
             Scope::Whole | Scope::Provider(_) => None,
         };
-        if configured.as_ref().is_some_and(|view| !self.principal.may_use(&view.roles)) {
+        if configured.as_ref().is_some_and(|view| !identity.principal().may_use(&view.roles)) {
             return Err(Refusal::text(StatusCode::FORBIDDEN, "this view is for other roles"));
         }
         let usual = configured.and_then(|view| view.expose).unwrap_or(self.gateway.options.expose);
         let view = View { scope, expose: asked.unwrap_or(usual) };
         let method = request.method();
         if method == Method::POST {
-            return self.post(view, request).await;
+            return self.post(identity.principal(), view, request).await;
         }
         let _permit = self.admit()?;
         if (method == Method::GET || method == Method::DELETE) && headers::may_be_legacy(request.headers()) {
-            let session = self.session(&view, request.headers(), None)?;
+            let session = self.session(identity.principal(), &view, request.headers(), None)?;
             if method == Method::GET {
                 return self.stream(&session, request.headers());
             }
@@ -125,7 +127,7 @@ impl Endpoint {
         Ok((StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST, GET, DELETE")]).into_response())
     }
 
-    async fn post(&self, view: View, http: HttpRequest) -> Result<Response, Refusal> {
+    async fn post(&self, principal: &Principal, view: View, http: HttpRequest) -> Result<Response, Refusal> {
         let (parts, body) = http.into_parts();
         let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
             Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept application/json, text/event-stream or both")
@@ -140,13 +142,13 @@ impl Endpoint {
             Ok(Message::Request(request)) => request,
             Ok(Message::Notification { method, params, .. }) => {
                 if headers::may_be_legacy(&parts.headers) {
-                    self.notified(&view, &parts.headers, &method, &params)?;
+                    self.notified(principal, &view, &parts.headers, &method, &params)?;
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
             Ok(Message::Response(response)) => {
                 if headers::may_be_legacy(&parts.headers) {
-                    self.session(&view, &parts.headers, None)?.caller.peer.settle(response);
+                    self.session(principal, &view, &parts.headers, None)?.caller.peer.settle(response);
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
@@ -159,14 +161,14 @@ impl Endpoint {
             Era::Modern => {
                 check_modern(&request, Some(&headers::standard(&parts.headers)))
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
-                let caller = self.caller(&format!("{} at {}", self.principal.id, view.scope.path()), view);
+                let caller = self.caller(principal, &format!("{} at {}", principal.id, view.scope.path()), view);
                 self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
             }
             Era::Legacy if request.method == "initialize" => {
                 if self.gateway.is_draining() {
                     return Err(Refusal::of(Era::Legacy, &request.id, &shutting_down()));
                 }
-                let caller = self.caller(&uuid::Uuid::new_v4().to_string(), view);
+                let caller = self.caller(principal, &uuid::Uuid::new_v4().to_string(), view);
                 let session = self.sessions.open(caller).ok_or_else(|| {
                     let why = "too many sessions; end one with DELETE, or try again later";
                     Refusal::text(StatusCode::SERVICE_UNAVAILABLE, why)
@@ -179,7 +181,7 @@ impl Endpoint {
                 Ok(response)
             }
             Era::Legacy => {
-                let session = self.session(&view, &parts.headers, Some(&request.id))?;
+                let session = self.session(principal, &view, &parts.headers, Some(&request.id))?;
                 self.in_session(&session, accepts, request, permit).await
             }
         }
@@ -199,24 +201,37 @@ impl Endpoint {
         })
     }
 
-    fn caller(&self, session: &str, view: View) -> Caller {
-        let session = self.gateway.session(session, self.principal.clone());
+    fn caller(&self, principal: &Principal, session: &str, view: View) -> Caller {
+        let session = self.gateway.session(session, principal.clone());
         Caller::new(session, view)
     }
 
     /// The request's session, if it exists and belongs to this caller and view.
-    fn session(&self, view: &View, headers: &HeaderMap, id: Option<&Id>) -> Result<Arc<HttpSession>, Refusal> {
+    fn session(
+        &self,
+        principal: &Principal,
+        view: &View,
+        headers: &HeaderMap,
+        id: Option<&Id>,
+    ) -> Result<Arc<HttpSession>, Refusal> {
         let refuse =
             |status, why: &'static str| Refusal::rpc(status, id, &RpcError::new(RpcError::INVALID_REQUEST, why));
         let sent = headers::text(headers, &headers::SESSION)
             .ok_or_else(|| refuse(StatusCode::BAD_REQUEST, "no Mcp-Session-Id: begin with initialize"))?;
         self.sessions
-            .find(sent, |caller| caller.view == *view && caller.session.principal == self.principal)
+            .find(sent, |caller| caller.view == *view && caller.session.principal == *principal)
             .ok_or_else(|| refuse(StatusCode::NOT_FOUND, "this session does not exist or has ended: initialize again"))
     }
 
-    fn notified(&self, view: &View, headers: &HeaderMap, method: &str, params: &Params) -> Result<(), Refusal> {
-        let session = self.session(view, headers, None)?;
+    fn notified(
+        &self,
+        principal: &Principal,
+        view: &View,
+        headers: &HeaderMap,
+        method: &str,
+        params: &Params,
+    ) -> Result<(), Refusal> {
+        let session = self.session(principal, view, headers, None)?;
         if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
             session.caller.running.cancel(id);
         }

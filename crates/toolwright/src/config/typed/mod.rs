@@ -3,6 +3,7 @@
 //! all come from them.
 
 mod oauth;
+mod openapi;
 mod pins;
 mod sampling;
 mod sandbox;
@@ -18,15 +19,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
+pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
 pub use sampling::SamplingSection;
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
-    AgentToolSetting, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits, ModelPrices,
-    Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection,
-    PolicyTool, Queue, ServerSection, WebSection,
+    AgentToolSetting, ClientToken, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits,
+    ModelPrices, Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule,
+    PolicySection, PolicyTool, Queue, ServerSection, View, ViewExposure, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use telemetry::TelemetrySection;
@@ -62,11 +64,14 @@ pub struct ConfigFile {
     pub sandbox: SandboxSection,
     /// `toolwright serve`.
     pub server: ServerSection,
+    /// Parts of the catalogue that `toolwright serve` offers at addresses of their own, `/mcp/{name}`, by name. A view
+    /// and a server may not have one name. Changing it needs a restart.
+    pub views: IndexMap<String, View>,
     /// Which addresses `web__fetch` and REST tools may reach.
     pub web: WebSection,
     /// `OpenAPI` documents as tools.
-    #[schemars(extend("x-unsupported" = true))]
-    pub openapi: Option<Value>,
+    #[schemars(extend("x-entries" = true))]
+    pub openapi: IndexMap<String, OpenApiEntry>,
     /// Model-backed tools.
     #[schemars(extend("x-unsupported" = true))]
     pub llm_tools: Option<Value>,

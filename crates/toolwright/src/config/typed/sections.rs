@@ -420,6 +420,53 @@ pub struct ServerSection {
     pub allowed_hosts: Vec<String>,
     /// Web origins that may send requests; none by default. Changing it needs a restart.
     pub allowed_origins: Vec<String>,
+    /// HTTP clients with tokens of their own, by name. Where there are any, nobody gets in without a token.
+    /// Changing it needs a restart.
+    pub tokens: IndexMap<String, ClientToken>,
+}
+
+/// One client under `server.tokens`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientToken {
+    /// What it sends as `Authorization: Bearer TOKEN`.
+    pub token: String,
+    /// Its roles: a tool or view that is for certain roles needs one of them.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// The servers and views that it may reach at `/mcp/{name}`. Without the key it reaches all that speaks MCP; the
+    /// HTTP API is for `server.token` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub views: Option<Vec<String>>,
+}
+
+/// One view: a part of the catalogue at an address of its own, `/mcp/{name}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct View {
+    /// Tools in it, as globs on the names that clients see (`github__*`). A server's resources stand there as
+    /// `github__resources_read`, its prompts as `github__prompts_get`. Default: all.
+    pub allow: Vec<String>,
+    /// Tools that are not, as globs.
+    pub deny: Vec<String>,
+    /// How its tools are put before clients: `direct` or `search`. Default: as `serve --expose` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expose: Option<ViewExposure>,
+    /// The profile that decides where no rule of `policy` does. Default: the one of the whole server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<PolicyProfile>,
+    /// Clients that may use it, by role. Default: all.
+    pub roles: Vec<String>,
+}
+
+/// How a view's tools are put before clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ViewExposure {
+    /// All are listed.
+    Direct,
+    /// Three tools that find, describe and call them are.
+    Search,
 }
 
 impl Default for ServerSection {
@@ -431,6 +478,7 @@ impl Default for ServerSection {
             batch: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            tokens: IndexMap::new(),
         }
     }
 }

@@ -194,6 +194,10 @@ pub struct RestTool {
     /// How the response is read. Default `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<RestResponse>,
+    /// The part of a JSON response that is the result: names and positions after slashes, `*` for every item, like
+    /// `/items/*/name`. A response without it is returned whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select: Option<String>,
     /// Limit of one call. Default: `defaults.tool_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSpan>,

@@ -1,0 +1,227 @@
+//! Methods beside `tools/*`: raw at `/mcp/{server}`, merged at `/mcp`, in the words of the client's generation.
+
+use serde_json::{Value, json};
+
+use crate::sources::Source;
+use crate::stdio::Client;
+use crate::support::{House, LEGACY, MODERN, body, rpc};
+
+const INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Two sources at one gateway.
+async fn house() -> (House, [std::sync::Arc<Source>; 2]) {
+    let house = House::new().await;
+    let sources = [Source::new("alpha"), Source::new("beta")];
+    for source in &sources {
+        house.add(source.clone()).await;
+    }
+    (house, sources)
+}
+
+#[tokio::test]
+async fn one_server_is_passed_through_as_it_is() {
+    let (house, [alpha, _]) = house().await;
+    let http = house.http().await;
+    let (session, initialized) = http.initialize("/mcp/alpha").await;
+    let announced = json!({
+        "tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
+        "prompts": {"listChanged": true}, "completions": {}, "logging": {},
+    });
+    assert_eq!(initialized["capabilities"], announced);
+    let discovered = body(http.modern("/mcp/alpha", json!(1), "server/discover", json!({})), 200).await;
+    assert_eq!(discovered["result"]["capabilities"], announced);
+    let stamped = |mut result: Value, cached: bool| {
+        result["resultType"] = json!("complete");
+        if cached {
+            let ttl = result.get("ttlMs").cloned().unwrap_or(json!(0));
+            let scope = result.get("cacheScope").cloned().unwrap_or(json!("private"));
+            (result["ttlMs"], result["cacheScope"]) = (ttl, scope);
+        }
+        result
+    };
+    for (method, params, result) in [
+        (
+            "resources/list",
+            json!({}),
+            json!({"resources": [{"uri": "both://same", "name": "alpha"}, {"uri": "alpha://one", "name": "1", "later": [1]}], "nextCursor": "2"}),
+        ),
+        (
+            "resources/list",
+            json!({"cursor": "2"}),
+            json!({"resources": [{"uri": "alpha://two", "name": "2"}], "ttlMs": 7, "cacheScope": "public"}),
+        ),
+        (
+            "resources/templates/list",
+            json!({}),
+            json!({"resourceTemplates": [{"uriTemplate": "alpha://{id}/data", "name": "t"}]}),
+        ),
+        ("resources/read", json!({"uri": "any:thing"}), json!({"contents": [{"uri": "any:thing", "text": "alpha"}]})),
+        ("prompts/list", json!({}), json!({"prompts": [{"name": "hello", "description": "alpha"}]})),
+        (
+            "prompts/get",
+            json!({"name": "hello", "arguments": {"a": "b"}}),
+            json!({"messages": [], "description": "\"hello\" of alpha", "later": 1}),
+        ),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "hello"}, "argument": {"name": "a", "value": "b"}}),
+            json!({"completion": {"values": ["alpha", "hello", null]}}),
+        ),
+    ] {
+        let legacy = body(http.in_session(&session, "/mcp/alpha", &rpc(1, method, params.clone())), 200).await;
+        let mut plain = result.clone();
+        plain.as_object_mut().expect("object").retain(|key, _| !["ttlMs", "cacheScope"].contains(&key.as_str()));
+        assert_eq!(legacy["result"], plain, "{method}");
+        let modern = body(http.modern("/mcp/alpha", json!(2), method, params.clone()), 200).await;
+        let cached = !["prompts/get", "completion/complete"].contains(&method);
+        let mut expect = stamped(result, cached);
+        expect["_meta"] = modern["result"]["_meta"].clone();
+        assert_eq!(
+            (&modern["result"], &modern["result"]["_meta"][INFO]["name"]),
+            (&expect, &json!("toolwright")),
+            "{method}"
+        );
+        let asked = alpha.asked.lock().expect("lock").pop().expect("asked");
+        assert_eq!(asked, (method.to_owned(), params), "without what is ours");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_resource_is_told_as_the_generation_tells_it() {
+    let (house, _) = house().await;
+    let http = house.http().await;
+    for path in ["/mcp/alpha", "/mcp"] {
+        let (session, _) = http.initialize(path).await;
+        let missing = json!({"uri": "alpha://missing/data"});
+        let legacy = body(http.in_session(&session, path, &rpc(1, "resources/read", missing.clone())), 200).await;
+        assert_eq!(legacy["error"]["code"], -32002, "{path}");
+        let modern = body(http.modern(path, json!(1), "resources/read", missing.clone()), 400).await;
+        assert_eq!((&modern["error"]["code"], &modern["error"]["data"]), (&json!(-32602), &missing), "{path}");
+    }
+    let nowhere = json!({"uri": "nowhere:"});
+    let modern = body(http.modern("/mcp", json!(1), "resources/read", nowhere.clone()), 400).await;
+    assert_eq!((&modern["error"]["code"], &modern["error"]["data"]), (&json!(-32602), &nowhere));
+}
+
+#[tokio::test]
+async fn what_a_server_did_not_announce_is_no_method_here_either() {
+    let house = House::new().await;
+    house.add(Source::with("bare", json!({"prompts": {}, "resources": {}}))).await;
+    let http = house.http().await;
+    let (session, initialized) = http.initialize("/mcp/bare").await;
+    assert_eq!(initialized["capabilities"], json!({"tools": {"listChanged": true}, "prompts": {}, "resources": {}}));
+    for (path, method, code) in [
+        ("/mcp/bare", "completion/complete", -32601),
+        ("/mcp/bare", "resources/subscribe", -32601),
+        ("/mcp/bare", "logging/setLevel", -32601),
+        ("/mcp/remote", "prompts/list", -32601),
+        ("/mcp/bare", "prompts/nothing", -32601),
+    ] {
+        let session = if path == "/mcp/bare" { session.clone() } else { http.initialize(path).await.0 };
+        let params = json!({"uri": "a:b", "level": "info", "ref": {}, "argument": {}});
+        let error = body(http.in_session(&session, path, &rpc(1, method, params.clone())), 200).await;
+        assert_eq!(error["error"]["code"], code, "{path} {method}");
+        body(http.modern(path, json!(1), method, params), 404).await;
+    }
+}
+
+#[tokio::test]
+async fn many_servers_are_one_without_clashes() {
+    let (house, [alpha, beta]) = house().await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let listed = client.ask(&rpc(1, "resources/list", json!({}))).await;
+    let uris = listed["result"]["resources"].as_array().expect("a list").iter().map(|one| one["uri"].clone());
+    let others = "toolwright-resource://beta/both://same";
+    let expect = ["both://same", "alpha://one", "alpha://two", others, "beta://one", "beta://two"].map(Value::from);
+    assert_eq!(uris.collect::<Vec<_>>(), expect, "all pages");
+    let prompts = client.ask(&rpc(2, "prompts/list", json!({}))).await;
+    let expect =
+        json!([{"name": "alpha__hello", "description": "alpha"}, {"name": "beta__hello", "description": "beta"}]);
+    assert_eq!(prompts["result"]["prompts"], expect);
+    let templates = client.ask(&rpc(3, "resources/templates/list", json!({}))).await;
+    assert_eq!(templates["result"]["resourceTemplates"].as_array().map(Vec::len), Some(2));
+    for (method, params, pointer, expect) in [
+        (
+            "resources/read",
+            json!({"uri": "both://same"}),
+            "/contents/0",
+            json!({"uri": "both://same", "text": "alpha"}),
+        ),
+        ("resources/read", json!({"uri": others}), "/contents/0", json!({"uri": others, "text": "beta"})),
+        ("resources/read", json!({"uri": "beta://two"}), "/contents/0/text", json!("beta")),
+        ("resources/read", json!({"uri": "beta://5/data"}), "/contents/0/text", json!("beta")),
+        ("prompts/get", json!({"name": "beta__hello"}), "/description", json!("\"hello\" of beta")),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "beta__hello"}, "argument": {}}),
+            "/completion/values",
+            json!(["beta", "hello", null]),
+        ),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/resource", "uri": "beta://{id}/data"}, "argument": {}}),
+            "/completion/values",
+            json!(["beta", null, "beta://{id}/data"]),
+        ),
+    ] {
+        let answer = client.ask(&rpc(4, method, params.clone())).await;
+        assert_eq!(answer["result"].pointer(pointer), Some(&expect), "{method} {params}: {answer}");
+    }
+    assert!(
+        alpha.taken().iter().all(|(_, arguments)| arguments["uri"] == "both://same"),
+        "others' are not asked of it"
+    );
+    assert_eq!(beta.taken().len(), 6);
+    for (method, params) in [
+        ("prompts/get", json!({"name": "hello"})),
+        ("prompts/get", json!({})),
+        ("resources/list", json!({"cursor": "2"})),
+        ("completion/complete", json!({"ref": {"type": "other"}, "argument": {}})),
+    ] {
+        assert_eq!(client.ask(&rpc(5, method, params.clone())).await["error"]["code"], -32602, "{method} {params}");
+    }
+    client.end().await;
+}
+
+#[tokio::test]
+async fn a_session_hears_what_it_wants_of_log_messages() {
+    let (house, [alpha, _]) = house().await;
+    let http = house.http().await;
+    for (path, tool, level, heard) in [
+        ("/mcp/alpha", "log", None, &["debug", "warning", "alert"][..]),
+        ("/mcp/alpha", "log", Some("warning"), &["warning", "alert"]),
+        ("/mcp", "alpha__log", Some("emergency"), &[]),
+    ] {
+        let (session, _) = http.initialize(path).await;
+        if let Some(level) = level {
+            let set = rpc(1, "logging/setLevel", json!({"level": level}));
+            assert_eq!(body(http.in_session(&session, path, &set), 200).await["result"], json!({}));
+            let wrong = rpc(1, "logging/setLevel", json!({"level": "loud"}));
+            assert_eq!(body(http.in_session(&session, path, &wrong), 200).await["error"]["code"], -32602);
+        }
+        let request = http.in_session(&session, path, &crate::support::call(2, tool, json!({})));
+        let said = crate::support::messages(request).await;
+        let levels: Vec<_> = said.iter().filter_map(|one| one["params"]["level"].as_str()).collect();
+        assert_eq!(levels, heard, "{path} {level:?}");
+    }
+    let told: Vec<_> = alpha.taken().into_iter().filter(|(method, _)| method == "logging/setLevel").collect();
+    assert_eq!(told, [("logging/setLevel".to_owned(), json!({"level": "warning"}))], "only what says more than before");
+    for (level, heard) in [(None, 0), (Some("alert"), 1)] {
+        let mut params = json!({"name": "log", "arguments": {}});
+        if let Some(level) = level {
+            params["_meta"]["io.modelcontextprotocol/logLevel"] = json!(level);
+        }
+        let said = crate::support::messages(http.modern("/mcp/alpha", json!(1), "tools/call", params)).await;
+        assert_eq!(said.len() - 1, heard, "{level:?} {MODERN}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_request_says_of_its_own_reaches_the_source() {
+    let (house, _) = house().await;
+    let http = house.http().await;
+    let params = json!({"name": "meta", "arguments": {}, "_meta": {"vendor/a": [1], "progressToken": 1}});
+    let answer = body(http.modern("/mcp/alpha", json!(1), "tools/call", params), 200).await;
+    assert_eq!(answer["result"]["content"][0]["text"], r#"{"vendor/a":[1]}"#);
+}

@@ -1,0 +1,210 @@
+//! A source with everything the protocol has, as a provider: what it was asked, and what it answers.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::catalogue::{
+    Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice, foreign_ids,
+};
+use toolwright_core::client::ClientRequest;
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::passthrough::METHOD_RESULT;
+
+const TOOLS: [&str; 3] = ["ask", "log", "meta"];
+const METHODS: [&str; 9] = [
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "logging/setLevel",
+];
+
+/// The source. Its tool `ask` asks the call's client whatever its arguments say, round by round.
+pub(crate) struct Source {
+    name: &'static str,
+    capabilities: Arc<Map<String, Value>>,
+    /// What it was asked by methods, and by calls of tools.
+    pub(crate) asked: Mutex<Vec<(String, Value)>>,
+    notify: Mutex<Option<NoticeSink>>,
+    this: Weak<Source>,
+}
+
+impl Source {
+    pub(crate) fn new(name: &'static str) -> Arc<Self> {
+        let capabilities = json!({
+            "resources": {"subscribe": true, "listChanged": true}, "prompts": {"listChanged": true},
+            "completions": {}, "logging": {}, "experimental": {"x": {}},
+        });
+        Self::with(name, capabilities)
+    }
+
+    pub(crate) fn with(name: &'static str, capabilities: Value) -> Arc<Self> {
+        let capabilities = Arc::new(capabilities.as_object().cloned().expect("object"));
+        Arc::new_cyclic(|this| Self {
+            name,
+            capabilities,
+            asked: Mutex::default(),
+            notify: Mutex::default(),
+            this: this.clone(),
+        })
+    }
+
+    pub(crate) fn tell(&self, notice: SourceNotice) {
+        self.notify.lock().expect("lock").as_ref().expect("somebody listens")(notice);
+    }
+
+    /// What was asked since the last look, but for the times that a list was.
+    pub(crate) fn taken(&self) -> Vec<(String, Value)> {
+        let mut asked = std::mem::take(&mut *self.asked.lock().expect("lock"));
+        asked.retain(|(method, _)| !method.ends_with("/list"));
+        asked
+    }
+
+    fn noted(&self, what: &str, arguments: &Value) {
+        self.asked.lock().expect("lock").push((what.to_owned(), arguments.clone()));
+    }
+
+    async fn run(&self, tool: &str, arguments: &Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        self.noted(tool, arguments);
+        let client = &context.client;
+        match tool {
+            "ask" => {
+                let mut all = Vec::new();
+                for round in arguments["rounds"].as_array().into_iter().flatten() {
+                    let request = |asked: &Value| ClientRequest {
+                        key: asked["key"].as_str().map(Into::into),
+                        method: asked["method"].as_str().unwrap_or_default().into(),
+                        params: asked["params"].clone(),
+                    };
+                    let answers = client.ask(round.as_array().into_iter().flatten().map(request).collect()).await?;
+                    for answer in answers {
+                        all.push(answer.map_err(|refused| {
+                            ToolError::new(ErrorKind::ExecutionError, refused.message.clone()).with_protocol(refused)
+                        })?);
+                    }
+                }
+                Ok(ToolOutput::text(Value::Array(all).to_string()))
+            }
+            "log" => {
+                for level in ["debug", "warning", "alert"] {
+                    client.log(json!({"level": level, "data": level}));
+                }
+                Ok(ToolOutput::text(client.log_level().unwrap_or_default()))
+            }
+            _ => Ok(ToolOutput::text(Value::Object(client.meta()).to_string())),
+        }
+    }
+
+    fn answer(&self, method: &str, arguments: &Value) -> Result<Value, ToolError> {
+        self.noted(method, arguments);
+        let name = self.name;
+        Ok(match method {
+            "resources/list" => match arguments["cursor"].as_str() {
+                None => json!({
+                    "resources": [{"uri": "both://same", "name": name}, {"uri": format!("{name}://one"), "name": "1", "later": [1]}],
+                    "nextCursor": "2",
+                }),
+                _ => {
+                    json!({"resources": [{"uri": format!("{name}://two"), "name": "2"}], "ttlMs": 7, "cacheScope": "public"})
+                }
+            },
+            "resources/templates/list" => {
+                json!({"resourceTemplates": [{"uriTemplate": format!("{name}://{{id}}/data"), "name": "t"}]})
+            }
+            "resources/read" if arguments["uri"].as_str().is_some_and(|uri| uri.contains("missing")) => {
+                let error = ProtocolError { code: -32002, message: "no such resource".into(), data: None };
+                return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
+            }
+            "resources/read" => json!({"contents": [{"uri": arguments["uri"], "text": name}]}),
+            "prompts/list" => json!({"prompts": [{"name": "hello", "description": name}]}),
+            "prompts/get" => {
+                json!({"messages": [], "description": format!("{} of {name}", arguments["name"]), "later": 1})
+            }
+            "completion/complete" => {
+                json!({"completion": {"values": [name, arguments["ref"]["name"], arguments["ref"]["uri"]]}})
+            }
+            _ => json!({}),
+        })
+    }
+}
+
+fn tools(namespace: &str, names: &[&str], effects: Effects) -> Vec<Arc<RegisteredTool>> {
+    let ids = foreign_ids(namespace, names).expect("ids");
+    let tool = |(id, raw): (_, &&str)| {
+        let mut definition = ToolDefinition::new(id, (*raw).to_owned(), Some(json!({"type": "object"})));
+        definition.effects = effects;
+        RegisteredTool::foreign(definition, *raw)
+    };
+    ids.into_iter().zip(names).map(tool).collect()
+}
+
+#[async_trait]
+impl Provider for Source {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(tools(self.name, &TOOLS, Effects::READ))
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        self.run(call.raw_name, &call.arguments, context).await
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+
+    fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
+        Some(Arc::clone(&self.capabilities))
+    }
+
+    fn methods(&self) -> Option<Arc<dyn Provider>> {
+        // Another object each time, as a provider may.
+        Some(Arc::new(Methods(self.name, self.this.upgrade()?)))
+    }
+
+    fn on_notice(&self, notify: NoticeSink) {
+        *self.notify.lock().expect("lock") = Some(notify);
+    }
+}
+
+/// Its methods.
+struct Methods(&'static str, Arc<Source>);
+
+#[async_trait]
+impl Provider for Methods {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(tools(self.0, &METHODS, Effects::FETCH))
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let result = self.1.answer(call.raw_name, &call.arguments)?;
+        Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}

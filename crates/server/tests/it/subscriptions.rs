@@ -1,0 +1,132 @@
+//! Being told of changes: of lists and of resources, in both generations.
+
+use std::sync::Arc;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::SourceNotice;
+
+use crate::sources::Source;
+use crate::support::{Events, House, LEGACY, body, rpc};
+
+const META: &str = "io.modelcontextprotocol/subscriptionId";
+
+async fn house() -> (House, [Arc<Source>; 2]) {
+    let house = House::new().await;
+    let sources = [Source::new("alpha"), Source::new("beta")];
+    for source in &sources {
+        house.add(source.clone()).await;
+    }
+    (house, sources)
+}
+
+fn updated(uri: &str) -> SourceNotice {
+    SourceNotice::ResourceUpdated { uri: uri.into() }
+}
+
+/// What a source was told of subscriptions.
+async fn told(source: &Source, count: usize) -> Vec<(String, Value)> {
+    let mut all = Vec::new();
+    for _ in 0..500 {
+        all.extend(source.taken().into_iter().filter(|(method, _)| method.contains("subscribe")));
+        if all.len() >= count {
+            return all;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("only {all:?}")
+}
+
+fn about(method: &str, uri: &str) -> (String, Value) {
+    (format!("resources/{method}"), json!({"uri": uri}))
+}
+
+#[tokio::test]
+async fn a_session_is_told_of_its_resources_and_of_lists() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let (other, _) = http.initialize("/mcp/alpha").await;
+    let stream = |session: &str, path: &str| {
+        http.request(Method::GET, path).header("mcp-session-id", session).header("mcp-protocol-version", LEGACY)
+    };
+    let mut events = Events::of(stream(&session, "/mcp")).await;
+    let mut others = Events::of(stream(&other, "/mcp/alpha")).await;
+    let shown = "toolwright-resource://beta/both://same";
+    for uri in ["alpha://one", shown] {
+        let subscribe = rpc(1, "resources/subscribe", json!({"uri": uri}));
+        assert_eq!(body(http.in_session(&session, "/mcp", &subscribe), 200).await["result"], json!({}));
+    }
+    let twice = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
+    body(http.in_session(&other, "/mcp/alpha", &twice), 200).await;
+    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")], "once for both");
+    assert_eq!(told(&beta, 1).await, [about("subscribe", "both://same")]);
+
+    alpha.tell(updated("alpha://two"));
+    alpha.tell(updated("alpha://one"));
+    beta.tell(updated("both://same"));
+    beta.tell(SourceNotice::PromptsChanged);
+    alpha.tell(SourceNotice::ResourcesChanged);
+    alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "x"})));
+    let note = |method: &str, params: Option<Value>| {
+        let mut note = json!({"jsonrpc": "2.0", "method": format!("notifications/{method}")});
+        if let Some(params) = params {
+            note["params"] = params;
+        }
+        note
+    };
+    let log = || note("message", Some(json!({"level": "info", "data": "x"})));
+    for expect in [
+        note("resources/updated", Some(json!({"uri": "alpha://one"}))),
+        note("resources/updated", Some(json!({"uri": shown}))),
+        note("prompts/list_changed", None),
+        note("resources/list_changed", None),
+        log(),
+    ] {
+        assert_eq!(events.next().await, Some(expect));
+    }
+    for expect in
+        [note("resources/updated", Some(json!({"uri": "alpha://one"}))), note("resources/list_changed", None), log()]
+    {
+        assert_eq!(others.next().await, Some(expect), "only of its own server");
+    }
+    // The source is told when nobody is interested any more, and not before.
+    let unsubscribe = rpc(2, "resources/unsubscribe", json!({"uri": "alpha://one"}));
+    assert_eq!(body(http.in_session(&session, "/mcp", &unsubscribe), 200).await["result"], json!({}));
+    drop(others);
+    let ended = http.request(Method::DELETE, "/mcp/alpha").header("mcp-session-id", &other).send().await;
+    assert_eq!(ended.expect("response").status(), 204);
+    assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
+    assert!(beta.taken().is_empty());
+}
+
+#[tokio::test]
+async fn a_subscription_is_told_what_it_asked_for_under_its_id() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let filter = json!({"promptsListChanged": true, "resourceSubscriptions": ["alpha://one", "nowhere:"]});
+    let listen = json!({"notifications": filter});
+    let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
+    let meta = json!({META: "s"});
+    let granted =
+        json!({"_meta": meta, "notifications": {"promptsListChanged": true, "resourceSubscriptions": ["alpha://one"]}});
+    assert_eq!(events.next().await.expect("granted")["params"], granted);
+    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")]);
+    alpha.tell(SourceNotice::ResourcesChanged);
+    alpha.tell(SourceNotice::Log(json!({"level": "alert"})));
+    alpha.tell(updated("alpha://one"));
+    beta.tell(SourceNotice::PromptsChanged);
+    let note = events.next().await.expect("a change");
+    assert_eq!(note["method"], "notifications/resources/updated");
+    assert_eq!(note["params"], json!({"uri": "alpha://one", "_meta": meta}));
+    let note = events.next().await.expect("a change");
+    assert_eq!(
+        (&note["method"], &note["params"]),
+        (&json!("notifications/prompts/list_changed"), &json!({"_meta": meta}))
+    );
+    drop(events);
+    // The server notices that the client is gone when it next has something to say.
+    beta.tell(SourceNotice::PromptsChanged);
+    beta.tell(SourceNotice::PromptsChanged);
+    assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
+}
