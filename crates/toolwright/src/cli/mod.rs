@@ -18,6 +18,7 @@ mod edit;
 mod encode;
 mod eval;
 mod exit;
+mod form;
 mod import_openapi;
 mod input;
 mod jobs;

@@ -6,6 +6,7 @@ mod catalogue;
 mod oauth;
 mod openapi;
 mod pins;
+mod sampling;
 mod sandbox;
 mod scalar;
 mod sections;
@@ -22,6 +23,7 @@ pub use catalogue::CatalogueEntry;
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
+pub use sampling::SamplingSection;
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
@@ -61,6 +63,8 @@ pub struct ConfigFile {
     pub models: Models,
     /// Where and how long large outputs are kept.
     pub outputs: OutputsSection,
+    /// What the sources of tools may ask of a model.
+    pub sampling: SamplingSection,
     /// What the processes of tools may do.
     pub sandbox: SandboxSection,
     /// `toolwright serve`.
