@@ -75,8 +75,6 @@ pub struct McpServerSpec {
     pub resources: AsTools,
     /// Whether its prompts are offered as tools (`prompt_…`).
     pub prompts: AsTools,
-    /// Adds what a server at a URL demands of its callers.
-    pub authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 /// Whether something of a server that is no tool is offered as one too.
@@ -117,7 +115,6 @@ impl McpServerSpec {
             lazy: false,
             resources: AsTools::No,
             prompts: AsTools::No,
-            authorizer: None,
         }
     }
 
