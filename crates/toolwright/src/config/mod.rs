@@ -1,6 +1,7 @@
 //! Configuration: `toolwright.yaml` and what is laid under it. Two types: as [`typed`] in a file, and
 //! as resolved ([`Config`]).
 
+mod catalogues;
 mod check;
 pub mod edit;
 mod expand;

@@ -143,15 +143,12 @@ impl Resolver<'_, '_> {
 
     fn shown(&mut self, written: &McpServer) -> BTreeMap<String, ToolOverride> {
         let Some(ServerTools::Shown(tools)) = &written.tools else { return BTreeMap::new() };
-        let mut shown = BTreeMap::new();
         for (raw, tool) in tools {
             if tool.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
                 self.fail(&format!("tools.{raw}.name"), "it is empty", "give it a name, or remove the key");
             }
-            let ShownTool { name, title, description, tags, aliases } = tool.clone();
-            shown.insert(raw.clone(), ToolOverride { name, title, description, tags, aliases });
         }
-        shown
+        shown_as(tools)
     }
 
     fn foreign_timeout(&mut self, timeout: Option<u64>) -> Option<Duration> {
@@ -183,7 +180,8 @@ impl Resolver<'_, '_> {
         let kind = written.kind.or(written.transport);
         let problem = match (kind, written.command.as_deref(), url) {
             (None | Some(Transport::Stdio), Some(command), None) => return self.stdio(command, written),
-            (kind, None, Some(url)) if kind != Some(Transport::Stdio) => return self.http(kind, url, written),
+            (None, None, Some(url)) => return self.http(None, url, written),
+            (Some(kind), None, Some(url)) if kind != Transport::Stdio => return self.http(Some(kind), url, written),
             (_, Some(_), Some(_)) => ("", "it has both `command` and `url`", "keep the one that is meant"),
             (None, None, None) => {
                 ("", "it has neither `command` nor `url`", "add `command` for a program or `url` for an address")
@@ -290,6 +288,15 @@ impl Resolver<'_, '_> {
     fn fail_expansion(&mut self, key: &str, error: &ExpandError) {
         self.fail(key, &error.to_string(), &error.remedy());
     }
+}
+
+/// How single tools are shown.
+pub(crate) fn shown_as(tools: &IndexMap<String, ShownTool>) -> BTreeMap<String, ToolOverride> {
+    let shown = |tool: &ShownTool| {
+        let ShownTool { name, title, description, tags, aliases } = tool.clone();
+        ToolOverride { name, title, description, tags, aliases }
+    };
+    tools.iter().map(|(raw, tool)| (raw.clone(), shown(tool))).collect()
 }
 
 /// What a string is for, which tells whether it may be secret.

@@ -150,6 +150,8 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             absent.push((namespace(entry), format!("server {entry} was left out: {why}")));
         } else if let Some(entry) = entry("rest_tools.") {
             absent.push((wire_candidate(REST, entry), format!("REST tool {entry} was left out: {why}")));
+        } else if let Some(entry) = entry("catalogues.") {
+            absent.push((entry.to_owned(), format!("catalogue {entry} was left out: {why}")));
         } else if let Some(entry) = entry("openapi.") {
             absent.push((entry.to_owned(), format!("OpenAPI document {entry} was left out: {why}")));
         }
@@ -163,6 +165,9 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     }
     for (entry, _) in config.written.openapi.iter().filter(|(_, document)| document.enabled == Some(false)) {
         absent.push((entry.clone(), format!("OpenAPI document {entry} is disabled in the configuration")));
+    }
+    for (entry, _) in config.written.catalogues.iter().filter(|(_, catalogue)| catalogue.enabled == Some(false)) {
+        absent.push((entry.clone(), format!("catalogue {entry} is disabled in the configuration")));
     }
     // An entry that only lost a part of itself is there.
     absent.retain(|(name, _)| {

@@ -5,6 +5,7 @@
 mod agent;
 mod approvals;
 mod arguments;
+mod asking;
 mod call;
 mod cli;
 mod codec;
