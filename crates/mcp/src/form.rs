@@ -133,7 +133,10 @@ fn choices(
     };
     if let Some(values) = values {
         let named = list(values)?.into_iter().enumerate();
-        return named.map(|(at, value)| choice(Some(&value), names.and_then(|names| names.get(at)))).collect::<Result<_, _>>().map(Some);
+        return named
+            .map(|(at, value)| choice(Some(&value), names.and_then(|names| names.get(at))))
+            .collect::<Result<_, _>>()
+            .map(Some);
     }
     let Some(titled) = titled else { return Ok(None) };
     let constants = list(titled)?.into_iter().map(|one| choice(one.get("const"), one.get("title")));
@@ -214,7 +217,8 @@ mod tests {
         check(named.clone(), "red", Some(json!("r")));
         check(named.clone(), "0", None);
         check(named, "blue", None);
-        let titled = json!({"type": "string", "oneOf": [{"const": "1", "title": "One"}, {"const": "2", "title": "Two"}]});
+        let titled =
+            json!({"type": "string", "oneOf": [{"const": "1", "title": "One"}, {"const": "2", "title": "Two"}]});
         check(titled, "two", Some(json!("2")));
         let several = json!({"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 2});
         check(several.clone(), "a, 3", Some(json!(["a", "c"])));
@@ -228,8 +232,14 @@ mod tests {
             (json!({}), "no message"),
             (json!({"message": "m"}), "no requestedSchema"),
             (json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "object"}}}}), "`a`"),
-            (json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "array", "items": {}}}}}), "choices"),
-            (json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "string", "enum": []}}}}), "1 to 256"),
+            (
+                json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "array", "items": {}}}}}),
+                "choices",
+            ),
+            (
+                json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "string", "enum": []}}}}),
+                "1 to 256",
+            ),
         ] {
             let why = Form::of(&params).expect_err("refused");
             assert!(why.contains(says), "{why}");

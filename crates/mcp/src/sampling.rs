@@ -48,7 +48,8 @@ enum Content {
 /// In words, for parameters that cannot be read or ask for what is not offered.
 pub fn request_of(params: &Value, max_tokens: u32) -> Result<ModelRequest, String> {
     let params = Params::deserialize(params).map_err(|error| format!("the request cannot be read: {error}"))?;
-    if params.tools.is_some_and(|tools| !tools.is_null()) || params.tool_choice.is_some_and(|choice| !choice.is_null()) {
+    if params.tools.is_some_and(|tools| !tools.is_null()) || params.tool_choice.is_some_and(|choice| !choice.is_null())
+    {
         return Err("sampling with tools is not offered here".into());
     }
     if params.messages.is_empty() || params.messages.len() > MAX_MESSAGES {
@@ -70,8 +71,9 @@ fn message(written: Written) -> Result<Message, String> {
         Content::One(block) => vec![block],
     };
     let is_plain = |block: &ContentBlock| matches!(block, ContentBlock::Text { .. });
-    let is_seen =
-        |block: &ContentBlock| is_plain(block) || matches!(block, ContentBlock::Image { .. } | ContentBlock::Audio { .. });
+    let is_seen = |block: &ContentBlock| {
+        is_plain(block) || matches!(block, ContentBlock::Image { .. } | ContentBlock::Audio { .. })
+    };
     match written.role {
         Role::User if content.iter().all(is_seen) => Ok(Message::User { content }),
         Role::Assistant if content.iter().all(is_plain) => {

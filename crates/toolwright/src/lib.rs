@@ -28,6 +28,7 @@ pub mod import;
 
 pub use toolwright_agent as agent;
 pub use toolwright_core as core;
+pub use toolwright_mcp as mcp;
 pub use toolwright_models as models;
 pub use toolwright_providers as providers;
 pub use toolwright_runtime as runtime;

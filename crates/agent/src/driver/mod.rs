@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::client::CallClient;
 use toolwright_core::event::Event;
 use toolwright_core::model::ModelClient;
 use toolwright_core::names::Resolution;
@@ -67,6 +68,8 @@ pub struct RunOptions {
     pub policy: Arc<Policy>,
     /// Answers where the policy asks.
     pub approver: Arc<dyn Approver>,
+    /// Whom the sources of tools may ask back.
+    pub client: Arc<dyn CallClient>,
     /// Ends the run.
     pub cancel: Cancel,
     /// What references in arguments stand for (SPEC section 7); without it there are none. They are not saved
@@ -330,6 +333,7 @@ impl Driver {
             origin: Origin::Agent,
             model: Some(state.spec().model.as_str().into()),
             cancel: cancel.clone(),
+            client: Arc::clone(&options.client),
             request: Some(Arc::new(state.request())),
             variables: options.variables.clone(),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{Dispatch, Driver, Limits, RunOptions, RunSpec, RunState};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
+use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
@@ -312,6 +313,7 @@ pub(crate) fn options() -> RunOptions {
         session: Arc::new(session),
         policy: Arc::new(Policy::of(Profile::Trusted)),
         approver: Arc::new(NoApprover { remedy: "nobody is here".into() }),
+        client: Arc::new(NoClient),
         cancel: Cancel::new(),
         variables: None,
         transcript: None,

@@ -8,7 +8,9 @@ use toolwright::agent::{
 };
 use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
 use toolwright::core::approval::{Answers, NoApprover};
-use toolwright::core::{Approver, Cancel, Profile};
+use toolwright::core::client::CallClient;
+use toolwright::core::{Approver, Cancel, Policy, Profile, Session};
+use toolwright::house::{ClientTerms, Person};
 use toolwright::models::default_model;
 use toolwright::runtime::ToolFinder;
 
@@ -17,6 +19,7 @@ use super::args::{Agent, AskName};
 use super::config::variable;
 use super::console::Console;
 use super::exit::Failure;
+use super::form::TerminalPerson;
 use super::screen::{Screen, is_interactive, say};
 use super::transcript::TranscriptFile;
 
@@ -45,6 +48,25 @@ impl Desk {
             }
             AskName::Nobody => Arc::new(NoApprover { remedy: remedy(profile) }),
         }
+    }
+
+    /// Whom the source of a tool may ask back, in calls of this session.
+    pub(crate) fn client(
+        &self,
+        house: &House,
+        session: &Arc<Session>,
+        policy: Arc<Policy>,
+        approver: Arc<dyn Approver>,
+        model: Option<String>,
+    ) -> Arc<dyn CallClient> {
+        let person = || Arc::new(TerminalPerson::new(Arc::clone(&self.console), Arc::clone(&self.screen)));
+        house.client(ClientTerms {
+            session: Arc::clone(session),
+            policy,
+            approver,
+            person: is_interactive().then(|| person() as Arc<dyn Person>),
+            model,
+        })
     }
 }
 
@@ -121,15 +143,9 @@ pub(crate) fn options(
         None => None,
     };
     let policy = Arc::new(house.config().policy(profile, Profile::Ask));
-    Ok(RunOptions {
-        run_id: Arc::from(id),
-        session: house.session(id),
-        approver: desk.approver(agent, policy.profile, house),
-        policy,
-        cancel,
-        variables: None,
-        transcript,
-    })
+    let (session, approver) = (house.session(id), desk.approver(agent, policy.profile, house));
+    let client = desk.client(house, &session, Arc::clone(&policy), Arc::clone(&approver), agent.model.clone());
+    Ok(RunOptions { run_id: Arc::from(id), session, approver, client, policy, cancel, variables: None, transcript })
 }
 
 /// When calls start: given, else configured.

@@ -1,13 +1,21 @@
 //! `call`: one tool, once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
+use toolwright::House;
+use toolwright::core::approval::NoApprover;
+use toolwright::core::client::CallClient;
+use toolwright::core::names::Resolution;
+use toolwright::core::{Approver, CallId, Cancel, Outcome, Profile, ToolCall};
 use toolwright::house::CallTimes;
 
+use super::agent::Desk;
+use super::approver::TerminalApprover;
 use super::args::{Call, Global};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, harmless, print_result_json, print_result_text, say, styled};
+use super::lists::say_starting;
+use super::screen::{BAD, harmless, is_interactive, print_result_json, print_result_text, say, styled};
 use super::signals::{First, watch};
 use super::{arguments, config, open};
 
@@ -25,11 +33,14 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
     let snapshot = house.catalogue().snapshot();
+    if matches!(snapshot.resolve(&call.tool), Resolution::Unknown(_)) {
+        say_starting(&house).await;
+    }
     let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
-    let outcome = house.call_within(written, Profile::Owner, cancel.clone(), times).await;
+    let outcome = house.call_within(written, Profile::Owner, cancel.clone(), times, client(&house)).await;
     let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };
     // What went on as a job goes on here: there is no other process to do it.
     tokio::select! {
@@ -39,6 +50,20 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     house.shut_down().await;
     printed?;
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
+}
+
+/// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.
+fn client(house: &House) -> Arc<dyn CallClient> {
+    let desk = Desk::new(house);
+    let approver: Arc<dyn Approver> = if is_interactive() {
+        Arc::new(TerminalApprover::new(Arc::clone(&desk.console), Arc::clone(&desk.screen)))
+    } else {
+        let remedy =
+            "there is no terminal to ask at: run it in one, or allow client:sample by a rule under policy.rules";
+        Arc::new(NoApprover { remedy: remedy.into() })
+    };
+    let policy = Arc::new(house.config().policy(None, Profile::Ask));
+    desk.client(house, &house.call_session(), policy, approver, None)
 }
 
 fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {

@@ -73,6 +73,13 @@ async fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
         .collect()
 }
 
+/// Says which providers may have more tools than are known.
+pub(crate) async fn say_starting(house: &House) {
+    for name in starting(house, Wanted::Unknown).await {
+        say(styled(WARN, format_args!("{}: still starting; its tools are missing until it is there", harmless(&name))));
+    }
+}
+
 /// Says which providers are down, and why.
 pub(crate) fn say_failures(house: &House) {
     let snapshot = house.catalogue().snapshot();

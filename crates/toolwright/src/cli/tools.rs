@@ -13,7 +13,7 @@ use toolwright::core::{Entry, Snapshot};
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::lists::{Wanted, say_failures, wait_for};
+use super::lists::{Wanted, say_failures, say_starting, wait_for};
 use super::screen::{BOLD, DIM, harmless, one_line, print_json, stdout, styled};
 use super::tools_cost::{Costs, Reader};
 use super::{config, open};
@@ -78,6 +78,9 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
         Tools::Show { tool } => {
             house.list_for(tool, LIST_WAIT).await;
             say_failures(&house);
+            if matches!(house.catalogue().snapshot().resolve(tool), Resolution::Unknown(_)) {
+                say_starting(&house).await;
+            }
         }
         Tools::Ls(_) | Tools::Search { .. } => wait_for(&house, Wanted::Fresh, LIST_WAIT).await,
     }

@@ -2,6 +2,7 @@
 //! used by every command alike.
 
 mod build;
+mod client;
 mod embeddings;
 mod reload;
 mod select;
@@ -14,12 +15,15 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use toolwright_core::approval::{Answers, Approver, InboxStore, NoApprover, Question};
+use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
+use toolwright_core::names::Resolution;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
+use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_runtime::{
@@ -32,6 +36,7 @@ use toolwright_telemetry::Metrics;
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
 pub use build::authorization;
+pub use client::{ClientTerms, Filled, Person};
 pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;
@@ -44,6 +49,9 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 const SHUTDOWN: Duration = Duration::from_secs(4);
 /// How often decisions of other processes about pins are looked for.
 const PIN_POLL: Duration = Duration::from_secs(1);
+
+/// How long a bare name is looked for in providers that have not listed.
+const SEARCH: Duration = Duration::from_secs(3);
 
 /// Name of the provider of built-in tools.
 const BUILTIN: &str = "builtin";
@@ -95,6 +103,7 @@ pub struct House {
 struct Running {
     servers: HashMap<String, ServerSettings>,
     rest: Vec<NamedRestTool>,
+    catalogues: HashMap<String, CatalogueSpec>,
     openapi: HashMap<String, OpenApiSpec>,
     settings: Option<build::ProviderSettings>,
 }
@@ -353,21 +362,34 @@ impl House {
     /// there to answer. All such calls on one workspace root share a session, so that a later one, of
     /// another process too, can read the outputs that this one stores.
     pub async fn call(&self, call: ToolCall, profile: Profile) -> Outcome {
-        self.call_within(call, profile, Cancel::new(), CallTimes::default()).await
+        self.call_within(call, profile, Cancel::new(), CallTimes::default(), Arc::new(NoClient)).await
     }
 
-    /// As [`House::call`], until `cancel` and within these times.
-    pub async fn call_within(&self, mut call: ToolCall, profile: Profile, cancel: Cancel, times: CallTimes) -> Outcome {
-        let root = self.config().root.clone();
+    /// The session of [`House::call`].
+    #[must_use]
+    pub fn call_session(&self) -> Arc<Session> {
+        self.session(format!("call-{}", short_hash(&self.config().root.to_string_lossy(), 32)))
+    }
+
+    /// As [`House::call`], until `cancel` and within these times. The tool's source may ask `client` back.
+    pub async fn call_within(
+        &self,
+        mut call: ToolCall,
+        profile: Profile,
+        cancel: Cancel,
+        times: CallTimes,
+        client: Arc<dyn CallClient>,
+    ) -> Outcome {
         // Idempotency keys are made of session and call: in a shared session each call is named apart.
         let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
         let run = RunContext {
             lineage: Lineage::named(call.id.as_str()),
             cancel,
+            client,
             timeout: times.limit,
             background_after: times.background_after,
             ..RunContext::new(
-                self.session(format!("call-{}", short_hash(&root.to_string_lossy(), 32))),
+                self.call_session(),
                 self.catalogue.snapshot(),
                 Arc::new(self.config().policy(Some(profile), profile)),
                 Arc::new(NoApprover { remedy: "nobody is there to ask".into() }),
@@ -389,9 +411,11 @@ impl House {
         let _ = tokio::time::timeout(wait, listing).await;
     }
 
-    /// Lists the one provider that a tool name points to, or all of them when it does not tell, within
-    /// `wait`.
+    /// Lists what may have the tool of this name: the one provider that the name begins with, within `wait`. A name
+    /// that begins with no provider's is waited for only where it may be a bare one, until it is found and for a
+    /// few seconds at most: a server that hangs holds up its own tools and no others.
     pub async fn list_for(self: &Arc<Self>, tool: &str, wait: Duration) {
+        let is_found = || matches!(self.catalogue.snapshot().resolve(tool), Resolution::Found(..));
         let snapshot = self.catalogue.snapshot();
         let namespace = tool.split_once("__").or_else(|| tool.split_once(':')).map(|(namespace, _)| namespace.trim());
         let known = |name: &str| snapshot.providers().iter().any(|provider| provider.name == name);
@@ -399,9 +423,17 @@ impl House {
             Some(namespace) if known(namespace) => {
                 let _ = tokio::time::timeout(wait, self.catalogue.refresh(namespace)).await;
             }
+            Some(_) => {}
             // Built-in and REST tools are listed when the house opens.
-            _ if matches!(snapshot.resolve(tool), toolwright_core::names::Resolution::Found(..)) => {}
-            _ => self.list_all(wait).await,
+            None if is_found() => {}
+            None => {
+                let mut changes = self.catalogue.changes();
+                let found = async { while !is_found() && changes.changed().await.is_ok() {} };
+                tokio::select! {
+                    () = found => {}
+                    () = self.list_all(wait.min(SEARCH)) => {}
+                }
+            }
         }
     }
 

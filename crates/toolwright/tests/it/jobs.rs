@@ -10,6 +10,7 @@ use toolwright::House;
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::catalogue::ProviderKind;
+use toolwright::core::client::NoClient;
 use toolwright::core::definition::Mode;
 use toolwright::core::{
     CallId, Cancel, Effects, Outcome, Profile, RawArguments, StaticProvider, Tool, ToolCall, ToolContext,
@@ -208,7 +209,7 @@ async fn the_first_job_of_a_house_that_stays_brings_the_tools_that_follow_it() {
     let arguments = RawArguments::Value(json!({"command": "true"}));
     let call = ToolCall { id: CallId::new("c"), name: "shell__bash".into(), arguments };
     let times = CallTimes { background_after: Some(Duration::ZERO), ..CallTimes::default() };
-    assert!(house.call_within(call, Profile::Owner, Cancel::new(), times).await.ok);
+    assert!(house.call_within(call, Profile::Owner, Cancel::new(), times, Arc::new(NoClient)).await.ok);
     let shown = async {
         while !offered(&house, "job__wait") {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -5,6 +5,7 @@
 mod agent;
 mod approvals;
 mod arguments;
+mod asking;
 mod call;
 mod cli;
 mod codec;
@@ -27,3 +28,4 @@ mod support;
 #[cfg(feature = "telemetry")]
 mod telemetry;
 mod text_format;
+mod transports;

@@ -1,6 +1,5 @@
 //! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
 //! test binary again, started with `MCP_ASKER` set to `legacy` or `modern`.
-#![expect(clippy::print_stdout, reason = "this is a server on standard streams")]
 
 use std::io::{BufRead as _, Write as _};
 
@@ -64,7 +63,8 @@ impl Asker {
             ),
             "tools/list" => {
                 let job = json!({"name": "job", "execution": {"taskSupport": "required"}});
-                result(id, json!({"tools": [{"name": "ask"}, {"name": "tell"}, {"name": "hang"}, job]}));
+                let tools = json!([{"name": "ask"}, {"name": "tell"}, {"name": "hang"}, job]);
+                result(id, json!({"tools": tools, "ttlMs": 1000, "cacheScope": "private"}));
             }
             "tools/call" => self.call(id, params),
             "resources/list" => result(

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright::agent::{BASE_PROMPT, DEFAULT_PICK_SIZE, Dispatch, Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright::core::client::NoClient;
 use toolwright::core::model::Message;
 use toolwright::core::select::Exposure;
 use toolwright::core::store::NoStore;
@@ -159,6 +160,7 @@ fn options() -> RunOptions {
         session: Arc::new(session),
         policy: Arc::new(Policy::of(Profile::Trusted)),
         approver: Arc::new(Approves),
+        client: Arc::new(NoClient),
         cancel: Cancel::new(),
         variables: None,
         transcript: None,

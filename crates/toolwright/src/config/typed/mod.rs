@@ -2,9 +2,11 @@
 //! structs are the one definition table: the checker, the published JSON Schema and `config schema`
 //! all come from them.
 
+mod catalogue;
 mod oauth;
 mod openapi;
 mod pins;
+mod sampling;
 mod sandbox;
 mod scalar;
 mod sections;
@@ -17,9 +19,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use catalogue::CatalogueEntry;
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
+pub use sampling::SamplingSection;
 pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
@@ -50,12 +54,17 @@ pub struct ConfigFile {
     pub queues: IndexMap<String, Queue>,
     /// Which calls may run.
     pub policy: PolicySection,
+    /// Signed tools from elsewhere, by namespace.
+    #[schemars(extend("x-entries" = true))]
+    pub catalogues: IndexMap<String, CatalogueEntry>,
     /// When definitions of others are trusted.
     pub pins: PinsSection,
     /// Models for `run` and `chat`.
     pub models: Models,
     /// Where and how long large outputs are kept.
     pub outputs: OutputsSection,
+    /// What the sources of tools may ask of a model.
+    pub sampling: SamplingSection,
     /// What the processes of tools may do.
     pub sandbox: SandboxSection,
     /// `toolwright serve`.

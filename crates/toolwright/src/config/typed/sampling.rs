@@ -1,0 +1,30 @@
+//! `sampling`: what the sources of tools may ask of a model.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `sampling`. A server whose tool is called by `run`, `chat` or `call` may ask a model a question of its own. Each is
+/// a call of `client:sample` to policy: by default it is asked about. Rules may look at `args.source`, the tool whose
+/// server asks, at `args.messages` and `args.systemPrompt`. Behind `serve`, the client's own model is asked instead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SamplingSection {
+    /// Whether servers are told that they may.
+    pub enabled: bool,
+    /// The model that answers, `provider/model`. Default: that of the run, else `models.default`; without any, none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Tokens of one answer.
+    #[schemars(range(min = 1))]
+    pub max_tokens: u32,
+    /// Requests in one `run`, `chat` or `call`.
+    pub max_requests: u32,
+    /// Tokens of all of these, questions and answers.
+    pub max_total_tokens: u64,
+}
+
+impl Default for SamplingSection {
+    fn default() -> Self {
+        Self { enabled: true, model: None, max_tokens: 4096, max_requests: 20, max_total_tokens: 100_000 }
+    }
+}

@@ -1,0 +1,95 @@
+//! `client:sample`: a source's question to a model, as a tool, so that rules, guards, people and the account see it
+//! like any call. It is in no catalogue: only [`super::HouseClient`] calls it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::NoApprover;
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::ToolDefinition;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::operation::Lineage;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::tool::Tool;
+use toolwright_core::{Effects, Policy, Profile, ToolId};
+use toolwright_mcp::sampling::{request_of, result_of};
+use toolwright_runtime::{Executor, RunContext};
+
+use super::budget::Budget;
+
+/// Its id.
+pub(super) const ID: &str = "client:sample@1.0.0";
+/// Bytes of a question.
+const MAX_QUESTION: usize = 1 << 20;
+
+/// The tool.
+pub(super) struct Sample {
+    /// [`ID`].
+    pub(super) id: ToolId,
+    pub(super) model: String,
+    pub(super) executor: Arc<Executor>,
+    /// Tokens of one answer.
+    pub(super) max_tokens: u32,
+    pub(super) budget: Arc<Budget>,
+}
+
+#[async_trait]
+impl Tool for Sample {
+    fn definition(&self) -> ToolDefinition {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "source": {"type": "string", "description": "The tool whose source asks."},
+                "messages": {"type": "array", "items": {"type": "object"}},
+                "systemPrompt": {"type": "string"},
+                "maxTokens": {"type": "integer", "minimum": 1},
+                "temperature": {"type": "number"},
+            },
+            "required": ["source", "messages", "maxTokens"],
+        });
+        let answer = json!({
+            "type": "object",
+            "properties": {
+                "role": {"type": "string"},
+                "content": {"type": "object"},
+                "model": {"type": "string"},
+                "stopReason": {"type": "string"},
+            },
+            "required": ["role", "content", "model"],
+        });
+        let about = format!("Lets the source of a tool ask {} a question of its own.", self.model);
+        let mut definition = ToolDefinition::new(self.id.clone(), about, Some(parameters));
+        definition.output_schema = Some(answer);
+        // It changes nothing, but what the source wrote goes to a model's provider, at the owner's cost.
+        definition.effects = Effects { read_only: false, destructive: false, idempotent: false, open_world: true };
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let invalid = |why: String| ToolError::new(ErrorKind::InvalidParameters, why);
+        if arguments.to_string().len() > MAX_QUESTION {
+            return Err(invalid(format!("a question to a model has at most {MAX_QUESTION} bytes")));
+        }
+        let request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
+        let reserved = self.budget.reserve(request.max_tokens.unwrap_or(self.max_tokens).into())?;
+        // Only account and cancel matter to a request.
+        let nobody = Arc::new(NoApprover { remedy: "a request to a model asks nobody".into() });
+        let policy = Arc::new(Policy::of(Profile::Ask));
+        let mut run = RunContext::new(Arc::clone(&context.session), Arc::new(Snapshot::default()), policy, nobody);
+        run.cancel = context.cancel.clone();
+        if let Some(lineage) = context.traceparent.as_deref().and_then(Lineage::of_traceparent) {
+            run.lineage = lineage;
+        }
+        let answer = self.executor.ask_model(&self.model, &request, None, &run).await;
+        let answer = answer.map_err(|error| {
+            ToolError::new(ErrorKind::ExecutionError, format!("{} did not answer: {error}", self.model))
+                .with_model_message("the model did not answer")
+                .with_source(error)
+        })?;
+        reserved.settle(answer.usage.input_tokens.saturating_add(answer.usage.output_tokens));
+        let result = result_of(&answer, &self.model);
+        Ok(ToolOutput { structured: Some(result), ..ToolOutput::text(format!("{} answered", self.model)) })
+    }
+}

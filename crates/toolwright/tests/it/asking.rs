@@ -1,0 +1,216 @@
+//! What the source of a tool asks back of `call` and of the house: a model, a person, the workspace. Against a real
+//! server on pipes and a real model API.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use toolwright::House;
+use toolwright::async_trait;
+use toolwright::config::LoadOptions;
+use toolwright::core::approval::NoApprover;
+use toolwright::core::client::{CallClient, ClientRequest};
+use toolwright::core::{CallId, Cancel, Profile, RawArguments, ToolCall};
+use toolwright::house::{CallTimes, ClientTerms, Filled, Person};
+use toolwright::mcp::form::Form;
+use toolwright_testkit::model_server::{Script, Turn, WireApi};
+
+use crate::agent::{ended, start, with_model};
+use crate::cli::{ok, run, stderr};
+use crate::serve::Gateway;
+use crate::support::Place;
+
+fn fixture() -> String {
+    format!("mcpServers:\n  fx:\n    command: {}\n", toolwright_testkit::bin("conformance-fixture").display())
+}
+
+fn place(more: &str) -> Place {
+    Place::with(&format!("{}{more}", fixture()))
+}
+
+const ALLOWED: &str =
+    "policy:\n  rules:\n    - {effect: allow, tool: 'client:sample', when: 'args.source == \"fx:test_sampling\"'}\n";
+const CALL: [&str; 4] = ["call", "fx__test_sampling", "prompt=What is the capital of Norway?", "--json"];
+
+/// What `call` prints where the model would say this.
+async fn sampled(place: &Place) -> (Value, Vec<Value>) {
+    let script: Script = vec![Turn::text("Oslo")].into();
+    let (_model, variables) = with_model(WireApi::OpenAi, script).await;
+    let variables: Vec<_> = variables.into_iter().collect();
+    let output = ended(start(place, &variables, &CALL)).await;
+    let printed = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let trace: Value = serde_json::from_str(&ok(place, &["trace", "last", "--json"])).expect("json");
+    let mut rows = Vec::new();
+    collect(&trace, &mut rows);
+    (printed, rows)
+}
+
+/// Every object of a tree that has a kind.
+fn collect(value: &Value, rows: &mut Vec<Value>) {
+    match value {
+        Value::Object(members) => {
+            if members.contains_key("kind") {
+                rows.push(value.clone());
+            }
+            members.values().for_each(|value| collect(value, rows));
+        }
+        Value::Array(items) => items.iter().for_each(|value| collect(value, rows)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn a_server_may_ask_the_model_where_policy_lets_it_and_the_account_has_it() {
+    let place = place(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
+    let (printed, rows) = sampled(&place).await;
+    assert_eq!(printed["text"], "LLM response: Oslo", "{printed}");
+    let kinds: Vec<String> = rows.iter().map(|row| row["kind"].to_string()).collect();
+    let text = json!(rows).to_string();
+    assert!(text.contains("client:sample") && text.contains("openai/m"), "{kinds:?} {text}");
+}
+
+#[tokio::test]
+async fn without_a_persons_word_no_model_is_asked() {
+    let place = place("models: {default: openai/m}\n");
+    let (printed, rows) = sampled(&place).await;
+    assert!(!printed["text"].as_str().unwrap_or_default().contains("Oslo"), "{printed}");
+    assert!(printed.to_string().contains("denied"), "{printed}");
+    assert!(json!(rows).to_string().contains("client:sample"), "the refusal is in the account: {rows:?}");
+}
+
+#[tokio::test]
+async fn what_sampling_may_cost_is_bounded() {
+    let bound = format!("models: {{default: openai/m}}\nsampling: {{max_total_tokens: 50}}\n{ALLOWED}");
+    let (printed, _) = sampled(&place(&bound)).await;
+    assert!(printed.to_string().contains("max_total_tokens"), "{printed}");
+    let off = format!("models: {{default: openai/m}}\nsampling: {{enabled: false}}\n{ALLOWED}");
+    let (printed, _) = sampled(&place(&off)).await;
+    assert!(!printed.to_string().contains("Oslo"), "{printed}");
+}
+
+/// Fills in what it is asked for, and remembers who asked.
+struct Ann(Filled);
+
+#[async_trait]
+impl Person for Ann {
+    async fn fill_in(&self, source: &str, form: &Form) -> Filled {
+        assert_eq!((source, &*form.message), ("fx:test_elicitation", "Who are you?"));
+        assert_eq!(form.fields.len(), 2);
+        self.0.clone()
+    }
+}
+
+async fn house(place: &Place) -> Arc<House> {
+    let config = place.load();
+    let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
+    House::open(options, config, Box::new(|_| None)).await.expect("opens")
+}
+
+fn client(house: &House, person: Option<Arc<dyn Person>>) -> Arc<dyn CallClient> {
+    let policy = Arc::new(house.config().policy(None, Profile::Ask));
+    let approver = Arc::new(NoApprover { remedy: "nobody is there".into() });
+    house.client(ClientTerms { session: house.call_session(), policy, approver, person, model: None })
+}
+
+#[tokio::test]
+async fn a_form_is_filled_in_declined_or_left() {
+    let place = place("");
+    let house = house(&place).await;
+    house.list_for("fx__test_elicitation", Duration::from_secs(30)).await;
+    let content = json!({"username": "ann", "email": "ann@example.org"});
+    let accepted = Filled::Accepted(content.as_object().expect("object").clone());
+    for (filled, says) in [
+        (Some(accepted), "action=accept, content={\"username\":\"ann\",\"email\":\"ann@example.org\"}"),
+        (Some(Filled::Declined), "action=decline"),
+        (Some(Filled::Cancelled), "action=cancel"),
+        (None, ""),
+    ] {
+        let person = filled.clone().map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
+        let arguments = RawArguments::Value(json!({"message": "Who are you?"}));
+        let call = ToolCall { id: CallId::new("c"), name: "fx__test_elicitation".into(), arguments };
+        let (times, client) = (CallTimes::default(), client(&house, person));
+        let outcome = house.call_within(call, Profile::Owner, Cancel::new(), times, client).await;
+        assert!(outcome.text().contains(says), "{filled:?}: {}", outcome.text());
+        assert_eq!(outcome.text().contains("action="), filled.is_some(), "{}", outcome.text());
+    }
+    house.shut_down().await;
+}
+
+#[tokio::test]
+async fn the_workspace_is_the_one_root() {
+    let place = Place::new();
+    let house = house(&place).await;
+    let client = client(&house, None);
+    let asked = ClientRequest { key: None, method: "roots/list".into(), params: json!({}) };
+    let answers = client.ask(vec![asked]).await.expect("answered");
+    let root = answers[0].clone().expect("roots")["roots"][0].clone();
+    let path = house.config().root.to_string_lossy().into_owned();
+    assert_eq!((root["uri"].clone(), root["name"].clone()), (json!(format!("file://{path}")), json!("project")));
+    assert_eq!(client.capabilities().keys().collect::<Vec<_>>(), ["roots"]);
+    house.shut_down().await;
+}
+
+#[test]
+fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
+    let place = Place::with("mcpServers:\n  mute: {command: sleep, args: ['60']}\n");
+    for arguments in [
+        &["tools", "show", "nothing__there"][..],
+        &["tools", "show", "nothing"],
+        &["call", "nothing__there"],
+        &["call", "fs__raed", "path=a"],
+        &["call", "nothing"],
+    ] {
+        let began = Instant::now();
+        let output = run(&place, arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?} {}", stderr(&output));
+        // A search for a bare name is bounded by 3 s; on top of that comes the end of the server.
+        assert!(began.elapsed() < Duration::from_secs(20), "{arguments:?} took {:?}", began.elapsed());
+        if arguments.contains(&"nothing") {
+            assert!(stderr(&output).contains("mute: still starting"), "{}", stderr(&output));
+        }
+    }
+}
+
+/// One request over a connection of its own; the body of the answer.
+fn posted(address: &str, body: &Value) -> Value {
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    write!(
+        stream,
+        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
+         close\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+#[test]
+fn the_api_answers_a_call_as_the_command_does() {
+    let place = Place::new();
+    place.write("project/a.txt", "hello\n");
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let address = gateway.address();
+    for (tool, arguments) in [
+        ("fs__read", json!({"path": "a.txt"})),
+        ("fs:read@1.0.0", json!({"path": "a.txt", "limit": "1"})),
+        ("fs__read", json!({"path": "missing.txt"})),
+        ("fs__read", json!({})),
+        ("fs__raed", json!({"path": "a.txt"})),
+        ("shell__bash", json!({"command": "exit 3"})),
+    ] {
+        let printed = run(&place, &["call", tool, &arguments.to_string(), "--json"]);
+        let mut printed: Value = serde_json::from_slice(&printed.stdout).expect("json");
+        let mut answered = posted(&address, &json!({"tool": tool, "arguments": arguments}));
+        for outcome in [&mut printed, &mut answered] {
+            assert!(outcome["latency_ms"].take().is_u64(), "{outcome}");
+        }
+        assert_eq!(answered, printed, "{tool} {arguments}");
+    }
+}
