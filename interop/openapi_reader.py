@@ -87,7 +87,7 @@ FORMATS = {
 
 # One of these matches each pattern that there is.
 PATTERNED = (
-    "a", "abc", "1", "12", "v1", "A1", "abc-1", "#aabbcc", "0123456789", "1.2.3", "aGk=", f"sha256:{'0' * 64}", "0" * 40,
+    "a", "abc", "1", "12", "v1", "A1", "abc-1", "#aabbcc", "0123456789", "1.2.3", "aGk=", "a.json", "/branches/1.0/categories/guides/x", f"sha256:{'0' * 64}", "0" * 40,
     "ssh-rsa AAAA", "https://example.org/x", "2024-01-02", "+14155550100", "a@example.org",
     "12345678-1234-1234-1234-123456789012",
 )
@@ -365,7 +365,12 @@ def path_values(template, path):
 
 
 # It stops at formats that it does not know, and decodes base64, which nobody sees in the answer.
-AS_WRITTEN = {name: str for name in ("uri", "json", "byte")}
+AS_WRITTEN = {
+    name: str for name in (
+        "byte", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri", "iri-reference", "json",
+        "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference", "uri-template", "url",
+    )
+}
 
 
 def reader(document):
