@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_tool_is_shown_as_its_operator_says_and_stays_what_it_is() {
         let raw = [json!({"name": "Get", "description": "From the server."}), json!({"name": "b"})];
-        let plain = build(&spec(), &raw).expect("listed");
+        let plain = build(&spec(), Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let shown = ToolOverride {
             name: Some("fetch_page".into()),
             description: Some("Ours.".into()),
@@ -332,7 +332,7 @@ mod tests {
         };
         let mut spec = spec();
         spec.shown.insert("Get".into(), shown);
-        let ours = build(&spec, &raw).expect("listed");
+        let ours = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let (was, is) = (&plain.tools[0], &ours.tools[0]);
         assert_eq!(was.definition().id, is.definition().id);
         assert_eq!(

@@ -157,8 +157,9 @@ impl Guard {
         let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
         let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
         // All are compared, so that the time taken does not say which was near.
-        let matching = self.clients.iter().filter(|(token, _)| token.matches(given));
-        matching.last().map(|(_, identity)| identity)
+        self.clients
+            .iter()
+            .fold(None, |found, (token, identity)| if token.matches(given) { Some(identity) } else { found })
     }
 }
 

@@ -148,7 +148,7 @@ impl CallClient for RequestClient {
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
-            let asked = Asked::new(permitted, &mut *self.given.lock().unwrap_or_else(PoisonError::into_inner));
+            let asked = Asked::new(permitted, &mut self.given.lock().unwrap_or_else(PoisonError::into_inner));
             let answers = self.parked.ask(asked, &self.line, &self.bound, EXPIRY).await?;
             Ok(answers.into_iter().map(Ok).collect())
         })

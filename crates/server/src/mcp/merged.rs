@@ -26,10 +26,13 @@ const MAX_REMEMBERED: usize = 256;
 
 /// Whose what is, as it was when a caller's lists were made last.
 #[derive(Default)]
-pub(crate) struct Owners(Mutex<HashMap<(String, Kind), Arc<HashMap<String, Owned>>>>);
+pub(crate) struct Owners(Mutex<HashMap<(String, Kind), Owns>>);
+
+/// Whose each name or address of a merged list is.
+type Owns = Arc<HashMap<String, Owned>>;
 
 impl Owners {
-    fn of(&self, place: &str, kind: Kind) -> Option<Arc<HashMap<String, Owned>>> {
+    fn of(&self, place: &str, kind: Kind) -> Option<Owns> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(place.to_owned(), kind)).cloned()
     }
 

@@ -153,7 +153,6 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         written.mcp_servers.insert(member.key, entry);
     }
     config.servers = resolved;
-    check_views(config, &written, &merged);
     for member in rest_tools {
         let Some(tool) = typed::<RestTool>("rest_tools", &member, scope.problems) else { continue };
         if tool.enabled != Some(false) {
@@ -189,6 +188,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
     config.telemetry = telemetry::telemetry(&written.telemetry, at, &mut scope);
     config.sandbox = sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &mut scope);
+    check_views(config, &written, &merged);
     config.policy = written.policy.clone();
     config.written = written;
 }

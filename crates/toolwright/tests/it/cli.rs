@@ -521,8 +521,12 @@ fn import_openapi_previews_and_writes() {
     let options = ["--prefix", "shop", "--tag", "orders", "--method", "get"];
     ok(&place, &[&command[..], &options].concat());
     let written = place.read("project/toolwright.yaml");
-    assert_eq!(written, "openapi:\n  shop:\n    document: my shop.json\n    tags: [\"orders\"]\n    methods: [\"get\"]\n");
-    let listed: Value = serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "shop", "--json"])).expect("json");
+    assert_eq!(
+        written,
+        "openapi:\n  shop:\n    document: my shop.json\n    tags: [\"orders\"]\n    methods: [\"get\"]\n"
+    );
+    let listed: Value =
+        serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "shop", "--json"])).expect("json");
     assert_eq!((listed.as_array().map(Vec::len), &listed[0]["wire_name"]), (Some(1), &json!("shop__orders_list")));
     fails(&place, &[&command[..], &options].concat(), 2, &["`shop` is there already"]);
     fails(&place, &["import", "openapi"], 2, &["FILE|URL"]);

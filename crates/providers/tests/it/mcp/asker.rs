@@ -1,6 +1,5 @@
 //! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
 //! test binary again, started with `MCP_ASKER` set to `legacy` or `modern`.
-#![expect(clippy::print_stdout, reason = "this is a server on standard streams")]
 
 use std::io::{BufRead as _, Write as _};
 
