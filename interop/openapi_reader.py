@@ -6,6 +6,7 @@
 import datetime
 import functools
 import http.server
+import itertools
 import json
 import re
 import threading
@@ -78,10 +79,17 @@ def parameters(document, item, operation):
 # ---- samples -----------------------------------------------------------------------------------
 
 FORMATS = {
-    "date-time": "2024-01-02T03:04:05+00:00", "date": "2024-01-02", "time": "03:04:05Z", "uuid": str(uuid.UUID(int=7)),
+    "date-time": "2024-01-02T03:04:05+00:00", "date": "2024-01-02", "time": "03:04:05", "uuid": str(uuid.UUID(int=7)),
     "email": "a@example.org", "uri": "https://example.org/x", "url": "https://example.org/x", "ipv4": "192.0.2.1",
     "ipv6": "2001:db8::1", "hostname": "example.org", "byte": "aGk=", "binary": "bytes",
 }
+
+
+# One of these matches each pattern that there is.
+PATTERNED = (
+    "a", "abc", "1", "12", "v1", "A1", "abc-1", "#aabbcc", "0123456789", "1.2.3", "aGk=", f"sha256:{'0' * 64}", "0" * 40,
+    "ssh-rsa AAAA", "https://example.org/x", "2024-01-02", "+14155550100", "a@example.org", "12345678-1234-1234-1234-123456789012",
+)
 
 
 class Unsampled(Exception):
@@ -154,9 +162,12 @@ def sample_object(schema, root, full, depth):
                     raise
     for name in required - value.keys():
         value[name] = "anything"
+    for name, inner in schema.get("properties", {}).items():
+        if not value and 0 < depth < 8:
+            # An empty object could not be told from nothing.
+            value[name] = sample(inner, root, False, depth + 1)
     more = schema.get("additionalProperties", True)
     if more is not False and "properties" not in schema and depth < 8:
-        # Nothing at all could not be told from nothing sent.
         value["R"] = sample(more, root, full, depth + 1) if isinstance(more, dict) else "blue"
     if len(value) < schema.get("minProperties", 0):
         for number in range(schema["minProperties"] - len(value)):
@@ -177,7 +188,7 @@ def sample_array(schema, root, full, depth):
 
 def sample_string(schema, root, full, depth):
     if "pattern" in schema:
-        for known in [schema.get("default"), *schema.get("examples", ()), "a", "abc", "1", "12", "v1", "A1", "abc-1", "#aabbcc", "0123456789"]:
+        for known in [schema.get("default"), *schema.get("examples", ()), *PATTERNED]:
             if isinstance(known, str) and re.search(schema["pattern"], known):
                 return known
         raise Unsampled(f"pattern {schema['pattern']}")
@@ -215,7 +226,9 @@ def arguments(schema, full):
         if error is None:
             return value
         deepest = max([error, *(error.context or ())], key=lambda each: len(each.absolute_path))
-        if not any(without(value, list(found.absolute_path), validator) for found in (deepest, error)):
+        if not any(without(value, list(found.absolute_path), validator) for found in (deepest, error)) and not thinned(
+            value, list(error.absolute_path), validator
+        ):
             raise Unsampled(error.message[:200])
     raise Unsampled("too many faults")
 
@@ -234,6 +247,25 @@ def without(value, path, validator):
                 return True
             holder[last] = taken
         path = above
+    return False
+
+
+def thinned(whole, path, validator):
+    """Takes the fewest members out of the object at fault with which it is at fault no more."""
+    holder = whole
+    for step in path:
+        holder = holder[step]
+    if not isinstance(holder, dict):
+        return False
+    members = dict(holder)
+    for count in range(1, 4):
+        for names in itertools.combinations(members, count):
+            holder.clear()
+            holder.update({key: member for key, member in members.items() if key not in names})
+            if not any(list(error.absolute_path)[: len(path)] == path for error in validator.iter_errors(whole)):
+                return True
+    holder.clear()
+    holder.update(members)
     return False
 
 
@@ -331,9 +363,13 @@ def path_values(template, path):
     return values
 
 
+# It stops at formats that it does not know, and decodes base64, which nobody sees in the answer.
+AS_WRITTEN = {name: str for name in ("uri", "json", "byte")}
+
+
 def reader(document):
-    """Without the defaults: it would fill in what was not sent."""
-    return OpenAPI.from_dict(without_defaults(document), config=Config(spec_validator_cls=None))
+    """Without the defaults: it would fill in what was not sent. Without `readOnly`, which it holds against parameters."""
+    return OpenAPI.from_dict(without_defaults(document), config=Config(spec_validator_cls=None, extra_format_unmarshallers=AS_WRITTEN))
 
 
 def without_defaults(value, is_names=False):
@@ -342,7 +378,11 @@ def without_defaults(value, is_names=False):
     if not isinstance(value, dict):
         return value
     # Members of `properties` are names, and `default` may be one.
-    kept = {key: member for key, member in value.items() if is_names or key != "default" or is_response(member)}
+    # Nor is a parameter written that is read-only elsewhere.
+    kept = {
+        key: member for key, member in value.items()
+        if is_names or (key != "readOnly" and (key != "default" or is_response(member)))
+    }
     return {key: without_defaults(member, key in ("properties", "variables") and not is_names) for key, member in kept.items()}
 
 

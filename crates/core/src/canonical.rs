@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for ContentHash {
     }
 }
 
-/// `value` as canonical JSON text. Numbers are written as `serde_json` writes them.
+/// `value` as canonical JSON text (RFC 8785). Whole numbers beyond 2^53 are written in full, where the RFC has none.
 #[must_use]
 pub fn canonical_json(value: &Value) -> String {
     let mut out = String::new();
@@ -127,8 +127,37 @@ fn write_canonical(value: &Value, out: &mut dyn Sink) {
         Value::Null => out.put("null"),
         Value::Bool(true) => out.put("true"),
         Value::Bool(false) => out.put("false"),
-        Value::Number(number) => out.put(&number.to_string()),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => out.put(&put_float(float)),
+            None => out.put(&number.to_string()),
+        },
     }
+}
+
+/// A number as ECMAScript writes it (RFC 8785, section 3.2.2.3): the shortest digits that mean it.
+fn put_float(float: f64) -> String {
+    let shortest = format!("{:e}", float.abs());
+    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let point = exponent.parse::<i32>().unwrap_or(0) + 1;
+    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
+    let split = |at: i32| digits.split_at(usize::try_from(at).unwrap_or(0).min(digits.len()));
+    let plain = if float == 0.0 {
+        return "0".to_owned();
+    } else if (count..=21).contains(&point) {
+        format!("{digits}{}", zeros(point - count))
+    } else if (1..=21).contains(&point) {
+        let (whole, rest) = split(point);
+        format!("{whole}.{rest}")
+    } else if (-5..=0).contains(&point) {
+        format!("0.{}{digits}", zeros(-point))
+    } else {
+        let (first, rest) = split(1);
+        let dot = if rest.is_empty() { "" } else { "." };
+        format!("{first}{dot}{rest}e{}{}", if point > 0 { "+" } else { "-" }, (point - 1).abs())
+    };
+    if float.is_sign_negative() { format!("-{plain}") } else { plain }
 }
 
 fn put_string(text: &str, out: &mut dyn Sink) {
@@ -147,6 +176,33 @@ mod tests {
         assert_eq!(canonical_json(&a), r#"{"a":true,"b":[1,{"x":"é\n","y":null}]}"#);
         assert_eq!(ContentHash::of_value(&a), ContentHash::of_value(&b));
         assert_eq!(ContentHash::of_value(&a), ContentHash::of_bytes(canonical_json(&a).as_bytes()));
+    }
+
+    #[test]
+    fn numbers_are_written_as_ecmascript_does() {
+        // RFC 8785, appendix B.
+        for (bits, text) in [
+            (0x0000_0000_0000_0000_u64, "0"),
+            (0x8000_0000_0000_0000, "0"),
+            (0x0000_0000_0000_0001, "5e-324"),
+            (0x8000_0000_0000_0001, "-5e-324"),
+            (0x7fef_ffff_ffff_ffff, "1.7976931348623157e+308"),
+            (0xc340_0000_0000_0000, "-9007199254740992"),
+            (0x4430_0000_0000_0000, "295147905179352830000"),
+            (0x44b5_2d02_c7e1_4af5, "9.999999999999997e+22"),
+            (0x44b5_2d02_c7e1_4af6, "1e+23"),
+            (0x444b_1ae4_d6e2_ef4e, "999999999999999700000"),
+            (0x444b_1ae4_d6e2_ef50, "1e+21"),
+            (0x3eb0_c6f7_a0b5_ed8c, "9.999999999999997e-7"),
+            (0x3eb0_c6f7_a0b5_ed8d, "0.000001"),
+            (0x41b3_de43_5555_5553, "333333333.3333332"),
+            (0x41b3_de43_5555_5555, "333333333.33333325"),
+            (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
+            (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
+        ] {
+            assert_eq!(canonical_json(&json!(f64::from_bits(bits))), text);
+        }
+        assert_eq!(canonical_json(&json!([1, -1, 1.0, 1.5, u64::MAX])), "[1,-1,1,1.5,18446744073709551615]");
     }
 
     #[test]

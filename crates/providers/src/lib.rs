@@ -1,6 +1,7 @@
 //! Tool sources behind one trait: built-in tools, MCP servers, REST endpoints, OpenAPI documents.
 
 pub mod builtin;
+pub mod catalogue;
 pub mod mcp;
 pub mod net;
 pub mod oauth;

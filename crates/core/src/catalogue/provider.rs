@@ -29,6 +29,8 @@ pub enum ProviderKind {
     Mcp,
     /// A configured REST tool.
     Rest,
+    /// A signed remote catalogue.
+    Catalogue,
     /// An OpenAPI document.
     #[serde(rename = "openapi")]
     OpenApi,

@@ -254,10 +254,14 @@ impl Inbox {
     fn told(&self, method: &str, params: Option<&RawValue>, during: Option<RequestId>) {
         let params = || params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok()).unwrap_or_default();
         match method {
-            "notifications/message" => match self.belonging(during) {
-                Belonging::Call(_, caller) => caller.client.log(params()),
-                Belonging::Nobody | Belonging::Several => self.listener.log(params()),
-            },
+            "notifications/message" => {
+                let message = params();
+                tracing::debug!(server = &*self.listener.server, "{message}");
+                match self.belonging(during) {
+                    Belonging::Call(_, caller) => caller.client.log(message),
+                    Belonging::Nobody | Belonging::Several => self.listener.log(message),
+                }
+            }
             "notifications/tools/list_changed" => self.listener.tools_changed(),
             "notifications/resources/list_changed" => self.listener.notice(SourceNotice::ResourcesChanged),
             "notifications/prompts/list_changed" => self.listener.notice(SourceNotice::PromptsChanged),

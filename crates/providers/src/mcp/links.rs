@@ -42,7 +42,11 @@ struct Kept {
 impl Links {
     /// Connections that `connector` makes; `changed` is told when the one that lists has changed.
     pub(super) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
-        let own = (!connector.spec.shared).then(|| Own { connector: connector.clone(), sessions: Arc::default() });
+        let own = (!connector.spec.shared).then(|| Own {
+            // What is followed is followed by the connection that lists.
+            connector: Connector { followed: Arc::default(), ..connector.clone() },
+            sessions: Arc::default(),
+        });
         Self { shared: Link::new(connector, changed), own, closed: AtomicBool::new(false) }
     }
 

@@ -7,6 +7,8 @@ use serde_json::Value;
 use toolwright_core::catalogue::{NoticeSink, SourceNotice};
 use toolwright_core::event::{Event, EventSink};
 
+use super::spec::AsTools;
+
 /// What is shown of a line that is not a message, in characters.
 const EXCERPT: usize = 120;
 
@@ -18,6 +20,8 @@ pub(super) struct Listener {
     events: Arc<dyn EventSink>,
     /// Called when its tools may have changed.
     tools_changed: Arc<dyn Fn() + Send + Sync>,
+    /// Whether its prompts are tools too.
+    prompts: AsTools,
     notices: Mutex<Option<NoticeSink>>,
     garbage: AtomicU64,
     broken: AtomicU64,
@@ -29,9 +33,10 @@ impl Listener {
         server: Arc<str>,
         events: Arc<dyn EventSink>,
         tools_changed: Arc<dyn Fn() + Send + Sync>,
+        prompts: AsTools,
     ) -> Arc<Self> {
         let (garbage, broken) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { server, events, tools_changed, notices: Mutex::default(), garbage, broken })
+        Arc::new(Self { server, events, tools_changed, prompts, notices: Mutex::default(), garbage, broken })
     }
 
     /// Passes notices on to `sink` from here on.
@@ -46,6 +51,9 @@ impl Listener {
 
     /// Passes a notice on.
     pub(super) fn notice(&self, notice: SourceNotice) {
+        if notice == SourceNotice::PromptsChanged && self.prompts == AsTools::Yes {
+            self.tools_changed();
+        }
         let sink = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sink) = sink {
             sink(notice);
@@ -54,7 +62,6 @@ impl Listener {
 
     /// It logs, and it is not known for which call.
     pub(super) fn log(&self, message: Value) {
-        tracing::debug!(server = &*self.server, "{message}");
         self.notice(SourceNotice::Log(message));
     }
 

@@ -54,8 +54,8 @@ impl Manifest {
             shown.extend(shown::prompts(&self.prompts));
         }
         let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
-        let on_pipe = matches!(spec.transport, McpTransport::Stdio { .. });
-        let marks = if is_modern && !on_pipe { Marks::Followed } else { Marks::Ignored };
+        let has_headers = matches!(spec.transport, McpTransport::Http { .. });
+        let marks = if is_modern && has_headers { Marks::Followed } else { Marks::Ignored };
         build(spec, Raw { tools: &self.tools, shown, marks })
     }
 }

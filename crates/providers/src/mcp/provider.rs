@@ -77,7 +77,7 @@ impl McpProvider {
             let changes = Arc::clone(&changes);
             Arc::new(move || changes.announce()) as Arc<dyn Fn() + Send + Sync>
         };
-        let listener = Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce());
+        let listener = Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.prompts);
         let followed = Arc::default();
         let connector = Connector {
             spec: Arc::clone(&spec),

@@ -55,24 +55,7 @@ impl StdioTransport {
 #[async_trait]
 impl Transport for StdioTransport {
     async fn send(&self, message: Outgoing) -> Result<(), SendError> {
-        let mut turn = Turn { pipe: Arc::clone(&self.pipe).lock_owned().await };
-        let closed = |error: io::Error| SendError::NotSent(format!("the server's input is closed ({error})"));
-        turn.pipe.drain().await.map_err(closed)?;
-        turn.pipe.line = message.json;
-        turn.pipe.line.push(b'\n');
-        match turn.pipe.drain().await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let had_begun = turn.pipe.written > 0;
-                turn.pipe.stdin = None;
-                turn.pipe.forget();
-                Err(if had_begun {
-                    SendError::Broken(format!("the server's input broke ({error})"))
-                } else {
-                    closed(error)
-                })
-            }
-        }
+        write(&self.pipe, message.json).await
     }
 
     async fn close(&self) {
@@ -121,6 +104,20 @@ impl Pipe {
         self.line = Vec::new();
         self.written = 0;
     }
+}
+
+/// Writes a message as a line, when it is its turn.
+async fn write(pipe: &Arc<Mutex<Pipe>>, json: Vec<u8>) -> Result<(), SendError> {
+    let mut turn = Turn { pipe: Arc::clone(pipe).lock_owned().await };
+    let closed = |error: io::Error| SendError::NotSent(format!("the server's input is closed ({error})"));
+    turn.pipe.drain().await.map_err(closed)?;
+    turn.pipe.line = json;
+    turn.pipe.line.push(b'\n');
+    let Err(error) = turn.pipe.drain().await else { return Ok(()) };
+    let had_begun = turn.pipe.written > 0;
+    turn.pipe.stdin = None;
+    turn.pipe.forget();
+    Err(if had_begun { SendError::Broken(format!("the server's input broke ({error})")) } else { closed(error) })
 }
 
 /// A sender's turn at the pipe.
@@ -201,5 +198,38 @@ impl Reader {
 
     fn too_long(&self) -> String {
         format!("message over max_message_bytes ({})", self.max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+    use tokio::io::AsyncReadExt as _;
+
+    #[tokio::test]
+    async fn a_line_that_was_begun_is_written_to_its_end_and_one_that_was_not_is_left_out() {
+        let mut late_reader = tokio::process::Command::new("sh");
+        late_reader.args(["-c", "sleep 0.4; cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = late_reader.spawn().expect("sh");
+        let pipe = Pipe { stdin: child.stdin.take(), line: Vec::new(), written: 0 };
+        let pipe = Arc::new(Mutex::new(pipe));
+        let short = Duration::from_millis(50);
+        // More than a pipe holds: its sender leaves in the middle, the next one before its turn.
+        let begun = vec![b'a'; 1 << 20];
+        tokio::time::timeout(short, write(&pipe, begun.clone())).await.expect_err("nobody reads");
+        tokio::time::timeout(short, write(&pipe, b"b".to_vec())).await.expect_err("not its turn");
+        let mut stdout = child.stdout.take().expect("stdout");
+        let mut read = Vec::new();
+        let (written, ()) = tokio::join!(write(&pipe, b"c".to_vec()), async {
+            let mut chunk = vec![0; 1 << 16];
+            while !read.ends_with(b"c\n") {
+                let count = stdout.read(&mut chunk).await.expect("read");
+                assert_ne!(count, 0, "{} bytes", read.len());
+                read.extend_from_slice(&chunk[..count]);
+            }
+        });
+        written.expect("written");
+        assert_eq!(read.split(|byte| *byte == b'\n').map(<[u8]>::len).collect::<Vec<_>>(), [begun.len(), 1, 0]);
     }
 }

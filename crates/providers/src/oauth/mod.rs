@@ -16,6 +16,7 @@
 //! and of the issuer it was looked for under; tokens, registrations and configured secrets are one issuer's and are
 //! not shown to another.
 
+mod acquire;
 mod assertion;
 mod challenge;
 mod consent;
@@ -23,6 +24,7 @@ mod credentials;
 mod discovery;
 mod error;
 mod grants;
+mod login_state;
 mod loopback;
 mod metadata;
 mod random;
@@ -40,7 +42,8 @@ pub use assertion::SigningKey;
 pub use consent::Consent;
 pub use credentials::{AuthMethod, Client, Credentials, Token};
 pub use error::OAuthError;
+pub use login_state::{LoginState, TokenState};
 pub use secret::Secret;
-pub use session::{LoginState, OAuth, OAuthParts, TokenState};
+pub use session::{OAuth, OAuthParts};
 pub use settings::{AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings};
 pub use store::{CredentialLock, CredentialStore};

@@ -12,13 +12,12 @@ use tokio::task::JoinHandle;
 use url::Url;
 
 use super::challenge::BearerChallenge;
-use super::consent::{Consent, Login};
-use super::credentials::{Client, Credentials, Token, unix_now};
+use super::consent::Consent;
+use super::credentials::{Credentials, Token, unix_now};
 use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
-use super::grants::{renewed, unattended};
-use super::loopback::Loopback;
-use super::registration::{by_document, configured, holds, register};
+use super::grants::renewed;
+use super::login_state::LoginState;
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
 use super::store::CredentialStore;
@@ -54,13 +53,13 @@ pub struct OAuthParts {
 #[derive(Debug)]
 pub struct OAuth(Arc<Session>);
 
-struct Session {
+pub(super) struct Session {
     server: String,
     url: Url,
-    settings: OAuthSettings,
-    wire: Wire,
+    pub(super) settings: OAuthSettings,
+    pub(super) wire: Wire,
     store: CredentialStore,
-    consent: Option<Arc<dyn Consent>>,
+    pub(super) consent: Option<Arc<dyn Consent>>,
     secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
     /// Held while tokens are got: one flight for all who ask.
     state: Mutex<State>,
@@ -72,30 +71,6 @@ struct State {
     /// Sets of scopes that were asked for because the server wanted more.
     stepped_up: Vec<Vec<String>>,
     failed_renewal: Option<(Instant, OAuthError)>,
-}
-
-/// What is kept for a server, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoginState {
-    /// The authorization server.
-    pub issuer: Option<String>,
-    /// Our identifier there.
-    pub client: Option<String>,
-    /// The token's, if there is one.
-    pub token: Option<TokenState>,
-    /// Scopes that the server has asked for since the login.
-    pub wanted_scopes: Vec<String>,
-}
-
-/// What is known of a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenState {
-    /// Scopes that were given.
-    pub scopes: Vec<String>,
-    /// When it ends, in seconds since 1970.
-    pub expires_at: Option<u64>,
-    /// Whether it can be renewed without a person.
-    pub renewable: bool,
 }
 
 /// Why a token is got.
@@ -136,7 +111,7 @@ impl OAuth {
         session.load(&mut state).await?;
         let challenge = provoke(&session.wire, &session.url).await?;
         session.obtain(&mut state, Want::Login(&challenge, scopes)).await?;
-        Ok(shown(state.kept.as_ref()))
+        Ok(LoginState::of(state.kept.as_ref()))
     }
 
     /// Forgets the token and the registration. Whether there was anything.
@@ -157,13 +132,13 @@ impl OAuth {
     pub async fn login_state(&self) -> Result<LoginState, OAuthError> {
         let mut state = self.0.state.lock().await;
         self.0.load(&mut state).await?;
-        Ok(shown(state.kept.as_ref()))
+        Ok(LoginState::of(state.kept.as_ref()))
     }
 }
 
 impl Session {
     /// Whether a person has to log in before the first request.
-    fn needs_person(&self) -> bool {
+    pub(super) fn needs_person(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode)
     }
 
@@ -359,66 +334,6 @@ impl Session {
         }
     }
 
-    async fn ask(
-        &self,
-        found: &Discovered,
-        known: Option<&Client>,
-        scopes: &[String],
-    ) -> Result<(Client, Token), OAuthError> {
-        let settings = &self.settings.client;
-        let fixed = match configured(settings, &found.server)? {
-            Some(client) => Some(client),
-            None => by_document(settings, &found.server),
-        };
-        let (true, Some(consent)) = (self.needs_person(), &self.consent) else {
-            let Some(client) = fixed else {
-                let message = "this grant needs a client that is known already: set `oauth.client_id`";
-                return Err(OAuthError::Setting(message.to_owned()));
-            };
-            let grant = &self.settings.grant;
-            let token = unattended(&self.wire, grant, found, &client, &settings.proof, scopes).await?;
-            return match token {
-                Some(token) => Ok((client, token)),
-                None => Err(self.login_needed("the server wants you to log in")),
-            };
-        };
-        let (client, loopback) = match fixed {
-            Some(client) => (client, Loopback::listen(self.settings.redirect_port).await?),
-            None => self.registered(found, known, scopes).await?,
-        };
-        let login = Login {
-            wire: &self.wire,
-            found,
-            client: &client,
-            proof: &settings.proof,
-            scopes,
-            loopback: &loopback,
-            consent: &**consent,
-        };
-        let token = login.run().await?;
-        Ok((client, token))
-    }
-
-    /// The client of the earlier registration where it can be used, or else a new one, with its listener: the page
-    /// sends back only to the address that was registered.
-    async fn registered(
-        &self,
-        found: &Discovered,
-        known: Option<&Client>,
-        scopes: &[String],
-    ) -> Result<(Client, Loopback), OAuthError> {
-        if let Some(client) = known.filter(|client| holds(client))
-            && let Some(port) = client.redirect_uri.as_deref().and_then(|uri| Url::parse(uri).ok()?.port())
-            && self.settings.redirect_port.is_none_or(|wanted| wanted == port)
-            && let Ok(loopback) = Loopback::listen(Some(port)).await
-        {
-            return Ok((client.clone(), loopback));
-        }
-        let loopback = Loopback::listen(self.settings.redirect_port).await?;
-        let client = register(&self.wire, found, &loopback.redirect_uri(), scopes).await?;
-        Ok((client, loopback))
-    }
-
     fn count_step_up(&self, state: &mut State, scopes: &[String]) -> Result<(), OAuthError> {
         if state.stepped_up.iter().any(|asked| asked == scopes) || state.stepped_up.len() >= MAX_STEP_UPS {
             return Err(OAuthError::Metadata(format!(
@@ -446,7 +361,7 @@ impl Session {
         }
     }
 
-    fn login_needed(&self, reason: &str) -> OAuthError {
+    pub(super) fn login_needed(&self, reason: &str) -> OAuthError {
         OAuthError::LoginNeeded { server: self.server.clone(), reason: reason.to_owned() }
     }
 
@@ -519,19 +434,6 @@ fn header(token: &Token) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.access.expose())).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-fn shown(kept: Option<&Credentials>) -> LoginState {
-    LoginState {
-        issuer: kept.and_then(|kept| kept.issuer.clone()),
-        client: kept.and_then(|kept| Some(kept.client.as_ref()?.id.clone())),
-        token: kept.and_then(|kept| kept.token.as_ref()).map(|token| TokenState {
-            scopes: token.granted.clone(),
-            expires_at: token.expires_at,
-            renewable: token.refresh.is_some(),
-        }),
-        wanted_scopes: kept.map(|kept| kept.wanted_scopes.clone()).unwrap_or_default(),
-    }
 }
 
 fn authorized(value: HeaderValue) -> HeaderMap {

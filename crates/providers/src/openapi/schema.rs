@@ -125,6 +125,13 @@ impl<'d> Schemas<'d> {
             self.keyword(&mut out, key, Part { file: part.file, value: member }, binary, depth)?;
         }
         self.required(&mut out, members, part.file);
+        // A discriminator tells branches apart that a schema alone does not: to `oneOf` what fits two of them is wrong.
+        if members.get("discriminator").is_some_and(Value::is_object)
+            && !out.contains_key("anyOf")
+            && let Some(branches) = out.shift_remove("oneOf")
+        {
+            out.insert("anyOf".into(), branches);
+        }
         Ok(match self.document.version {
             Version::V31 => out.into(),
             Version::V30 | Version::V2 => modern(out, members),

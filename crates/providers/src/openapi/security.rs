@@ -83,6 +83,11 @@ impl<'d> Keyring<'d> {
         for name in names {
             let scheme = self.scheme(name)?;
             if let Some(place) = place(scheme) {
+                if let Some((kind, filled)) = admission.places.iter().find(|have| **have == place) {
+                    return Err(format!(
+                        "its security needs several schemes at once of which two fill the {kind} `{filled}`, which takes one"
+                    ));
+                }
                 admission.places.push(place);
             }
             let credential = match self.made.get(*name) {
@@ -179,7 +184,7 @@ impl<'d> Keyring<'d> {
 fn place(scheme: Part<'_>) -> Option<(&'static str, String)> {
     match (scheme.text("type")?, scheme.text("in")) {
         ("apiKey", Some("query")) => Some(("query", scheme.text("name")?.to_owned())),
-        ("apiKey", Some("header")) => Some(("header", scheme.text("name")?.to_owned())),
+        ("apiKey", Some("header")) => Some(("header", scheme.text("name")?.to_ascii_lowercase())),
         ("apiKey", Some("cookie")) => Some(("cookie", scheme.text("name")?.to_owned())),
         ("apiKey", _) => None,
         _ => Some(("header", AUTHORIZATION.as_str().to_owned())),

@@ -75,6 +75,23 @@ async fn addresses_that_are_not_public_are_refused_in_every_spelling() {
         "[2001:0:7f00:1::]",
         "[2001:db8::1]",
         "127.0.0.1.",
+        "127.0.1",
+        "0177.0.0.1",
+        "0x7f.0.0.1",
+        "0",
+        "%31%32%37.0.0.1",
+        "①②⑦.⓪.⓪.①",
+        "LOCALHOST",
+        "me@127.0.0.1",
+        "2852039166",
+        "0xa9fea9fe",
+        "0251.0376.0251.0376",
+        "[::ffff:169.254.169.254]",
+        "[::ffff:a9fe:a9fe]",
+        "[0:0:0:0:0:ffff:7f00:1]",
+        "[::ffff:0:127.0.0.1]",
+        "[64:ff9b::169.254.169.254]",
+        "[fd00:ec2::254]",
     ] {
         let error = send(&client, get(&format!("http://{host}:1/x?token=secret"))).await.expect_err(host);
         assert!(matches!(error, NetError::Refused { .. }), "{host}: {error:?}");

@@ -154,6 +154,13 @@ async fn credentials_are_put_in_and_are_not_the_models_to_give() {
     };
     let imported = import_of(&document(paths.clone(), more.clone()), auth);
     assert_eq!(schema(&imported.tools[0])["properties"], json!({"c": {"type": "string"}}));
+    let mut twice = more.clone();
+    twice["security"] = json!([{"basic": [], "bearer": []}]);
+    let refused = import_of(&document(json!({"/": {"get": {}}}), twice), |spec| {
+        auth(spec);
+        spec.auth.insert("bearer".into(), Auth::Token("t".into()));
+    });
+    assert!(refused.refused[0].reason.contains("two fill the header"), "{refused:?}");
     let shown = format!("{imported:?} {:?}", imported.tools[0].definition);
     assert!(!shown.contains("k&1") && !shown.contains("h1\"") && !shown.contains("s1\""), "{shown}");
     let sent = sent(paths, more, json!({"c": "v"}), auth).await;
@@ -220,6 +227,10 @@ fn schemas_of_3_0_become_those_of_2020_12() {
         json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "string", "examples": ["e"]}}}),
     );
     check(json!({"type": "file", "format": "f"}), json!({"format": "f"}));
+    check(
+        json!({"oneOf": [{"type": "object"}, {"type": "object"}], "discriminator": {"propertyName": "t"}}),
+        json!({"anyOf": [{"type": "object"}, {"type": "object"}]}),
+    );
 }
 
 #[test]

@@ -88,7 +88,10 @@ impl Work {
     /// A source's whole list; one that fails takes only its own away.
     async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind) -> Vec<Value> {
         self.pages(provider, kind).await.unwrap_or_else(|error| {
-            tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
+            // Having none is no failure.
+            if error.code != RpcError::METHOD_NOT_FOUND {
+                tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
+            }
             Vec::new()
         })
     }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use serde_json::{Map, Value};
-use toolwright_core::catalogue::{Listing, Provider, RegisteredTool, Snapshot};
+use serde_json::{Map, Value, json};
+use toolwright_core::catalogue::{Health, Listing, Provider, RegisteredTool, Snapshot};
 use toolwright_core::name::wire_candidate;
 use toolwright_mcp::convert::{has_method, server_capabilities};
 
@@ -13,6 +14,8 @@ use super::protocol::Level;
 use super::view::Scope;
 use crate::Gateway;
 
+/// How long a client's introduction waits for a server that has not said yet what it can do.
+const INTRODUCTION: Duration = Duration::from_secs(5);
 /// What is announced, by the method that it takes.
 const PARTS: [(&str, &str); 4] = [
     ("resources", "resources/read"),
@@ -121,11 +124,34 @@ impl Gateway {
         }
     }
 
+    /// Waits, but not for long, until the one source of an address has said what it can do.
+    pub(crate) async fn introduced(&self, scope: &Scope) {
+        let Scope::Provider(name) = scope else { return };
+        let sources = self.options.catalogue.sources();
+        let Some(provider) = sources.iter().find(|provider| provider.name() == &**name) else { return };
+        if provider.methods().is_none() || provider.capabilities().is_some() {
+            return;
+        }
+        match tokio::time::timeout(INTRODUCTION, provider.warm_up()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("{name} did not start: {error}"),
+            Err(_) => tracing::debug!("{name} is still starting"),
+        }
+    }
+
     /// What a caller's sources announced that they can do.
     pub(crate) fn capabilities(&self, caller: &Caller) -> Map<String, Value> {
         let scope = &caller.view.scope;
         let shown = |provider: &Arc<dyn Provider>| {
-            let mut known = Map::clone(&*provider.methods().and_then(|_| provider.capabilities())?);
+            provider.methods()?;
+            let mut known = match provider.capabilities() {
+                Some(known) => Map::clone(&known),
+                // It has not said yet. A client asks only once, and an empty list does no harm.
+                None if provider.health() == Health::Starting => {
+                    PARTS.into_iter().map(|(part, _)| (part.to_owned(), json!({}))).collect()
+                }
+                None => return None,
+            };
             for (part, method) in PARTS {
                 if !self.shows_method(scope, provider.name(), method) {
                     known.remove(part);

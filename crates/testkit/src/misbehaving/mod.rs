@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::wire::{self, Answer, Era, Exchange, Request, RpcError, Server};
+use crate::wire::{self, Answer, Door, Era, Exchange, Request, RpcError, Server};
 
 /// The exit code of a process that `die`, `counter` or `--die-after-list` ended.
 pub const DEATH: i32 = 3;
@@ -54,9 +54,26 @@ pub struct Options {
     /// Serve streamable HTTP on this loopback port (0: any free one) in place of standard input and output
     #[arg(long, value_name = "PORT")]
     pub http: Option<u16>,
+    /// Serve HTTP with server-sent events, as 2024-11-05 has it, on this loopback port
+    #[arg(long, value_name = "PORT", conflicts_with = "http")]
+    pub sse: Option<u16>,
+    /// Serve WebSocket on this loopback port
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["http", "sse"])]
+    pub ws: Option<u16>,
 }
 
-/// Serves until standard input ends, or on HTTP until the process is ended.
+impl Options {
+    fn door(&self) -> Door {
+        match (self.http, self.sse, self.ws) {
+            (Some(port), ..) => Door::Http(port),
+            (_, Some(port), _) => Door::Sse(port),
+            (_, _, Some(port)) => Door::WebSocket(port),
+            (None, None, None) => Door::Stdio,
+        }
+    }
+}
+
+/// Serves until standard input ends, or on a port until the process is ended.
 ///
 /// # Errors
 /// The port is taken, or standard input cannot be read.
@@ -66,9 +83,9 @@ pub async fn run(options: Options) -> io::Result<ExitCode> {
         return Ok(ExitCode::from(code));
     }
     tokio::time::sleep(Duration::from_millis(options.slow_start)).await;
-    let http = options.http;
+    let door = options.door();
     let server = Misbehaving { options, added: AtomicUsize::new(0), cancelled: Mutex::default() };
-    wire::serve(server, http).await?;
+    wire::serve(server, door).await?;
     Ok(ExitCode::SUCCESS)
 }
 

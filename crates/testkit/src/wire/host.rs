@@ -108,7 +108,7 @@ impl Host {
         let wanted = request.text("protocolVersion");
         let version = LEGACY.into_iter().find(|version| *version == wanted).unwrap_or(LEGACY[0]);
         session.introduce(request.params.get("capabilities").cloned().unwrap_or_default(), version);
-        if matches!(outlet, Outlet::Stdout(_)) {
+        if matches!(outlet, Outlet::Stdout(_) | Outlet::Shared(_)) {
             self.hear_changes(outlet, session);
         }
         let mut result = json!({

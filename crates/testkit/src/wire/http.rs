@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -21,13 +20,12 @@ use super::host::Host;
 use super::outlet::{Frame, MAX_WAITING_FRAMES, Outlet, event};
 use super::resume::EventLog;
 use super::session::Session;
+use super::stdio::LAST_WORDS_GRACE;
 use super::{Answer, Era, Incoming, LEGACY, MAX_MESSAGE, Request, RpcError, lock};
 
 const SESSION_ID: &str = "mcp-session-id";
 /// Most sessions kept; further `initialize` requests are refused.
 const MAX_SESSIONS: usize = 1024;
-/// How long a last answer has to leave before the process ends.
-const LAST_WORDS_GRACE: Duration = Duration::from_millis(200);
 
 struct Http {
     host: Arc<Host>,
@@ -175,7 +173,7 @@ fn stream(first: Option<Bytes>, frames: mpsc::Receiver<Frame>, id: Value, guard:
             Some(first) => first,
             None => match frames.recv().await? {
                 Frame::Event(bytes) => bytes,
-                Frame::Last(answer) => Bytes::from(event(&answer.into_message(&id)?)),
+                Frame::Last(answer) => Bytes::from(event(&answer.into_message(&id)?.to_string())),
             },
         };
         Some((Ok::<_, Infallible>(bytes), (None, frames, id, guard)))

@@ -2,8 +2,9 @@
 //! server can say exactly the bytes it wants, wrong ones included.
 //!
 //! Two generations: *legacy* (2025-11-25 and older: `initialize`, sessions) and *modern* (2026-07-28:
-//! stateless, `server/discover`, everything about the client in `params._meta`). Two transports: one
-//! JSON message a line on stdio, and streamable HTTP at `/mcp`.
+//! stateless, `server/discover`, everything about the client in `params._meta`). Four transports: one
+//! JSON message a line on stdio, streamable HTTP at `/mcp`, HTTP with server-sent events at `/sse`, and
+//! WebSocket at `/ws`.
 
 mod answer;
 mod exchange;
@@ -15,7 +16,9 @@ mod outlet;
 mod param_headers;
 mod resume;
 mod session;
+mod sse;
 mod stdio;
+mod websocket;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,13 +160,24 @@ pub(crate) trait Server: Send + Sync + 'static {
     async fn handle(&self, request: &Request, exchange: &Exchange) -> Answer;
 }
 
-/// Serves until standard input ends, or on loopback HTTP until the process is ended. Port 0 takes any
-/// free one; `NAME: ready URL` on standard error says which.
-pub(crate) async fn serve(server: impl Server, http_port: Option<u16>) -> io::Result<()> {
+/// Where a server is served: on standard input and output, or on a loopback port, 0 for any free one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Door {
+    Stdio,
+    Http(u16),
+    Sse(u16),
+    WebSocket(u16),
+}
+
+/// Serves until standard input ends, or on a port until the process is ended. `NAME: ready URL` on standard
+/// error says which port it is.
+pub(crate) async fn serve(server: impl Server, door: Door) -> io::Result<()> {
     let host = Arc::new(Host::new(server));
-    match http_port {
-        Some(port) => http::serve(host, port).await,
-        None => stdio::serve(host).await,
+    match door {
+        Door::Stdio => stdio::serve(host).await,
+        Door::Http(port) => http::serve(host, port).await,
+        Door::Sse(port) => sse::serve(host, port).await,
+        Door::WebSocket(port) => websocket::serve(host, port).await,
     }
 }
 

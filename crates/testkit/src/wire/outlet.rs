@@ -16,6 +16,8 @@ pub(super) const MAX_WAITING_FRAMES: usize = 64;
 #[derive(Clone)]
 pub(super) enum Outlet {
     Stdout(Arc<tokio::sync::Mutex<Stdout>>),
+    /// The one way to a client over a connection that is neither.
+    Shared(mpsc::Sender<Piece>),
     /// The body of one HTTP response, as an event stream.
     Stream(mpsc::Sender<Frame>),
     /// The same for a session that may lose the response and resume it.
@@ -27,12 +29,19 @@ pub(super) enum Frame {
     Last(Answer),
 }
 
+/// Something on its way over a shared connection, which frames messages as it does.
+pub(super) enum Piece {
+    Message(String),
+    Raw(Bytes),
+}
+
 impl Outlet {
     /// Whether the other side still takes anything, or may come back for it.
     pub(super) async fn message(&self, message: &Value) -> bool {
         match self {
             Self::Stdout(_) => self.raw(format!("{message}\n").as_bytes()).await,
-            Self::Stream(_) => self.raw(&event(message)).await,
+            Self::Shared(pieces) => pieces.send(Piece::Message(message.to_string())).await.is_ok(),
+            Self::Stream(_) => self.raw(&event(&message.to_string())).await,
             Self::Resumable(log) => {
                 log.send(message).await;
                 true
@@ -43,7 +52,7 @@ impl Outlet {
     /// The answer, which is the last that is sent.
     pub(super) async fn finish(&self, answer: Answer, id: &Value) {
         match self {
-            Self::Stdout(_) => {
+            Self::Stdout(_) | Self::Shared(_) => {
                 if let Some(message) = answer.into_message(id) {
                     self.message(&message).await;
                 }
@@ -57,6 +66,7 @@ impl Outlet {
     pub(super) fn is_open(&self) -> bool {
         match self {
             Self::Stdout(_) | Self::Resumable(_) => true,
+            Self::Shared(pieces) => !pieces.is_closed(),
             Self::Stream(frames) => !frames.is_closed(),
         }
     }
@@ -68,12 +78,13 @@ impl Outlet {
                 let mut stdout = stdout.lock().await;
                 stdout.write_all(bytes).await.is_ok() && stdout.flush().await.is_ok()
             }
+            Self::Shared(pieces) => pieces.send(Piece::Raw(Bytes::copy_from_slice(bytes))).await.is_ok(),
             Self::Stream(frames) => frames.send(Frame::Event(Bytes::copy_from_slice(bytes))).await.is_ok(),
             Self::Resumable(log) => log.raw(bytes).await,
         }
     }
 }
 
-pub(super) fn event(message: &Value) -> Vec<u8> {
+pub(super) fn event(message: &str) -> Vec<u8> {
     format!("event: message\ndata: {message}\n\n").into_bytes()
 }

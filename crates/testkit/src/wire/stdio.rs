@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use serde_json::Value;
@@ -12,27 +13,34 @@ use super::outlet::Outlet;
 use super::session::Session;
 use super::{Answer, Era, Incoming, MAX_MESSAGE, Request, RpcError};
 
+/// How long a last answer has to leave before the process ends, where another task sends it.
+pub(super) const LAST_WORDS_GRACE: Duration = Duration::from_millis(200);
+
 pub(super) async fn serve(host: Arc<Host>) -> io::Result<()> {
     let outlet = Outlet::Stdout(Arc::new(tokio::sync::Mutex::new(tokio::io::stdout())));
     let session = Arc::new(Session::default());
     let mut lines = FramedRead::new(tokio::io::stdin(), LinesCodec::new_with_max_length(MAX_MESSAGE));
     while let Some(line) = lines.next().await {
         let line = line.map_err(io::Error::other)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let message = serde_json::from_str(&line).map_err(|e| RpcError::new(RpcError::PARSE, e.to_string()));
-        match message.and_then(|message: Value| Incoming::sort(message, Era::Legacy)) {
-            Ok(Incoming::Request(request)) => begin(&host, &session, &outlet, request).await,
-            Ok(Incoming::Cancelled(id)) => session.cancel(&id),
-            Ok(Incoming::Answered(id, answer)) => session.answered(&id, answer),
-            Ok(Incoming::Other) => {}
-            Err(error) => {
-                outlet.message(&error.into_message(None)).await;
-            }
+        if !line.trim().is_empty() {
+            take(&host, &session, &outlet, line.as_bytes()).await;
         }
     }
     Ok(())
+}
+
+/// Takes one message of a client whose answers all go one way.
+pub(super) async fn take(host: &Arc<Host>, session: &Arc<Session>, outlet: &Outlet, message: &[u8]) {
+    let message = serde_json::from_slice(message).map_err(|e| RpcError::new(RpcError::PARSE, e.to_string()));
+    match message.and_then(|message: Value| Incoming::sort(message, Era::Legacy)) {
+        Ok(Incoming::Request(request)) => begin(host, session, outlet, request).await,
+        Ok(Incoming::Cancelled(id)) => session.cancel(&id),
+        Ok(Incoming::Answered(id, answer)) => session.answered(&id, answer),
+        Ok(Incoming::Other) => {}
+        Err(error) => {
+            outlet.message(&error.into_message(None)).await;
+        }
+    }
 }
 
 async fn begin(host: &Arc<Host>, session: &Arc<Session>, outlet: &Outlet, request: Request) {
@@ -48,6 +56,9 @@ async fn begin(host: &Arc<Host>, session: &Arc<Session>, outlet: &Outlet, reques
         let last_words = if let Answer::LastWords(_, code) = answer { Some(code) } else { None };
         outlet.finish(answer, &request.id).await;
         if let Some(code) = last_words {
+            if matches!(outlet, Outlet::Shared(_)) {
+                tokio::time::sleep(LAST_WORDS_GRACE).await;
+            }
             std::process::exit(code);
         }
     });

@@ -121,6 +121,9 @@ pub(crate) enum Command {
     /// Shows what is pinned of others' definitions and what has changed in them, and approves or revokes it.
     #[command(subcommand)]
     Pins(super::pins::PinsCommand),
+    /// Signs catalogues of tools for others, and checks signed ones.
+    #[command(subcommand)]
+    Catalogue(super::catalogue::CatalogueCommand),
     /// Checks the configuration and every provider, and says how to mend what is wrong.
     Doctor,
     /// Looks at the configuration.

@@ -7,6 +7,7 @@ mod approver;
 mod args;
 mod arguments;
 mod call;
+mod catalogue;
 mod catalogue_file;
 mod chat;
 mod config;
@@ -152,6 +153,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Policy(command) => policy::command(&cli.global, command).await,
             Command::Approvals(command) => approvals::command(&cli.global, command).await,
+            Command::Catalogue(command) => catalogue::command(&cli.global, command).await,
             Command::Pins(command) => pins::command(&cli.global, command).await,
             Command::Jobs(command) => jobs::command(&cli.global, command).await,
             Command::Trace(args) => trace::command(&cli.global, args).await,

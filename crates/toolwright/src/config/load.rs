@@ -15,8 +15,8 @@ use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::telemetry::{self, Telemetry};
-use super::typed::{ConfigFile, ModelEndpoint, OpenApiEntry, Queue, RestTool};
-use super::{models, openapi, rest, sandbox, selection};
+use super::typed::{CatalogueEntry, ConfigFile, ModelEndpoint, OpenApiEntry, Queue, RestTool};
+use super::{catalogues as catalogue_entries, models, openapi, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +63,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         servers: Vec::new(),
         rest_tools: Vec::new(),
         openapi: Vec::new(),
+        catalogues: Vec::new(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         embeddings: None,
@@ -95,6 +96,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     let rest_tools = take_entries(&mut merged, "rest_tools");
     let documents = take_entries(&mut merged, "openapi");
     let queues = take_entries(&mut merged, "queues");
+    let catalogues = take_entries(&mut merged, "catalogues");
     let endpoints = match &mut merged.data {
         Data::Map(sections) => sections.iter_mut().find(|section| section.key == "models"),
         _ => None,
@@ -174,6 +176,12 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         let Some(endpoint) = typed::<ModelEndpoint>("models.endpoints", &member, scope.problems) else { continue };
         config.model_endpoints.extend(models::resolve(&member, &endpoint, &mut scope));
         written.models.endpoints.insert(member.key, endpoint);
+    }
+    for member in catalogues {
+        let Some(entry) = typed::<CatalogueEntry>("catalogues", &member, scope.problems) else { continue };
+        let taken = |name: &str| config.servers.iter().any(|server| server.namespace == name);
+        config.catalogues.extend(catalogue_entries::resolve(&member, &entry, &taken, &mut scope));
+        written.catalogues.insert(member.key, entry);
     }
     for (name, habits) in &written.models.by_name {
         let at = place(&merged, "models", name);

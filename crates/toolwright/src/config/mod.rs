@@ -1,6 +1,7 @@
 //! Configuration: `toolwright.yaml` and what is laid under it. Two types: as [`typed`] in a file, and
 //! as resolved ([`Config`]).
 
+mod catalogues;
 mod check;
 pub mod edit;
 mod expand;
@@ -28,7 +29,9 @@ pub use layers::{Layer, LayerKind};
 pub use load::{LoadOptions, load};
 pub use policy::policy_file;
 pub use problem::{At, Problem, Severity};
-pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of};
+pub use resolved::{
+    Config, EmbeddingSource, HttpWay, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of,
+};
 pub use schema::published as json_schema;
 pub use telemetry::Telemetry;
 

@@ -10,6 +10,7 @@ use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
+use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_providers::process::sandbox::SandboxSettings;
@@ -43,6 +44,8 @@ pub struct Config {
     pub rest_tools: Vec<NamedRestTool>,
     /// OpenAPI documents that can be used, in order.
     pub openapi: Vec<OpenApiSpec>,
+    /// Remote catalogues that can be used, in order.
+    pub catalogues: Vec<CatalogueSpec>,
     /// Places that answer model requests, besides those that the environment names.
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
@@ -154,13 +157,26 @@ pub enum ServerLink {
         /// What it may do.
         sandbox: SandboxProfile,
     },
-    /// Streamable HTTP.
+    /// A server at an address.
     Http {
+        /// What is spoken there.
+        way: HttpWay,
         /// Address.
         url: String,
         /// Headers.
         headers: Vec<(String, String)>,
     },
+}
+
+/// What is spoken with a server at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpWay {
+    /// Streamable HTTP, or HTTP with server-sent events where the server turns out to be older.
+    Streamable,
+    /// HTTP with server-sent events.
+    Sse,
+    /// WebSocket.
+    WebSocket,
 }
 
 impl PartialEq for Server {

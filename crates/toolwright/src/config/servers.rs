@@ -13,7 +13,7 @@ use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::expand::{ExpandError, Variables, expand};
 use super::problem::{At, Problem, Severity};
-use super::resolved::{Server, ServerLink, ServerSettings};
+use super::resolved::{HttpWay, Server, ServerLink, ServerSettings};
 use super::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
 use super::typed::{McpServer, OfferedAs, ServerTools, ShownTool, Transport, Written};
 
@@ -143,15 +143,12 @@ impl Resolver<'_, '_> {
 
     fn shown(&mut self, written: &McpServer) -> BTreeMap<String, ToolOverride> {
         let Some(ServerTools::Shown(tools)) = &written.tools else { return BTreeMap::new() };
-        let mut shown = BTreeMap::new();
         for (raw, tool) in tools {
             if tool.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
                 self.fail(&format!("tools.{raw}.name"), "it is empty", "give it a name, or remove the key");
             }
-            let ShownTool { name, title, description, tags, aliases } = tool.clone();
-            shown.insert(raw.clone(), ToolOverride { name, title, description, tags, aliases });
         }
-        shown
+        shown_as(tools)
     }
 
     fn foreign_timeout(&mut self, timeout: Option<u64>) -> Option<Duration> {
@@ -181,18 +178,10 @@ impl Resolver<'_, '_> {
     fn link(&mut self, written: &McpServer) -> Option<ServerLink> {
         let url = written.url.as_deref().or(written.server_url.as_deref()).or(written.http_url.as_deref());
         let kind = written.kind.or(written.transport);
-        if kind == Some(Transport::Sse) {
-            self.fail(
-                "type",
-                "the older `sse` transport is not supported by this version",
-                "use the server's streamable HTTP address with `type: http`",
-            );
-            return None;
-        }
         let problem = match (kind, written.command.as_deref(), url) {
             (None | Some(Transport::Stdio), Some(command), None) => return self.stdio(command, written),
-            (None, None, Some(url)) => return self.http(url, written),
-            (Some(kind), None, Some(url)) if kind != Transport::Stdio => return self.http(url, written),
+            (None, None, Some(url)) => return self.http(None, url, written),
+            (Some(kind), None, Some(url)) if kind != Transport::Stdio => return self.http(Some(kind), url, written),
             (_, Some(_), Some(_)) => ("", "it has both `command` and `url`", "keep the one that is meant"),
             (None, None, None) => {
                 ("", "it has neither `command` nor `url`", "add `command` for a program or `url` for an address")
@@ -200,7 +189,7 @@ impl Resolver<'_, '_> {
             (Some(Transport::Stdio), None, _) => {
                 ("command", "a stdio server needs `command`", "add the program that starts it")
             }
-            (Some(_), _, _) => ("url", "an http server needs `url`", "add its address"),
+            (Some(_), _, _) => ("url", "a server of this type needs `url`", "add its address"),
         };
         self.fail(problem.0, problem.1, problem.2);
         None
@@ -231,7 +220,7 @@ impl Resolver<'_, '_> {
         Some(ServerLink::Stdio { command: command?, args: args?, env: env?, cwd: cwd?, sandbox })
     }
 
-    fn http(&mut self, url: &str, written: &McpServer) -> Option<ServerLink> {
+    fn http(&mut self, kind: Option<Transport>, url: &str, written: &McpServer) -> Option<ServerLink> {
         if written.sandbox.is_some_and(|profile| profile != SandboxProfile::Full) {
             let remedy = "remove it, or give the server as a `command`";
             self.warn("sandbox", "it has no process of ours: a server at an address cannot be sandboxed", remedy);
@@ -239,23 +228,33 @@ impl Resolver<'_, '_> {
         let url = self.text("url", url, Holds::Setting);
         let headers = self.pairs("headers", &written.headers);
         let url = url?;
-        match url::Url::parse(&url) {
-            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
-                Some(ServerLink::Http { url, headers: headers? })
-            }
-            Ok(_) => {
-                self.fail(
-                    "url",
-                    "only http:// and https:// addresses are supported",
-                    "use the server's streamable HTTP address",
-                );
-                None
-            }
+        let scheme = match url::Url::parse(&url) {
+            Ok(parsed) if parsed.has_host() => parsed.scheme().to_owned(),
+            Ok(_) => String::new(),
             Err(error) => {
                 self.fail("url", &format!("it is not an address: {error}"), "write it like https://host/mcp");
-                None
+                return None;
             }
-        }
+        };
+        let way = match (&*scheme, kind) {
+            ("http" | "https", Some(Transport::Sse)) => HttpWay::Sse,
+            ("http" | "https", Some(Transport::Ws | Transport::WebSocket)) => {
+                self.fail("url", "a WebSocket has another kind of address", "write it with ws:// or wss://");
+                return None;
+            }
+            ("http" | "https", _) => HttpWay::Streamable,
+            ("ws" | "wss", None | Some(Transport::Ws | Transport::WebSocket)) => HttpWay::WebSocket,
+            ("ws" | "wss", Some(_)) => {
+                self.fail("type", "the address is a WebSocket's", "write `type: ws`, or remove it");
+                return None;
+            }
+            _ => {
+                let remedy = "use the server's streamable HTTP address";
+                self.fail("url", "only http://, https://, ws:// and wss:// addresses are supported", remedy);
+                return None;
+            }
+        };
+        Some(ServerLink::Http { way, url, headers: headers? })
     }
 
     fn pairs(&mut self, key: &str, pairs: &IndexMap<String, Written>) -> Option<Vec<(String, String)>> {
@@ -289,6 +288,15 @@ impl Resolver<'_, '_> {
     fn fail_expansion(&mut self, key: &str, error: &ExpandError) {
         self.fail(key, &error.to_string(), &error.remedy());
     }
+}
+
+/// How single tools are shown.
+pub(crate) fn shown_as(tools: &IndexMap<String, ShownTool>) -> BTreeMap<String, ToolOverride> {
+    let shown = |tool: &ShownTool| {
+        let ShownTool { name, title, description, tags, aliases } = tool.clone();
+        ToolOverride { name, title, description, tags, aliases }
+    };
+    tools.iter().map(|(raw, tool)| (raw.clone(), shown(tool))).collect()
 }
 
 /// What a string is for, which tells whether it may be secret.

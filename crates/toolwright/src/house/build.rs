@@ -29,7 +29,7 @@ use url::Url;
 
 use super::{BUILTIN, REST};
 use crate::config::typed::PathGuardSetting;
-use crate::config::{Config, NamedRestTool, Server, ServerLink, Severity};
+use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity};
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
@@ -150,6 +150,8 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             absent.push((namespace(entry), format!("server {entry} was left out: {why}")));
         } else if let Some(entry) = entry("rest_tools.") {
             absent.push((wire_candidate(REST, entry), format!("REST tool {entry} was left out: {why}")));
+        } else if let Some(entry) = entry("catalogues.") {
+            absent.push((entry.to_owned(), format!("catalogue {entry} was left out: {why}")));
         } else if let Some(entry) = entry("openapi.") {
             absent.push((entry.to_owned(), format!("OpenAPI document {entry} was left out: {why}")));
         }
@@ -163,6 +165,9 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     }
     for (entry, _) in config.written.openapi.iter().filter(|(_, document)| document.enabled == Some(false)) {
         absent.push((entry.clone(), format!("OpenAPI document {entry} is disabled in the configuration")));
+    }
+    for (entry, _) in config.written.catalogues.iter().filter(|(_, catalogue)| catalogue.enabled == Some(false)) {
+        absent.push((entry.clone(), format!("catalogue {entry} is disabled in the configuration")));
     }
     // An entry that only lost a part of itself is there.
     absent.retain(|(name, _)| {
@@ -179,7 +184,14 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
         ServerLink::Stdio { command, args, env, cwd, .. } => {
             McpTransport::Stdio { command, args, env: env.into_iter().collect(), cwd: Some(cwd) }
         }
-        ServerLink::Http { url, headers } => McpTransport::Http { url, headers: headers.into_iter().collect() },
+        ServerLink::Http { way, url, headers } => {
+            let headers = headers.into_iter().collect();
+            match way {
+                HttpWay::Streamable => McpTransport::Http { url, headers },
+                HttpWay::Sse => McpTransport::Sse { url, headers },
+                HttpWay::WebSocket => McpTransport::WebSocket { url, headers },
+            }
+        }
     };
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
@@ -217,7 +229,7 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
     let redactor = Arc::clone(redactor);
     Some(OAuthParts {
         server: server.entry.clone(),
-        url: Url::parse(url).ok()?,
+        url: http_address(url)?,
         settings: server.settings.oauth.clone()?,
         store: CredentialStore::folder(config.state_dir.join(CREDENTIALS)),
         http: HttpOptions::default(),
@@ -228,6 +240,17 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
 
 fn as_tools(offered: bool) -> AsTools {
     if offered { AsTools::Yes } else { AsTools::No }
+}
+
+/// The address whose OAuth is asked for: a WebSocket's is that of the HTTP server that it begins with.
+fn http_address(url: &str) -> Option<Url> {
+    let mut url = Url::parse(url).ok()?;
+    match url.scheme() {
+        "ws" => url.set_scheme("http").ok()?,
+        "wss" => url.set_scheme("https").ok()?,
+        _ => {}
+    }
+    Some(url)
 }
 
 /// What a server's process is kept in.

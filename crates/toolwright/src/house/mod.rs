@@ -23,6 +23,7 @@ use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
 use toolwright_models::HttpModelClient;
+use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_runtime::{
@@ -102,6 +103,7 @@ pub struct House {
 struct Running {
     servers: HashMap<String, ServerSettings>,
     rest: Vec<NamedRestTool>,
+    catalogues: HashMap<String, CatalogueSpec>,
     openapi: HashMap<String, OpenApiSpec>,
     settings: Option<build::ProviderSettings>,
 }

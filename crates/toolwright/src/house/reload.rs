@@ -5,11 +5,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use toolwright_core::catalogue::Provider;
+use toolwright_providers::catalogue::{CatalogueDeps, CatalogueProvider};
 use toolwright_providers::mcp::McpProvider;
+use toolwright_providers::net::HttpOptions;
 use toolwright_runtime::Executor;
 
 use super::build::{ProviderSettings, absent, document, server_spec};
-use super::{BUILTIN, House, HouseError, REST};
+use super::{BUILTIN, House, HouseError, REST, Running};
 use crate::config::{Config, Problem, ServerLink};
 
 /// How often a retired provider is looked at.
@@ -75,6 +77,7 @@ impl House {
             .is_some_and(|old| (old.withheld_env(), old.sandbox()) == (settings.withheld_env(), settings.sandbox()));
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
+        self.settle_catalogues(&config, &mut running, &mut done).await;
         let wanted: HashMap<String, _> =
             config.servers.iter().map(|server| (server.namespace.clone(), server.settings.clone())).collect();
         let gone: Vec<String> = running.servers.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
@@ -107,6 +110,27 @@ impl House {
         }
         self.catalogue.set_absent(absent(&config)).await;
         Ok(done)
+    }
+
+    async fn settle_catalogues(&self, config: &Config, running: &mut Running, done: &mut Reloaded) {
+        let is_wanted = |name: &String| config.catalogues.iter().any(|spec| spec.namespace == *name);
+        let gone: Vec<String> = running.catalogues.keys().filter(|name| !is_wanted(name)).cloned().collect();
+        for name in gone {
+            running.catalogues.remove(&name);
+            self.put(&name, None, done).await;
+        }
+        for spec in &config.catalogues {
+            if running.catalogues.get(&spec.namespace) != Some(spec) {
+                let deps = CatalogueDeps {
+                    manifests: Arc::clone(&self.store) as _,
+                    events: Arc::clone(&self.events) as _,
+                    http: HttpOptions::default(),
+                };
+                let provider = CatalogueProvider::new(spec.clone(), deps);
+                self.put(&spec.namespace, Some(provider), done).await;
+                running.catalogues.insert(spec.namespace.clone(), spec.clone());
+            }
+        }
     }
 
     /// Replaces the provider of that name, or takes it out.

@@ -37,10 +37,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                 format!("Bearer ${{{text}}}")
             }),
             "type" | "transport" => match value.as_str() {
-                Some("sse") => {
-                    note("the older `sse` transport is not supported by this version, so the entry stays without effect; give it the server's streamable HTTP address with `type: http`".into());
-                    put(&mut entry, "type", Some(value));
-                }
+                Some("sse" | "ws" | "websocket") => put(&mut entry, "type", Some(value)),
                 Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
                 _ => note(format!("its type {value} is not known and was left out")),
             },

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use toolwright::config::{ServerLink, Severity, json_schema};
+use toolwright::config::{HttpWay, ServerLink, Severity, json_schema};
 
 use crate::support::Place;
 
@@ -111,12 +111,20 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     broken("mcpServers:\n  a:\n    command: x\n    url: http://h/mcp\n", 2, "mcp_servers.a", EntryDisabled, &["both"]);
     broken("mcpServers:\n  a:\n    url: h/mcp\n", 2, "mcp_servers.a.url", EntryDisabled, &["not an address"]);
     broken(
-        "mcpServers:\n  a:\n    type: sse\n    url: http://h/sse\n",
+        "mcpServers:\n  a:\n    type: ws\n    url: http://h/ws\n",
+        2,
+        "mcp_servers.a.url",
+        EntryDisabled,
+        &["ws://", "WebSocket"],
+    );
+    broken(
+        "mcpServers:\n  a:\n    type: sse\n    url: wss://h/ws\n",
         2,
         "mcp_servers.a.type",
         EntryDisabled,
-        &["sse", "streamable HTTP"],
+        &["`type: ws`"],
     );
+    broken("mcpServers:\n  a:\n    url: ftp://h/x\n", 2, "mcp_servers.a.url", EntryDisabled, &["wss://"]);
     broken(
         "mcpServers:\n  a:\n    type: pipe\n    command: x\n",
         3,
@@ -284,6 +292,25 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
     assert_eq!(cwd, &place.path("given/sub"));
     let [problem] = &config.problems[..] else { panic!("{:?}", config.problems) };
     assert!(problem.field == "other" && problem.severity == Severity::Warning, "{problem}");
+}
+
+#[test]
+fn the_type_and_the_address_of_a_server_say_what_is_spoken_there() {
+    let place = Place::new();
+    for (entry, expect) in [
+        ("url: http://h/mcp", HttpWay::Streamable),
+        ("type: http\n    url: https://h/mcp", HttpWay::Streamable),
+        ("transport: streamable-http\n    url: https://h/mcp", HttpWay::Streamable),
+        ("type: sse\n    url: https://h/sse", HttpWay::Sse),
+        ("url: wss://h/mcp", HttpWay::WebSocket),
+        ("type: websocket\n    url: ws://h/mcp", HttpWay::WebSocket),
+    ] {
+        place.write("project/toolwright.yaml", &format!("mcpServers:\n  a:\n    {entry}\n"));
+        let config = place.load();
+        let ServerLink::Http { way, .. } = &config.servers[0].settings.link else { panic!("{entry}") };
+        assert_eq!(*way, expect, "{entry}");
+        assert!(config.problems.is_empty(), "{entry}: {:?}", config.problems);
+    }
 }
 
 #[test]

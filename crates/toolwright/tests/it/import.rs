@@ -115,11 +115,15 @@ fn zed() {
 }
 
 #[test]
-fn the_older_transport_is_told_of() {
+fn other_transports_are_carried_over() {
     let place = Place::new();
-    let file = place.write("x.json", r#"{"mcpServers": {"old": {"type": "sse", "url": "https://h/sse"}}}"#);
-    let imported = Source::McpJson.read(&file, &place.project()).expect("read");
-    assert!(imported.notes[0].starts_with("old: ") && imported.notes[0].contains("sse"), "{:?}", imported.notes);
+    for kind in ["sse", "ws"] {
+        let entry = json!({"mcpServers": {"old": {"type": kind, "url": format!("{kind}://h/x")}}});
+        let file = place.write("x.json", &entry.to_string());
+        let imported = Source::McpJson.read(&file, &place.project()).expect("read");
+        assert!(imported.notes.is_empty(), "{:?}", imported.notes);
+        assert_eq!(imported.servers[0].1["type"], kind);
+    }
 }
 
 #[test]

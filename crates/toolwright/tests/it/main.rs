@@ -28,3 +28,4 @@ mod support;
 #[cfg(feature = "telemetry")]
 mod telemetry;
 mod text_format;
+mod transports;

@@ -63,7 +63,8 @@ impl Asker {
             ),
             "tools/list" => {
                 let job = json!({"name": "job", "execution": {"taskSupport": "required"}});
-                result(id, json!({"tools": [{"name": "ask"}, {"name": "tell"}, {"name": "hang"}, job]}));
+                let tools = json!([{"name": "ask"}, {"name": "tell"}, {"name": "hang"}, job]);
+                result(id, json!({"tools": tools, "ttlMs": 1000, "cacheScope": "private"}));
             }
             "tools/call" => self.call(id, params),
             "resources/list" => result(

@@ -1,5 +1,6 @@
 //! What servers ask and tell beside the answers to calls, in both generations.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -232,6 +233,39 @@ async fn resources_and_prompts_are_tools_where_the_entry_asks_for_it() {
         });
         assert_eq!(again.provider.cached().await.expect("cached").len(), 7, "{mode}");
     }
+}
+
+#[tokio::test]
+async fn a_subscription_is_replaced_before_it_is_given_up() {
+    let script = asker("modern");
+    let rig = script.rig(|_| {});
+    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    for uri in ["a://1", "a://2"] {
+        run(&*methods, "resources/subscribe", json!({"uri": uri}), &context).await.expect("followed");
+    }
+    let sent =
+        |method: &str| script.read().into_iter().filter(|message| message["method"] == method).collect::<Vec<_>>();
+    eventually("the first is given up", || !sent("notifications/cancelled").is_empty()).await;
+    let listens = sent("subscriptions/listen");
+    assert_eq!(listens.len(), 2);
+    assert_eq!(listens[1]["params"]["notifications"]["resourceSubscriptions"], json!(["a://1", "a://2"]));
+    assert_eq!(sent("notifications/cancelled")[0]["params"]["requestId"], listens[0]["id"]);
+    for uri in ["a://1", "a://2"] {
+        run(&*methods, "resources/unsubscribe", json!({"uri": uri}), &context).await.expect("not followed");
+    }
+    eventually("there is nothing to listen for", || sent("notifications/cancelled").len() >= 2).await;
+}
+
+#[tokio::test]
+async fn a_list_is_asked_for_again_when_its_time_is_over() {
+    let rig = asker("modern").rig(|_| {});
+    let due = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&due);
+    rig.provider.on_change(Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    rig.names().await;
+    eventually("a list is due", || due.load(Ordering::Relaxed) == 1).await;
 }
 
 #[tokio::test]

@@ -128,10 +128,11 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
         "tools/list" => {
             let region =
                 json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
-            reply(
-                id,
-                json!({"resultType": "complete", "tools": [{"name": "stream", "inputSchema": region, "later": 1}]}),
-            )
+            let mut tools = vec![json!({"name": "stream", "inputSchema": region, "later": 1})];
+            if site.mode == "modern" {
+                tools.push(json!({"name": "marked", "inputSchema": {"type": "object", "x-mcp-header": "All"}}));
+            }
+            reply(id, json!({"resultType": "complete", "tools": tools}))
         }
         "tools/call" => call(&site, id, params).await,
         _ => refuse("server-error", -32601, "no such method"),
@@ -233,6 +234,8 @@ async fn a_stateless_server_gets_its_headers() {
     let site = Site::start("modern").await;
     let rig = site.rig();
     assert_eq!(rig.names().await, ["stream"]);
+    let withheld = rig.provider.withheld();
+    assert!(withheld[0].0 == "marked" && withheld[0].1.contains("x-mcp-header"), "{withheld:?}");
     let output = rig.call("stream", json!({"region": "eu"})).await.expect("output");
     assert_eq!(output.content[0].as_text(), Some("streamed"));
     let headers = site.headers_of("tools/call");

@@ -261,6 +261,9 @@ impl Endpoint {
         held: Held,
     ) -> Result<Response, Refusal> {
         let id = request.id.clone();
+        if matches!(request.method.as_str(), "initialize" | "server/discover") {
+            self.gateway.introduced(&caller.view.scope).await;
+        }
         let (say, said) = mpsc::channel(NOTES);
         let to = if accepts.events { To::Stream(say) } else { To::Whole(say) };
         match self.gateway.reply(caller, era, request, to) {

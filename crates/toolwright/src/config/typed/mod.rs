@@ -2,6 +2,7 @@
 //! structs are the one definition table: the checker, the published JSON Schema and `config schema`
 //! all come from them.
 
+mod catalogue;
 mod oauth;
 mod openapi;
 mod pins;
@@ -18,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use catalogue::CatalogueEntry;
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
@@ -52,6 +54,9 @@ pub struct ConfigFile {
     pub queues: IndexMap<String, Queue>,
     /// Which calls may run.
     pub policy: PolicySection,
+    /// Signed tools from elsewhere, by namespace.
+    #[schemars(extend("x-entries" = true))]
+    pub catalogues: IndexMap<String, CatalogueEntry>,
     /// When definitions of others are trusted.
     pub pins: PinsSection,
     /// Models for `run` and `chat`.

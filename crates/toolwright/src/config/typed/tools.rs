@@ -20,7 +20,7 @@ pub struct McpServer {
     /// Whether it is used. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// How it is reached. Default: `stdio` with `command`, `http` with `url`.
+    /// How it is reached. Default: `stdio` with `command`; with `url`, `ws` for ws:// and wss:// addresses, else `http`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<Transport>,
     /// Program of a `stdio` server.
@@ -141,7 +141,7 @@ pub enum Transport {
     /// A child process.
     #[serde(rename = "stdio")]
     Stdio,
-    /// Streamable HTTP.
+    /// Streamable HTTP, or the older HTTP with server-sent events where the server turns out to be older.
     #[serde(rename = "http")]
     Http,
     /// Streamable HTTP, as other clients call it.
@@ -150,9 +150,15 @@ pub enum Transport {
     /// Streamable HTTP, as other clients call it.
     #[serde(rename = "streamableHttp")]
     StreamableHttpCamel,
-    /// The older HTTP with server-sent events. Not supported by this version.
+    /// The older HTTP with server-sent events (2024-11-05).
     #[serde(rename = "sse")]
     Sse,
+    /// WebSocket.
+    #[serde(rename = "ws")]
+    Ws,
+    /// WebSocket, as other clients call it.
+    #[serde(rename = "websocket")]
+    WebSocket,
 }
 
 /// One HTTP endpoint as a tool, `rest:<name>@1.0.0`. `${VAR}` is filled in from the environment when the

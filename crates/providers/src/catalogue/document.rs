@@ -1,0 +1,345 @@
+//! The signed document: what is verified before a word of it is believed.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use toolwright_core::canonical::{ContentHash, canonical_json};
+
+use super::keys::{PublicKey, SigningKey};
+
+/// What a document says it is.
+pub const FORMAT: &str = "toolwright-catalogue/1";
+/// Tools of one document.
+const MAX_TOOLS: usize = 2000;
+/// Signatures of one document.
+const MAX_SIGNATURES: usize = 16;
+/// Seconds that the publisher's clock may go before ours.
+const CLOCK_SKEW: u64 = 24 * 3600;
+/// The largest whole number that every reader of JSON takes for the same (RFC 7493, section 2.2).
+const MAX_NUMBER: u64 = 1 << 53;
+
+/// A catalogue as it is written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// [`FORMAT`].
+    pub format: String,
+    /// The namespace of all its tools.
+    pub namespace: String,
+    /// A number that grows with each change.
+    pub version: u64,
+    /// When it was made, in seconds since the epoch.
+    pub issued: u64,
+    /// From when on it is not believed, in seconds since the epoch.
+    pub expires: u64,
+    /// Its tools, each judged by itself.
+    pub tools: Vec<Value>,
+    /// Signatures over all else.
+    #[serde(default)]
+    pub signatures: Vec<Signature>,
+}
+
+/// A signature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signature {
+    /// Whose: a public key, `ed25519:<base64>`.
+    pub key: String,
+    /// 64 bytes in base64.
+    pub signature: String,
+}
+
+/// What a document must be.
+#[derive(Debug, Clone)]
+pub struct Terms<'a> {
+    /// Keys that are believed.
+    pub keys: &'a [PublicKey],
+    /// The namespace that it may fill.
+    pub namespace: &'a str,
+    /// Now, in seconds since the epoch.
+    pub now: u64,
+    /// Its size at most, in bytes.
+    pub max_bytes: usize,
+    /// The last one that was accepted.
+    pub seen: Option<Seen>,
+}
+
+/// What is remembered of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Its version.
+    pub version: u64,
+    /// The hash of what was signed.
+    pub hash: ContentHash,
+}
+
+/// A document that is believed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verified {
+    /// It.
+    pub document: Document,
+    /// Its key.
+    pub key: PublicKey,
+    /// That key's signature, in base64.
+    pub signature: String,
+    /// What is to be remembered of it.
+    pub seen: Seen,
+}
+
+/// Why a document is not believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is too large.
+    #[error("it is larger than {0} bytes; `max_bytes` can be raised")]
+    TooLarge(usize),
+    /// It is no document.
+    #[error("it is not a catalogue: {0}")]
+    Form(String),
+    /// It has a number that readers take for different ones.
+    #[error("it holds the number {0}, which not every reader takes for the same; write it as a text")]
+    Number(String),
+    /// Nobody has signed it.
+    #[error("nobody has signed it; its publisher does so with `toolwright catalogue sign`")]
+    Unsigned,
+    /// None of its keys is pinned.
+    #[error("it is signed by {0} only, and none of these keys is among `keys`")]
+    WrongKey(String),
+    /// It is not what was signed.
+    #[error("it was changed after {0} had signed it")]
+    Changed(PublicKey),
+    /// Its time is over.
+    #[error("it expired {0} s ago; its publisher has to issue a new one")]
+    Expired(u64),
+    /// It is of the future.
+    #[error("it is dated {0} s from now; see to the clocks")]
+    NotYet(u64),
+    /// It is older than what was seen.
+    #[error("it is version {offered}, and version {seen} was accepted before: an older catalogue is not taken back")]
+    Rollback {
+        /// Its version.
+        offered: u64,
+        /// The newest version that was accepted.
+        seen: u64,
+    },
+    /// It is another of the same version.
+    #[error("it says something else than before under the same version {0}; its publisher has to raise the version")]
+    SameVersion(u64),
+    /// It is for another namespace.
+    #[error("it is for the namespace `{found}`, and this entry is `{expected}`: name the entry so")]
+    Namespace {
+        /// Its own.
+        found: String,
+        /// The entry's.
+        expected: String,
+    },
+}
+
+/// Verifies the bytes of a document.
+///
+/// # Errors
+/// The first [`Refusal`], signatures before all that a signer says.
+pub fn verify(bytes: &[u8], terms: &Terms<'_>) -> Result<Verified, Refusal> {
+    if bytes.len() > terms.max_bytes {
+        return Err(Refusal::TooLarge(terms.max_bytes));
+    }
+    let form = |error: serde_json::Error| Refusal::Form(error.to_string());
+    let value: Value = serde_json::from_slice(bytes).map_err(form)?;
+    let message = signed_part(&value)?;
+    let document: Document = serde_json::from_value(value).map_err(form)?;
+    let (key, signature) = trusted(&document, terms.keys, message.as_bytes())?;
+    check_form(&document)?;
+    if document.namespace != terms.namespace {
+        return Err(Refusal::Namespace { found: document.namespace, expected: terms.namespace.to_owned() });
+    }
+    if terms.now >= document.expires {
+        return Err(Refusal::Expired(terms.now - document.expires));
+    }
+    if document.issued > terms.now.saturating_add(CLOCK_SKEW) {
+        return Err(Refusal::NotYet(document.issued - terms.now));
+    }
+    let seen = Seen { version: document.version, hash: ContentHash::of_bytes(message.as_bytes()) };
+    match terms.seen {
+        Some(before) if before.version > seen.version => {
+            Err(Refusal::Rollback { offered: seen.version, seen: before.version })
+        }
+        Some(before) if before.version == seen.version && before.hash != seen.hash => {
+            Err(Refusal::SameVersion(seen.version))
+        }
+        _ => Ok(Verified { document, key, signature, seen }),
+    }
+}
+
+/// Adds a signature to a document, in the place of one by the same key.
+///
+/// # Errors
+/// [`Refusal`] for what is no document.
+pub fn sign(document: &Value, key: &SigningKey) -> Result<Value, Refusal> {
+    let message = signed_part(document)?;
+    let parsed: Document =
+        serde_json::from_value(document.clone()).map_err(|error| Refusal::Form(error.to_string()))?;
+    check_form(&parsed)?;
+    let public = key.public().to_string();
+    let mut signatures = parsed.signatures;
+    signatures.retain(|signature| signature.key != public);
+    signatures.push(Signature { signature: STANDARD.encode(key.sign(message.as_bytes())), key: public });
+    let mut signed = document.clone();
+    if let Some(fields) = signed.as_object_mut() {
+        fields.insert("signatures".to_owned(), json!(signatures));
+    }
+    Ok(signed)
+}
+
+/// The canonical text that signatures are over.
+fn signed_part(document: &Value) -> Result<String, Refusal> {
+    let Some(fields) = document.as_object() else {
+        return Err(Refusal::Form("it is not a JSON object".to_owned()));
+    };
+    let mut fields = fields.clone();
+    fields.shift_remove("signatures");
+    let rest = Value::Object(fields);
+    check_numbers(&rest)?;
+    Ok(canonical_json(&rest))
+}
+
+fn check_numbers(value: &Value) -> Result<(), Refusal> {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+            match whole {
+                Some(whole) if whole > MAX_NUMBER => Err(Refusal::Number(number.to_string())),
+                _ => Ok(()),
+            }
+        }
+        Value::Array(items) => items.iter().try_for_each(check_numbers),
+        Value::Object(fields) => fields.values().try_for_each(check_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+    }
+}
+
+fn check_form(document: &Document) -> Result<(), Refusal> {
+    if document.format != FORMAT {
+        let found: String = document.format.chars().take(80).collect();
+        return Err(Refusal::Form(format!("its `format` is `{found}`, and only {FORMAT} is known")));
+    }
+    if document.tools.len() > MAX_TOOLS {
+        return Err(Refusal::Form(format!("it has {} tools, more than {MAX_TOOLS}", document.tools.len())));
+    }
+    if document.signatures.len() > MAX_SIGNATURES {
+        return Err(Refusal::Form(format!("it has more than {MAX_SIGNATURES} signatures")));
+    }
+    Ok(())
+}
+
+/// The first believed key whose signature holds.
+fn trusted(document: &Document, keys: &[PublicKey], message: &[u8]) -> Result<(PublicKey, String), Refusal> {
+    if document.signatures.is_empty() {
+        return Err(Refusal::Unsigned);
+    }
+    let mut broken = None;
+    for signature in document.signatures.iter().take(MAX_SIGNATURES) {
+        let Ok(key) = signature.key.parse::<PublicKey>() else { continue };
+        if !keys.contains(&key) {
+            continue;
+        }
+        let bytes = STANDARD.decode(&signature.signature).unwrap_or_default();
+        if key.verifies(message, &bytes) {
+            return Ok((key, signature.signature.clone()));
+        }
+        broken = Some(key);
+    }
+    Err(match broken {
+        Some(key) => Refusal::Changed(key),
+        None => {
+            let named = document.signatures.iter().take(3).map(|signature| signature.key.chars().take(60).collect());
+            Refusal::WrongKey(named.collect::<Vec<String>>().join(", "))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn key() -> SigningKey {
+        SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read")
+    }
+
+    fn document() -> Value {
+        json!({"format": FORMAT, "namespace": "acme", "version": 3, "issued": NOW - 10, "expires": NOW + 10,
+            "tools": [{"id": "acme:t@1.0.0", "price": 1.50}]})
+    }
+
+    fn check(change: impl Fn(&mut Value), terms: impl Fn(&mut Terms<'_>), expect: Option<&str>) {
+        let key = key();
+        let keys = [key.public()];
+        let mut signed = sign(&document(), &key).expect("signed");
+        change(&mut signed);
+        let mut ours = Terms { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
+        terms(&mut ours);
+        let verified = verify(signed.to_string().as_bytes(), &ours);
+        match (verified, expect) {
+            (Ok(verified), None) => assert_eq!((verified.document.version, verified.key), (3, key.public())),
+            (Err(refusal), Some(part)) => assert!(refusal.to_string().contains(part), "{refusal}"),
+            (verified, expect) => panic!("{verified:?}, expected {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn only_what_a_pinned_key_signed_and_what_is_new_enough_is_believed() {
+        let same = |_: &mut Value| ();
+        let usual = |_: &mut Terms<'_>| ();
+        check(same, usual, None);
+        check(|d| d["tools"][0]["id"] = json!("acme:u@1.0.0"), usual, Some("was changed after"));
+        check(|d| d["version"] = json!(4), usual, Some("was changed after"));
+        check(|d| d["signatures"] = json!([]), usual, Some("nobody has signed"));
+        check(
+            |d| drop(d.as_object_mut().expect("object").shift_remove("signatures")),
+            usual,
+            Some("nobody has signed"),
+        );
+        check(|d| d["signatures"][0]["signature"] = json!("AAAA"), usual, Some("was changed after"));
+        check(|d| d["signatures"][0]["key"] = json!(key().public().to_string()), usual, Some("none of these keys"));
+        check(same, |terms| terms.keys = &[], Some("none of these keys"));
+        check(same, |terms| terms.now = NOW + 10, Some("it expired 0 s ago"));
+        check(same, |terms| terms.now = NOW - 2 * CLOCK_SKEW, Some("see to the clocks"));
+        check(same, |terms| terms.namespace = "other", Some("for the namespace `acme`"));
+        check(same, |terms| terms.max_bytes = 10, Some("larger than 10 bytes"));
+        let seen = |version| Some(Seen { version, hash: ContentHash::of_bytes(b"x") });
+        check(same, |terms| terms.seen = seen(2), None);
+        check(same, |terms| terms.seen = seen(4), Some("version 4 was accepted before"));
+        check(same, |terms| terms.seen = seen(3), Some("under the same version 3"));
+        check(|d| *d = json!([]), usual, Some("not a JSON object"));
+        check(|d| d["tools"][0]["price"] = json!(u64::MAX), usual, Some("18446744073709551615"));
+    }
+
+    #[test]
+    fn what_is_signed_does_not_depend_on_how_it_is_written() {
+        let key = key();
+        let text = sign(&document(), &key).expect("signed").to_string();
+        let mut back: Value = serde_json::from_str(&text).expect("JSON");
+        let mut fields = std::mem::take(back.as_object_mut().expect("object"));
+        fields.sort_keys();
+        let spaced = serde_json::to_string_pretty(&fields).expect("text").replace("1.5", "1.50e0");
+        let keys = [key.public()];
+        let terms = Terms { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
+        let (one, other) = (verify(text.as_bytes(), &terms), verify(spaced.as_bytes(), &terms));
+        assert_eq!(one.expect("one").seen, other.expect("other").seen);
+    }
+
+    #[test]
+    fn two_keys_may_sign_and_one_signs_once() {
+        let (old, new) = (key(), key());
+        let twice = sign(&sign(&document(), &old).expect("old"), &new).expect("new");
+        let again = sign(&twice, &old).expect("again");
+        assert_eq!(again["signatures"].as_array().map(Vec::len), Some(2));
+        for key in [old, new] {
+            let keys = [key.public()];
+            let terms = Terms { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
+            assert!(verify(again.to_string().as_bytes(), &terms).is_ok());
+        }
+        assert!(matches!(sign(&json!({"format": "x"}), &self::key()), Err(Refusal::Form(_))));
+    }
+}

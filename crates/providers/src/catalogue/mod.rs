@@ -1,0 +1,32 @@
+//! Remote catalogues: declared tools that their publisher has signed, fetched over HTTPS.
+//!
+//! A catalogue is a JSON object:
+//!
+//! ```json
+//! {
+//!   "format": "toolwright-catalogue/1", "namespace": "acme", "version": 7,
+//!   "issued": 1767225600, "expires": 1798761600,
+//!   "tools": [{"id": "acme:status@1.0.0", "kind": "rest", "rest": {"description": "…", "url": "https://…"}}],
+//!   "signatures": [{"key": "ed25519:…", "signature": "…"}]
+//! }
+//! ```
+//!
+//! Each signature is Ed25519 (RFC 8032) over the canonical JSON (RFC 8785) of the object without `signatures`. Times are
+//! seconds since the epoch. `version` only grows: an older catalogue than the last accepted one is refused, and one of the
+//! same version that says anything else. What was accepted last is kept and serves while the source cannot be reached,
+//! until it expires.
+
+mod document;
+mod fetch;
+mod keys;
+mod provider;
+mod spec;
+mod template;
+mod tool;
+
+pub use document::{Document, FORMAT, Refusal, Seen, Terms, Verified, sign, verify};
+pub use fetch::{FetchError, fetch};
+pub use keys::{KeyError, PublicKey, SigningKey};
+pub use provider::CatalogueProvider;
+pub use spec::{CatalogueDeps, CatalogueSpec};
+pub use tool::{Grants, RefusedTool, check_tools};

@@ -1,0 +1,44 @@
+//! Servers at addresses, over each transport, called through the whole house.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::cli::{ok, run, stderr};
+use crate::support::Place;
+
+/// A misbehaving server on a port of its own.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let program = toolwright_testkit::bin("misbehaving-mcp");
+        let mut child = Command::new(program).args(arguments).stderr(Stdio::piped()).spawn().expect("server");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines().map_while(Result::ok);
+        let ready = lines.find_map(|line| line.split_once(": ready ").map(|(_, url)| url.to_owned()));
+        Self { child, url: ready.expect("it says where it is") }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("ended");
+    }
+}
+
+#[test]
+fn a_server_is_called_over_each_transport_and_its_faults_stay_its_own() {
+    for (door, kind) in [("--http", ""), ("--sse", "type: sse"), ("--sse", "type: http"), ("--ws", "")] {
+        let server = Server::start(&[door, "0"]);
+        let place = Place::with(&format!("mcpServers:\n  odd:\n    url: {}\n    {kind}\n", server.url));
+        let told = ok(&place, &["call", "odd__echo", r#"{"text": "over the wire"}"#]);
+        assert!(told.contains("over the wire"), "{door} {kind}: {told}");
+        let told = ok(&place, &["call", "odd__garbage", "{}"]);
+        assert!(told.contains("this is the answer"), "{door} {kind}: {told}");
+        let broken = run(&place, &["call", "odd__huge_line", r#"{"bytes": 20000000}"#]);
+        let said = format!("{}{}", String::from_utf8_lossy(&broken.stdout), stderr(&broken));
+        assert!(!broken.status.success() && said.contains("message over max_message_bytes"), "{door} {kind}: {said}");
+    }
+}
