@@ -47,7 +47,7 @@ async fn talk(host: Arc<Host>, stream: TcpStream) {
         while let Some(piece) = pieces.recv().await {
             let message = match piece {
                 Piece::Message(text) => Message::text(text),
-                Piece::Raw(bytes) => Message::text(String::from_utf8_lossy(&bytes)),
+                Piece::Raw(bytes) => Message::text(String::from_utf8_lossy(&bytes).into_owned()),
             };
             if sink.send(message).await.is_err() {
                 return;

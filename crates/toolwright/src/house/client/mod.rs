@@ -151,7 +151,7 @@ impl HouseClient {
         let uri = Url::from_directory_path(root).ok();
         let root = uri.map(|uri| match name {
             Some(name) => json!({"uri": uri.as_str().trim_end_matches('/'), "name": name}),
-            None => json!({"uri": uri}),
+            None => json!({"uri": uri.as_str()}),
         });
         json!({"roots": root.into_iter().collect::<Value>()})
     }
