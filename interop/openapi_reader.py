@@ -87,8 +87,9 @@ FORMATS = {
 
 # One of these matches each pattern that there is.
 PATTERNED = (
-    "a", "abc", "1", "12", "v1", "A1", "abc-1", "#aabbcc", "0123456789", "1.2.3", "aGk=", f"sha256:{'0' * 64}", "0" * 40,
-    "ssh-rsa AAAA", "https://example.org/x", "2024-01-02", "+14155550100", "a@example.org", "12345678-1234-1234-1234-123456789012",
+    "a", "abc", "1", "12", "v1", "A1", "abc-1", "#aabbcc", "0123456789", "1.2.3", "aGk=", "a.json", "/branches/1.0/categories/guides/x", f"sha256:{'0' * 64}", "0" * 40,
+    "ssh-rsa AAAA", "https://example.org/x", "2024-01-02", "+14155550100", "a@example.org",
+    "12345678-1234-1234-1234-123456789012",
 )
 
 
@@ -181,8 +182,8 @@ def sample_array(schema, root, full, depth):
     count = max(schema.get("minItems", 0), min(2, schema.get("maxItems", 2)))
     item = lambda: sample(schema.get("items", {"type": "string"}), root, full, depth + 1)
     values = [item() for _ in range(count)]
-    if count == 2 and isinstance(values[0], str) and "enum" not in schema.get("items", {}) and "pattern" not in schema.get("items", {}):
-        values[1] = values[1] + "2" if values[1] not in FORMATS.values() else values[1]
+    if count == 2 and values[1] == "blue":
+        values[1] = "blue2"
     return values[:1] if schema.get("uniqueItems") and count == 2 and values[0] == values[-1] else values
 
 
@@ -364,12 +365,18 @@ def path_values(template, path):
 
 
 # It stops at formats that it does not know, and decodes base64, which nobody sees in the answer.
-AS_WRITTEN = {name: str for name in ("uri", "json", "byte")}
+AS_WRITTEN = {
+    name: str for name in (
+        "byte", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri", "iri-reference", "json",
+        "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference", "uri-template", "url",
+    )
+}
 
 
 def reader(document):
     """Without the defaults: it would fill in what was not sent. Without `readOnly`, which it holds against parameters."""
-    return OpenAPI.from_dict(without_defaults(document), config=Config(spec_validator_cls=None, extra_format_unmarshallers=AS_WRITTEN))
+    config = Config(spec_validator_cls=None, extra_format_unmarshallers=AS_WRITTEN)
+    return OpenAPI.from_dict(without_defaults(document), config=config)
 
 
 def without_defaults(value, is_names=False):
@@ -383,7 +390,8 @@ def without_defaults(value, is_names=False):
         key: member for key, member in value.items()
         if is_names or (key != "readOnly" and (key != "default" or is_response(member)))
     }
-    return {key: without_defaults(member, key in ("properties", "variables") and not is_names) for key, member in kept.items()}
+    has_names = lambda key: key in ("properties", "variables") and not is_names
+    return {key: without_defaults(member, has_names(key)) for key, member in kept.items()}
 
 
 def is_response(member):

@@ -93,7 +93,7 @@ impl Document {
         Part { file: 0, value: self.files.first().unwrap_or(&Value::Null) }
     }
 
-    /// `part`, or what its `$ref` leads to, with the reference that led there last.
+    /// `part`, or what its references lead to.
     ///
     /// # Errors
     /// Why a reference leads nowhere.

@@ -20,7 +20,7 @@ use super::spec::{GroupBy, OpenApiSpec, Operation, ResultSchemas};
 use crate::net::HttpClient;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
-/// Operations of one document.
+/// Operations of one document that may be tools.
 const MAX_OPERATIONS: usize = 10_000;
 /// Bytes of a description that a model reads; the whole is in the tool's documentation then.
 const MAX_DESCRIPTION: usize = 2_000;
@@ -125,7 +125,9 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
         match entry {
             Ok(entry) => {
                 known.extend([entry.label(), format!("{} {}", entry.method, entry.path)]);
-                match left_out(&document, spec, &entry) {
+                let too_many = (import.operations > MAX_OPERATIONS)
+                    .then(|| format!("it comes after the first {MAX_OPERATIONS} operations of the document"));
+                match too_many.or_else(|| left_out(&document, spec, &entry)) {
                     Some(reason) => import.refused.push(Refused { operation: entry.label(), reason }),
                     None => found.push(entry),
                 }
@@ -166,7 +168,7 @@ fn headers(spec: &OpenApiSpec) -> Result<Vec<(HeaderName, String)>, OpenApiError
 /// Every operation of the document, in its order.
 fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
     let paths = document.root().get("paths").into_iter().flat_map(Part::members);
-    let each = paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
+    paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
         let item = match document.follow(written) {
             Ok(item) => item,
             Err(reason) => return vec![Err(Refused { operation: path.clone(), reason })],
@@ -182,8 +184,7 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterato
             Ok(Found { method: method.clone(), path, path_item: item, operation, settings, name })
         };
         own.map(of).collect::<Vec<_>>()
-    });
-    each.take(MAX_OPERATIONS)
+    })
 }
 
 /// `get_repos_owner_repo` for `GET /repos/{owner}/{repo}`.

@@ -186,6 +186,13 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     );
     broken("cluster:\n  a: x\n", 1, "cluster", Warning, &["not supported by this version"]);
     broken("server:\n  token: ${NO_SUCH_VARIABLE}\n", 2, "server.token", Error, &["NO_SUCH_VARIABLE"]);
+    let tokens = |token: &str| format!("server:\n  tokens:\n    ci: {{token: '{token}'}}\n");
+    broken(&tokens("${NO_SUCH_VARIABLE}"), 2, "server.tokens.ci.token", Error, &["NO_SUCH_VARIABLE"]);
+    broken(&tokens(""), 2, "server.tokens.ci.token", Error, &["it is empty"]);
+    broken("views:\n  A b: {}\n", 2, "views.A b", Error, &["no name for an address"]);
+    let clash = "views:\n  a: {}\nmcpServers:\n  a: {command: x}\n";
+    broken(clash, 2, "views.a", Error, &["the server `a` has this name", "another name"]);
+    broken("views:\n  a: {expose: all}\n", 2, "views.a.expose", Error, &["direct, search"]);
     broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
     broken("server:\n  max_tool_name: 99\n", 2, "server.max_tool_name", Error, &["too large", "64 or less"]);
     broken(
@@ -234,6 +241,23 @@ fn literal_secrets_are_known_and_masked() {
     assert_eq!(config.secrets, ["sk-literal-1"]);
     let shown = config.shown().to_string();
     assert!(!shown.contains("sk-literal-1") && shown.contains("[secret]") && shown.contains("${HOME}"), "{shown}");
+}
+
+#[test]
+fn views_and_clients_are_read_and_their_tokens_never_shown() {
+    let place = Place::with(
+        "views:\n  small: {allow: ['git__*'], deny: ['git__push'], expose: search, profile: ask, roles: [dev]}\nserver:\n  \
+         tokens:\n    ci: {token: \"${CI}\", roles: [dev], views: [small]}\n    all: {token: sk-all}\n",
+    )
+    .set("CI", "sk-of-ci");
+    let config = place.load();
+    assert_eq!(config.problems, []);
+    let tokens: Vec<_> =
+        config.written.server.tokens.values().map(|client| (&*client.token, client.views.is_some())).collect();
+    assert_eq!(tokens, [("sk-of-ci", true), ("sk-all", false)]);
+    assert_eq!((config.written.views["small"].allow.len(), &config.key_variables[..]), (1, &["CI".to_owned()][..]));
+    let shown = config.shown().to_string();
+    assert!(!shown.contains("sk-"), "{shown}");
 }
 
 #[test]
