@@ -75,6 +75,8 @@ pub struct McpServerSpec {
     pub resources: AsTools,
     /// Whether its prompts are offered as tools (`prompt_…`).
     pub prompts: AsTools,
+    /// Adds what a server at a URL demands of its callers.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 /// Whether something of a server that is no tool is offered as one too.
@@ -115,6 +117,7 @@ impl McpServerSpec {
             lazy: false,
             resources: AsTools::No,
             prompts: AsTools::No,
+            authorizer: None,
         }
     }
 
