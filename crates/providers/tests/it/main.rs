@@ -1,6 +1,7 @@
 //! Built-in tools and supervised processes against real processes and files.
 #![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 
+mod catalogue;
 mod fs;
 mod mcp;
 mod net;

@@ -30,7 +30,7 @@ pub(super) fn tools(server: &Misbehaving) -> Value {
     let milliseconds = || json!({"ms": {"type": "integer", "minimum": 0}});
     let bytes = || json!({"bytes": {"type": "integer", "minimum": 0}});
     let echo = || {
-        let mut echo = tool("echo", "Returns the text", Hint::ReadOnly, &json!({"text": {"type": "string"}}));
+        let mut echo = tool("echo", &server.options.describe, Hint::ReadOnly, &json!({"text": {"type": "string"}}));
         echo["inputSchema"]["required"] = json!(["text"]);
         echo
     };

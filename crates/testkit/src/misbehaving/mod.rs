@@ -42,6 +42,9 @@ pub struct Options {
     /// List `echo` twice
     #[arg(long)]
     pub dup_names: bool,
+    /// What `echo` is said to do
+    #[arg(long, value_name = "TEXT", default_value = "Returns the text")]
+    pub describe: String,
     /// List one malformed tool among the good ones
     #[arg(long)]
     pub bad_tool: bool,

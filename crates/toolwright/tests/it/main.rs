@@ -19,6 +19,7 @@ mod import;
 mod jobs;
 mod oauth;
 mod pick;
+mod pins;
 mod policy;
 mod safety;
 mod sandbox;
