@@ -66,8 +66,6 @@ pub struct McpServerSpec {
     pub max_message_bytes: usize,
     /// Whether its hints may loosen policy.
     pub trusted: bool,
-    /// Adds what a server at a URL demands of its callers.
-    pub authorizer: Option<Arc<dyn Authorizer>>,
     /// Whether all sessions share one connection; if not, each has its own, made at its first call and ended after ten
     /// minutes without one.
     pub shared: bool,
@@ -115,7 +113,6 @@ impl McpServerSpec {
             tools_cache: BTreeMap::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             trusted: false,
-            authorizer: None,
             shared: true,
             lazy: false,
             resources: AsTools::No,
