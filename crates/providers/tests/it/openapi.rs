@@ -157,11 +157,14 @@ async fn credentials_are_put_in_and_are_not_the_models_to_give() {
     assert_eq!(schema(&imported.tools[0])["properties"], json!({"c": {"type": "string"}}));
     let mut twice = more.clone();
     twice["security"] = json!([{"basic": [], "bearer": []}]);
-    let refused = import_of(&document(json!({"/": {"get": {}}}), twice), |spec| {
+    let next = json!([{"basic": [], "bearer": []}, {"key": []}]);
+    let operations = json!({"/": {"get": {}}, "/c": {"get": {"security": next, "parameters": [{"name": "api_key", "in": "query"}]}}});
+    let both = import_of(&document(operations, twice), |spec| {
         auth(spec);
         spec.auth.insert("bearer".into(), Auth::Token("t".into()));
     });
-    assert!(refused.refused[0].reason.contains("two fill the header"), "{refused:?}");
+    assert!(both.refused.len() == 1 && both.refused[0].reason.contains("two fill the header"), "{both:?}");
+    assert_eq!(schema(&both.tools[0])["properties"], json!({}), "the next alternative lets it in");
     let shown = format!("{imported:?} {:?}", imported.tools[0].definition);
     assert!(!shown.contains("k&1") && !shown.contains("h1\"") && !shown.contains("s1\""), "{shown}");
     let sent = sent(paths, more, json!({"c": "v"}), auth).await;
