@@ -525,7 +525,7 @@ fn import_openapi_previews_and_writes() {
     let written = place.read("project/toolwright.yaml");
     assert_eq!(
         written,
-        "openapi:\n  shop:\n    document: my shop.json\n    tags: [\"orders\"]\n    methods: [\"get\"]\n"
+        "openapi:\n  shop:\n    document: \"my shop.json\"\n    tags: [\"orders\"]\n    methods: [\"get\"]\n"
     );
     let listed: Value =
         serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "shop", "--json"])).expect("json");
