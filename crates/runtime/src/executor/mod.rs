@@ -27,6 +27,7 @@ mod rewrite;
 mod run;
 mod stage;
 mod turn;
+mod unhurried;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -21,6 +21,7 @@ use super::contained::Panicked;
 use super::limits::Limits;
 use super::partials::Partials;
 use super::turn::Held;
+use super::unhurried::Unhurried;
 use super::{Executor, RunContext};
 
 impl Executor {
@@ -46,7 +47,7 @@ impl Executor {
         self.tell_start(&call, run, &account.op);
         let (id, entry) = (call.id.clone(), Arc::clone(&call.entry));
         let attempts = Attempts {
-            context: self.context(&call, run, &limits, &progress, &account.op),
+            context: self.context(&call, &held, run, &limits, &progress, &account.op),
             idempotency_key: idempotency_key(&call, run),
             call,
             progress: Arc::clone(&progress),
@@ -108,6 +109,7 @@ impl Executor {
     fn context(
         self: &Arc<Self>,
         call: &ValidCall,
+        held: &Held,
         run: &RunContext,
         limits: &Limits,
         progress: &Arc<Partials>,
@@ -119,13 +121,22 @@ impl Executor {
             traceparent: Arc::clone(&traceparent),
             cancel: run.cancel.clone(),
         };
+        let client = run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client));
+        let client = Arc::new(Unhurried {
+            client,
+            place: held.place.clone(),
+            progress: Arc::clone(progress),
+            tool: asking.tool,
+            priority: run.priority,
+            cancel: asking.cancel,
+        });
         ToolContext {
             call_id: call.id.clone(),
             session: Arc::clone(&run.session),
             cancel: run.cancel.clone(),
             deadline: limits.absolute.and_then(|limit| Instant::now().checked_add(limit)),
             limit: limits.absolute,
-            client: run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client)),
+            client,
             partials: Arc::clone(progress) as Arc<dyn PartialSink>,
             traceparent: Some(traceparent),
             max_output: self.max_output(&call.entry),

@@ -11,6 +11,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 
 use super::account::{Account, micros};
+use super::unhurried::Place;
 use super::{Executor, RunContext};
 use crate::queue::{Line, QueueSpec, Slot};
 
@@ -55,7 +56,8 @@ impl RootLocks {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     _lock: Option<Slot>,
-    _slot: Option<Slot>,
+    /// Given back while the call only waits for its client.
+    pub(super) place: Option<Arc<Place>>,
 }
 
 impl Executor {
@@ -81,7 +83,7 @@ impl Executor {
                 Some(self.wait(&lock, call, run, account).await?)
             }
         };
-        Ok(Held { _lock: lock, _slot: Some(slot) })
+        Ok(Held { _lock: lock, place: Some(Place::new(queue, slot)) })
     }
 
     async fn wait(

@@ -7,9 +7,11 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::call::ValidCall;
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::error::ProtocolError;
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, RunStore as _};
-use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile};
+use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile, ToolError};
 use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, Verdict};
 use toolwright_runtime::{QueueSpec, Queues};
 
@@ -65,6 +67,67 @@ async fn calls_run_in_parallel_within_their_queue() {
     let outcomes = house.all(calls).await;
     assert!(outcomes.iter().all(|outcome| outcome.ok));
     assert_eq!(house.counts.most.load(Ordering::SeqCst), 3);
+}
+
+/// A client that answers once it is let.
+#[derive(Default)]
+struct Slow(tokio::sync::Notify);
+
+#[async_trait]
+impl CallClient for Slow {
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        self.0.notified().await;
+        Ok(requests.into_iter().map(|_| Ok(json!({}))).collect())
+    }
+}
+
+#[tokio::test]
+async fn waiting_for_the_client_is_no_time_of_the_tool() {
+    let mut house = house(|options| {
+        options.timeout = Duration::from_millis(100);
+        options.idle_timeout = Some(Duration::from_millis(60));
+    })
+    .await;
+    let client = Arc::new(Slow::default());
+    house.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        client.0.notify_one();
+    });
+    let outcomes = house.all(vec![call("a", "asks", json!({}))]).await;
+    assert_eq!(outcomes[0].text(), "answered 1");
+    let outcomes = house.all(vec![call("b", "deaf", json!({}))]).await;
+    assert_eq!(kinds(&outcomes)[0].1, "timeout", "all else is");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_client_holds_no_place() {
+    let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+    let mut house = house(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+    let client = Arc::new(Slow::default());
+    house.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
+    let asking = tokio::spawn({
+        let (executor, run) = (Arc::clone(&house.executor), house.run.clone());
+        async move { executor.run_calls(vec![call("a", "asks", json!({}))], &run).await }
+    });
+    while house.counts.ran.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let between = tokio::time::timeout(Duration::from_secs(5), house.all(vec![call("b", "echo", json!({}))])).await;
+    assert!(between.expect("the place is free")[0].ok);
+    // Answered while another call has the place, it waits for its turn again.
+    let slow = tokio::spawn({
+        let (executor, run) = (Arc::clone(&house.executor), house.run.clone());
+        async move { executor.run_calls(vec![call("c", "slow", json!({"n": 200}))], &run).await }
+    });
+    while house.counts.now.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    client.0.notify_one();
+    let answered = asking.await.expect("ended");
+    assert_eq!(answered[0].text(), "answered 1");
+    assert_eq!(house.counts.now.load(Ordering::SeqCst), 0, "the slow call had ended");
+    assert!(slow.await.expect("ended")[0].ok);
 }
 
 #[tokio::test]

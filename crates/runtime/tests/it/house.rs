@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::catalogue::{CallScope, Listing, ProviderKind, Snapshot};
+use toolwright_core::client::ClientRequest;
 use toolwright_core::context::Redactor;
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
@@ -83,14 +84,32 @@ impl Tool for TestTool {
                 context.partials.send(Partial::Progress { progress: 1.0, total: Some(2.0), message: None });
                 Ok(ToolOutput::text("done"))
             }
+            "asks" => {
+                let request = ClientRequest { key: None, method: "elicitation/create".into(), params: json!({}) };
+                let answers = context.client.ask(vec![request]).await?;
+                Ok(ToolOutput::text(format!("answered {}", answers.len())))
+            }
             "fails" => Ok(ToolOutput::failure(arguments["says"].as_str().unwrap_or("it did not work"))),
             _ => Ok(ToolOutput::text(format!("{} {n}", self.name))),
         }
     }
 }
 
-const NAMES: [&str; 12] =
-    ["shell", "echo", "slow", "exclusive", "polite", "deaf", "panic", "big", "progress", "fails", "write", "cached"];
+const NAMES: [&str; 13] = [
+    "asks",
+    "shell",
+    "echo",
+    "slow",
+    "exclusive",
+    "polite",
+    "deaf",
+    "panic",
+    "big",
+    "progress",
+    "fails",
+    "write",
+    "cached",
+];
 
 /// Everything a test needs.
 pub(crate) struct House {

@@ -1,0 +1,135 @@
+//! A call whose source asks the call's client gives its slot back until it is answered, and its limits of time wait:
+//! people take their time, and a queue of a few places must not be held up by calls that only wait for them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use toolwright_core::ToolId;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright_core::duration;
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+
+use super::partials::Partials;
+use crate::queue::{Line, Priority, Slot};
+
+/// Bound on one question: the limits of the call itself do not hold meanwhile.
+const LONGEST: Duration = Duration::from_secs(900);
+
+/// A place in a queue that can be given back for a while.
+#[derive(Debug)]
+pub(super) struct Place {
+    line: Arc<Line>,
+    held: Mutex<Holding>,
+}
+
+#[derive(Debug)]
+struct Holding {
+    slot: Option<Slot>,
+    /// Questions whose answers are waited for.
+    asking: usize,
+}
+
+impl Place {
+    /// The place that this slot is.
+    pub(super) fn new(line: Arc<Line>, slot: Slot) -> Arc<Self> {
+        Arc::new(Self { line, held: Mutex::new(Holding { slot: Some(slot), asking: 0 }) })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Holding> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the slot back while there is a question.
+    fn leave(&self) {
+        let mut held = self.held();
+        held.asking += 1;
+        // What is dropped may hand the slot on at once.
+        let given_back = held.slot.take();
+        drop(held);
+        drop(given_back);
+    }
+}
+
+/// A question under way.
+struct Away {
+    place: Option<Arc<Place>>,
+    progress: Arc<Partials>,
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            place.held().asking -= 1;
+        }
+        self.progress.is_answered();
+    }
+}
+
+/// The client of one call.
+pub(super) struct Unhurried {
+    /// Who is asked.
+    pub(super) client: Arc<dyn CallClient>,
+    /// What is given back meanwhile, if there is anything.
+    pub(super) place: Option<Arc<Place>>,
+    /// Whose time does not run meanwhile.
+    pub(super) progress: Arc<Partials>,
+    /// The call's tool.
+    pub(super) tool: ToolId,
+    /// How the call waits in its queue.
+    pub(super) priority: Priority,
+    /// The call's token.
+    pub(super) cancel: Cancel,
+}
+
+#[async_trait]
+impl CallClient for Unhurried {
+    fn capabilities(&self) -> Map<String, Value> {
+        self.client.capabilities()
+    }
+
+    fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
+        self.client.for_call(asking)
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        if let Some(place) = &self.place {
+            place.leave();
+        }
+        self.progress.asks();
+        let away = Away { place: self.place.clone(), progress: Arc::clone(&self.progress) };
+        let answers = match tokio::time::timeout(LONGEST, self.client.ask(requests)).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));
+                Err(ToolError::new(ErrorKind::Timeout, text))
+            }
+        };
+        drop(away);
+        let Some(place) = self.place.as_ref().filter(|place| place.held().asking == 0) else { return answers };
+        match place.line.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
+            Ok((slot, _)) => {
+                let second = place.held().slot.replace(slot);
+                drop(second);
+                answers
+            }
+            // The call has begun: to fail it for want of a slot would leave it half done. It goes on without one.
+            Err(error) if error.kind() == ErrorKind::LimitExceeded => answers,
+            Err(error) => Err(error),
+        }
+    }
+
+    fn log_level(&self) -> Option<String> {
+        self.client.log_level()
+    }
+
+    fn log(&self, message: Value) {
+        self.client.log(message);
+    }
+
+    fn meta(&self) -> Map<String, Value> {
+        self.client.meta()
+    }
+}
