@@ -240,13 +240,14 @@ impl<'d> Schemas<'d> {
             let Some(Value::Array(converted)) = out.get_mut(key) else { continue };
             for (branch, stated) in converted.iter_mut().zip(part.get(key).into_iter().flat_map(Part::items)) {
                 let Some(reference) = stated.text("$ref") else { continue };
-                let Some(property) = self.property(stated, name, 0) else { continue };
+                let Some(property) = self.property(stated, name, &mut Vec::new()) else { continue };
                 let is_settled = self
                     .document
                     .follow(property)
                     .map_or(true, |schema| schema.get("enum").is_some() || schema.get("const").is_some());
                 if !is_settled && !self.is_hidden(property) {
-                    let own = json!({"properties": {name: {"enum": values(discriminator, reference)}}, "required": [name]});
+                    let own =
+                        json!({"properties": {name: {"enum": values(discriminator, reference)}}, "required": [name]});
                     *branch = json!({"allOf": [branch.take(), own]});
                 }
             }
@@ -254,11 +255,16 @@ impl<'d> Schemas<'d> {
     }
 
     /// A property of a schema, or of one of those that it is all of.
-    fn property(&self, part: Part<'d>, name: &str, depth: usize) -> Option<Part<'d>> {
-        let schema = self.document.follow(part).ok().filter(|_| depth < MAX_DEPTH)?;
+    fn property(&self, part: Part<'d>, name: &str, seen: &mut Vec<*const Value>) -> Option<Part<'d>> {
+        let schema = self.document.follow(part).ok()?;
+        let key: *const Value = schema.value;
+        if seen.len() >= MAX_DEPTH || seen.contains(&key) {
+            return None;
+        }
+        seen.push(key);
         let own = schema.get("properties").and_then(|properties| properties.get(name));
         let mut whole = schema.get("allOf").into_iter().flat_map(Part::items);
-        own.or_else(|| whole.find_map(|part| self.property(part, name, depth + 1)))
+        own.or_else(|| whole.find_map(|part| self.property(part, name, seen)))
     }
 
     /// Whether a property does not go this way.
