@@ -80,7 +80,7 @@ def parameters(document, item, operation):
 
 FORMATS = {
     "date-time": "2024-01-02T03:04:05+00:00", "date": "2024-01-02", "time": "03:04:05", "uuid": str(uuid.UUID(int=7)),
-    "email": "a@example.org", "uri": "https://example.org/x", "url": "https://example.org/x", "ipv4": "192.0.2.1",
+    "email": "a@example.org", "idn-email": "a@example.org", "uri": "https://example.org/x", "url": "https://example.org/x", "ipv4": "192.0.2.1",
     "ipv6": "2001:db8::1", "hostname": "example.org", "byte": "aGk=", "binary": "bytes",
 }
 
@@ -143,7 +143,11 @@ def merged(one, two, root):
         two = {**target, **{key: value for key, value in two.items() if key != "$ref"}}
     both = {**one, **two}
     if "properties" in one and "properties" in two:
+        # One part may say the type of a member and another its values.
         both["properties"] = {**one["properties"], **two["properties"]}
+        for name in one["properties"].keys() & two["properties"].keys():
+            if all(isinstance(part["properties"][name], dict) for part in (one, two)):
+                both["properties"][name] = {**one["properties"][name], **two["properties"][name]}
     if "required" in one and "required" in two:
         both["required"] = sorted({*one["required"], *two["required"]})
     if "allOf" in one and "allOf" in two:

@@ -24,12 +24,23 @@ UNREAD = {
     ("api.github.com", "GET", "/repos/{owner}/{repo}/compare/{base}...{head}"): "it takes the path for `compare/{basehead}`",
     ("parameters-style", "PUT", "/anything/form-data/form"): "it does not read exploded objects out of forms",
     ("schema-encoding-style", "PUT", "/form/primitive"): "the same",
+    **{
+        ("parameters-style", method, f"/anything/form-data/{style}"): "it splits the bytes of a part as if they were text"
+        for method in ("GET", "POST") for style in ("form", "spaceDelimited", "pipeDelimited")
+    },
+    **{
+        ("parameters-style", method, "/anything/form-data/deepObject"): "a text has no defined form as a deepObject"
+        for method in ("GET", "POST")
+    },
     ("circular-paths", "PUT", "/anything"): "lists of objects have no defined form in a header",
     ("server-variables", "PUT", "/combo"): "it does not find the operation's own server",
     **{
         ("readme", "POST", path): "it reads the bytes of a part, where the document is 3.1, as nothing"
         for path in ("/images", "/branches/{branch}/apis", "/validate/api")
     },
+    ("readme", "PUT", "/branches/{branch}/apis/{filename}"): "the same",
+    ("discriminators", "PATCH", "/mapping-of-schema-names"): "it takes a schema's name in a mapping for a reference",
+    ("discriminators", "PATCH", "/improper-discriminator-placement"): "the discriminator is a property outside of the branches",
     ("security", "POST", "/anything/mutualTLS"): "it does not know the scheme",
     ("discriminators", "POST", "/potentially-undefined-formData"): "its two branches are alike but for the discriminator",
 }

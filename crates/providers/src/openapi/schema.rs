@@ -125,6 +125,7 @@ impl<'d> Schemas<'d> {
             self.keyword(&mut out, key, Part { file: part.file, value: member }, binary, depth)?;
         }
         self.required(&mut out, members, part.file);
+        self.discriminate(&mut out, part);
         // A discriminator tells branches apart that a schema alone does not: to `oneOf` what fits two of them is wrong.
         if members.get("discriminator").is_some_and(Value::is_object)
             && !out.contains_key("anyOf")
@@ -227,6 +228,45 @@ impl<'d> Schemas<'d> {
         Ok(())
     }
 
+    /// Says in each branch which values of the discriminator are its own, as the names of schemas do not. What a branch
+    /// says of that property itself goes first; responses are left as they are stated.
+    fn discriminate(&self, out: &mut Map<String, Value>, part: Part<'d>) {
+        let Some(discriminator) = part.get("discriminator") else { return };
+        let Some(name) = discriminator.text("propertyName") else { return };
+        if matches!(self.direction, Direction::Response) {
+            return;
+        }
+        for key in ["oneOf", "anyOf"] {
+            let Some(Value::Array(converted)) = out.get_mut(key) else { continue };
+            for (branch, stated) in converted.iter_mut().zip(part.get(key).into_iter().flat_map(Part::items)) {
+                let Some(reference) = stated.text("$ref") else { continue };
+                let Some(property) = self.property(stated, name, &mut Vec::new()) else { continue };
+                let is_settled = self
+                    .document
+                    .follow(property)
+                    .map_or(true, |schema| schema.get("enum").is_some() || schema.get("const").is_some());
+                if !is_settled && !self.is_hidden(property) {
+                    let own =
+                        json!({"properties": {name: {"enum": values(discriminator, reference)}}, "required": [name]});
+                    *branch = json!({"allOf": [branch.take(), own]});
+                }
+            }
+        }
+    }
+
+    /// A property of a schema, or of one of those that it is all of.
+    fn property(&self, part: Part<'d>, name: &str, seen: &mut Vec<*const Value>) -> Option<Part<'d>> {
+        let schema = self.document.follow(part).ok()?;
+        let key: *const Value = schema.value;
+        if seen.len() >= MAX_DEPTH || seen.contains(&key) {
+            return None;
+        }
+        seen.push(key);
+        let own = schema.get("properties").and_then(|properties| properties.get(name));
+        let mut whole = schema.get("allOf").into_iter().flat_map(Part::items);
+        own.or_else(|| whole.find_map(|part| self.property(part, name, seen)))
+    }
+
     /// Whether a property does not go this way.
     fn is_hidden(&self, schema: Part<'d>) -> bool {
         let mark = match self.direction {
@@ -255,6 +295,18 @@ impl<'d> Schemas<'d> {
             out.insert("required".into(), kept.into());
         }
     }
+}
+
+/// The values of a discriminator that stand for the schema of this reference: those that are mapped to it, else its name.
+fn values(discriminator: Part<'_>, reference: &str) -> Vec<String> {
+    let last = |reference: &str| reference.rsplit(['/', '#']).next().unwrap_or_default().to_owned();
+    let is_meant = |target: &str| target == reference || target == last(reference);
+    let mapping = discriminator.get("mapping").into_iter().flat_map(Part::members);
+    let mapped: Vec<String> = mapping
+        .filter(|(_, target)| target.value.as_str().is_some_and(is_meant))
+        .map(|(value, _)| value.clone())
+        .collect();
+    if mapped.is_empty() { vec![last(reference)] } else { mapped }
 }
 
 /// Whether it is a schema without schemas inside, which is repeated rather than referred to.

@@ -207,6 +207,29 @@ async fn tokens_are_fetched_once_and_again_when_they_are_refused() {
 }
 
 #[test]
+fn a_discriminator_says_which_values_are_whose() {
+    let kind = |more: Value| json!({"type": "object", "properties": {"kind": more}});
+    let text = json!({"type": "string"});
+    let schemas = json!({"Cat": kind(text.clone()), "Dog": {"allOf": [kind(text)]},
+        "Own": kind(json!({"enum": ["own"]})), "Other": {"type": "object"}});
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let schema = json!({"oneOf": [reference("Cat"), reference("Dog"), reference("Own"), reference("Other")],
+        "discriminator": {"propertyName": "kind", "mapping": {"woof": "#/components/schemas/Dog", "bark": "Dog"}}});
+    let body = json!({"content": {"application/json": {"schema": schema}}});
+    let more = json!({"components": {"schemas": schemas}});
+    let imported = import_of(&document(json!({"/": {"post": {"requestBody": body}}}), more), |_| {});
+    let own = |name: &str, values: Value| {
+        let values = json!({"properties": {"kind": {"enum": values}}, "required": ["kind"]});
+        json!({"allOf": [{"$ref": format!("#/$defs/{name}")}, values]})
+    };
+    let branches = &self::schema(&imported.tools[0])["properties"]["body"]["anyOf"];
+    assert_eq!((&branches[0], &branches[1]), (&own("Cat", json!(["Cat"])), &own("Dog", json!(["woof", "bark"]))));
+    // What a branch says itself goes first, and one without the property has no values.
+    assert_eq!(branches[2], json!({"$ref": "#/$defs/Own"}));
+    assert_eq!(branches[3], json!({"type": "object"}));
+}
+
+#[test]
 fn schemas_of_3_0_become_those_of_2020_12() {
     let check = |schema: Value, expect: Value| {
         let body = json!({"content": {"application/json": {"schema": schema}}});

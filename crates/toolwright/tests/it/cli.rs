@@ -516,7 +516,10 @@ fn import_openapi_previews_and_writes() {
         json!({"id": "my-shop:orders_list@0.0.0", "wire_name": "my-shop__orders_list", "method": "GET", "path": "/orders"})
     );
     let refused = &preview["refused"][0];
-    assert_eq!((refused.as_object().map(serde_json::Map::len), &refused["operation"]), (Some(2), &json!("TRACE /{id}")));
+    assert_eq!(
+        (refused.as_object().map(serde_json::Map::len), &refused["operation"]),
+        (Some(2), &json!("TRACE /{id}"))
+    );
     assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("TRACE")), "{preview}");
     assert!(!place.path("project/toolwright.yaml").exists());
 
@@ -525,7 +528,7 @@ fn import_openapi_previews_and_writes() {
     let written = place.read("project/toolwright.yaml");
     assert_eq!(
         written,
-        "openapi:\n  shop:\n    document: my shop.json\n    tags: [\"orders\"]\n    methods: [\"get\"]\n"
+        "openapi:\n  shop:\n    document: \"my shop.json\"\n    tags: [\"orders\"]\n    methods: [\"get\"]\n"
     );
     let listed: Value =
         serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "shop", "--json"])).expect("json");
