@@ -57,8 +57,7 @@ impl Tasks {
     /// The tasks of a session, the oldest first.
     pub(super) fn of(&self, session: &Session) -> Vec<Arc<Task>> {
         let mut tasks: Vec<_> = self.lock().values().filter(|task| task.is_of(session)).cloned().collect();
-        tasks.sort_by_key(|task| task.expires);
-        tasks.sort_by_key(|task| task.created);
+        tasks.sort_by_key(|task| (task.created, task.expires));
         tasks
     }
 
