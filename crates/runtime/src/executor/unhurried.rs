@@ -81,6 +81,10 @@ impl CallClient for Unhurried {
         self.client.for_call(asking)
     }
 
+    fn identity(&self) -> Option<String> {
+        self.client.identity()
+    }
+
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         let away = self.place.leave();
         let answers = self.client.ask(requests).await;
