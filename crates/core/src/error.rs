@@ -147,6 +147,13 @@ impl ToolError {
         self
     }
 
+    /// Says that a call that had begun has failed: to make it again could repeat its effect.
+    #[must_use]
+    pub fn not_retryable(mut self) -> Self {
+        self.retryable = false;
+        self
+    }
+
     /// Adds what a tool said when it was stopped for this reason. A tool that only says that it was cancelled
     /// adds nothing.
     #[must_use]

@@ -60,12 +60,18 @@ impl Exchange<'_> {
     ///
     /// # Errors
     /// [`ErrorKind::ExecutionError`] for what the server answers as an error, [`ErrorKind::TransportError`]
-    /// for a lost or senseless answer, retryable if nothing was sent.
-    pub(super) async fn run(&self, sent: Sent<'_>) -> Result<Value, ToolError> {
-        let Sent { method, what, name, headers, mut params, idempotency_key } = sent;
-        params.insert("_meta".to_owned(), self.meta(method, idempotency_key).into());
+    /// for a lost or senseless answer. Retryable only if nothing was sent at all: a server that has answered once has
+    /// begun, and the request made anew could have its effect twice.
+    pub(super) async fn run(&self, mut sent: Sent<'_>) -> Result<Value, ToolError> {
+        sent.params.insert("_meta".to_owned(), self.meta(sent.method, sent.idempotency_key).into());
+        let first = self.ask(sent.method, sent.what, sent.name, sent.headers.clone(), &mut sent.params).await?;
+        self.proceed(sent, first).await.map_err(ToolError::not_retryable)
+    }
+
+    /// Sees a request that was answered with `result` to its end.
+    async fn proceed(&self, sent: Sent<'_>, mut result: Value) -> Result<Value, ToolError> {
+        let Sent { method, what, name, headers, mut params, .. } = sent;
         for round in 1..=MAX_ROUNDS {
-            let mut result = self.ask(method, what, name, headers.clone(), &mut params).await?;
             if tasks::is_task(self.connection.server(), &result) {
                 return tasks::finish(self, what, result, &params).await;
             }
@@ -74,6 +80,7 @@ impl Exchange<'_> {
             }
             match result.get("resultType").and_then(Value::as_str) {
                 None | Some("complete") => return Ok(result),
+                Some("input_required") if round == MAX_ROUNDS => break,
                 Some("input_required") => {}
                 Some(other) => {
                     let reason = format!("it answers with a `{other}` in place of a result, which was not asked for");
@@ -99,6 +106,7 @@ impl Exchange<'_> {
                 Some(state) => params.insert("requestState".to_owned(), state),
                 None => params.shift_remove("requestState"),
             };
+            result = self.ask(method, what, name, headers.clone(), &mut params).await?;
         }
         let reason = format!("it asked for more input {MAX_ROUNDS} times; the call was given up");
         Err(transport(self.server, &reason))
@@ -116,9 +124,24 @@ impl Exchange<'_> {
         headers: Vec<(HeaderName, HeaderValue)>,
         params: &mut Map<String, Value>,
     ) -> Result<Value, ToolError> {
+        let asked = self.attempt(method, name, headers, params).await;
+        asked.map_err(|error| tool_error(self.server, what, error))
+    }
+
+    /// The same, whose failure is still to be judged.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(super) async fn attempt(
+        &self,
+        method: &str,
+        name: Option<&str>,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        params: &mut Map<String, Value>,
+    ) -> Result<Value, AskError> {
         let purpose = Purpose::Call(Caller::from(self.context));
         let request = Request { method, name, headers, purpose, version: None };
-        self.connection.ask(request, params).await.map_err(|error| tool_error(self.server, what, error))
+        self.connection.ask(request, params).await
     }
 
     /// What a request says beside its parameters: what the client of the call said, then what is ours to say.

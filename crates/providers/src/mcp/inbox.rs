@@ -62,6 +62,13 @@ impl From<&ToolContext> for Caller {
     }
 }
 
+impl Caller {
+    /// Whether whoever made this call made the other one too.
+    fn is_one_with(&self, other: &Self) -> bool {
+        self.session.id == other.session.id && self.client.identity() == other.client.identity()
+    }
+}
+
 /// What a request is for.
 pub(super) enum Purpose {
     /// For ourselves.
@@ -84,7 +91,9 @@ pub(super) enum Belonging {
     Call(RequestId, Caller),
     /// No call is in flight.
     Nobody,
-    /// Calls of several sessions are in flight.
+    /// To a request that is over.
+    Past,
+    /// Calls of several askers are in flight.
     Several,
 }
 
@@ -232,23 +241,27 @@ impl Inbox {
     /// Whose a message is that the server sent in the answer's stream of `during`, where the transport knows.
     fn belonging(&self, during: Option<RequestId>) -> Belonging {
         let state = self.lock();
-        let call = |id: RequestId| match state.waiting.get(&id)?.purpose {
-            Purpose::Call(ref caller) => Some((id, caller.clone())),
-            _ => None,
-        };
         if let Some(id) = during {
-            return call(id).map_or(Belonging::Nobody, |(id, caller)| Belonging::Call(id, caller));
+            return match state.waiting.get(&id).map(|waiting| &waiting.purpose) {
+                Some(Purpose::Call(caller)) => Belonging::Call(id, caller.clone()),
+                Some(Purpose::House | Purpose::Subscription(_)) => Belonging::Nobody,
+                None => Belonging::Past,
+            };
         }
-        let mut newest: Option<(RequestId, &Caller)> = None;
-        for (id, waiting) in &state.waiting {
-            let Purpose::Call(caller) = &waiting.purpose else { continue };
-            match newest {
-                Some((_, other)) if other.session.id != caller.session.id => return Belonging::Several,
-                Some((other, _)) if other > *id => {}
-                _ => newest = Some((*id, caller)),
+        let mut calls = state.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
+            Purpose::Call(caller) => Some((*id, caller)),
+            _ => None,
+        });
+        let Some(mut newest) = calls.next() else { return Belonging::Nobody };
+        for call in calls {
+            if !newest.1.is_one_with(call.1) {
+                return Belonging::Several;
+            }
+            if call.0 > newest.0 {
+                newest = call;
             }
         }
-        newest.map_or(Belonging::Nobody, |(id, caller)| Belonging::Call(id, caller.clone()))
+        Belonging::Call(newest.0, newest.1.clone())
     }
 
     fn told(&self, method: &str, params: Option<&RawValue>, during: Option<RequestId>) {
@@ -259,7 +272,11 @@ impl Inbox {
                 tracing::debug!(server = &*self.listener.server, "{message}");
                 match self.belonging(during) {
                     Belonging::Call(_, caller) => caller.client.log(message),
-                    Belonging::Nobody | Belonging::Several => self.listener.log(message),
+                    Belonging::Nobody => self.listener.log(message),
+                    // It must not reach those that it is not of.
+                    Belonging::Past | Belonging::Several => {
+                        tracing::trace!(server = &*self.listener.server, "a log message of a call that is not known");
+                    }
                 }
             }
             "notifications/tools/list_changed" => self.listener.tools_changed(),

@@ -20,7 +20,7 @@ use toolwright_mcp::revision::Era;
 
 use super::connection::Connection;
 use super::exchange::{Exchange, Sent, refusal};
-use super::source::Source;
+use super::source::{Source, Way};
 
 /// A method, what it does, the parameter that it needs, and the parameter that names its object (header `Mcp-Name`).
 struct Method {
@@ -91,9 +91,14 @@ impl Provider for McpMethods {
             Value::Object(params) => params,
             _ => Map::new(),
         };
+        // What is followed is followed for all sessions, and longer than one of them is at work.
+        let way = match call.raw_name {
+            "resources/subscribe" | "resources/unsubscribe" => Way::Shared,
+            _ => Way::OfSession,
+        };
         let result = self
             .source
-            .during(context, |connection| run(&self.source, connection, call.raw_name, params, context))
+            .during(context, way, |connection| run(&self.source, connection, call.raw_name, params, context))
             .await?;
         let mut output = ToolOutput::default();
         output.extras.insert(METHOD_RESULT.to_owned(), result);

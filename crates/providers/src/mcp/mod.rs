@@ -24,7 +24,7 @@
 //! A question (`elicitation/create`, `sampling/createMessage`, `roots/list`) goes to the client of the call that it
 //! belongs to: an older server's request is answered on the way (`questions`), a newer one's `input_required` result has
 //! the request made again with the answers (`exchange`). On a connection that several sessions share, an older server
-//! does not say which call it asks for: while calls of one session alone are in flight it is one of them, otherwise the
+//! does not say which call it asks for: while calls of one client alone are in flight it is one of them, otherwise the
 //! question is refused, and `shared: false` gives each session a connection. A task that a server makes of a call is
 //! followed to its end inside the call (`tasks`).
 

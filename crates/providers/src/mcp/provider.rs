@@ -30,7 +30,7 @@ use super::methods::McpMethods;
 use super::peer::AskError;
 use super::relist::{Attempt, Changes, Relist};
 use super::shown;
-use super::source::Source;
+use super::source::{Source, Way};
 use super::spec::{AsTools, McpDeps, McpServerSpec};
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
@@ -259,7 +259,7 @@ impl Provider for McpProvider {
         let fact = facts.of(call.raw_name);
         let server = &self.spec().name;
         self.source
-            .during(context, |connection| async move {
+            .during(context, Way::OfSession, |connection| async move {
                 let exchange = Exchange { server, connection: &connection, context };
                 match fact.and_then(|fact| fact.stands_for.as_ref()) {
                     Some(stands_for) => shown::run(exchange, stands_for, call).await,

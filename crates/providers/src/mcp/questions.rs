@@ -30,6 +30,8 @@ struct Open {
     too_late: CancellationToken,
     /// The server does not want the answer.
     withdrawn: CancellationToken,
+    /// Held while its client is asked: one question of a call at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Questions {
@@ -56,13 +58,13 @@ impl Questions {
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
                 match belonging() {
                     Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
-                    Belonging::Nobody => {
+                    Belonging::Nobody | Belonging::Past => {
                         let text = format!("`{method}` is for the client of a call, and no call is in flight");
                         self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
                     }
                     Belonging::Several => {
                         let text = format!(
-                            "`{method}` is for the client of a call, and calls of several sessions are in flight: with \
+                            "`{method}` is for the client of a call, and calls of several clients are in flight: with \
                              `shared: false` in its entry this server gets a connection a session"
                         );
                         self.answer(&reply, Err(RpcError::new(RpcError::INTERNAL, text)));
@@ -82,6 +84,7 @@ impl Questions {
             return self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
         }
         let (too_late, withdrawn) = (CancellationToken::new(), CancellationToken::new());
+        let turn;
         {
             let mut open = self.lock();
             if open.len() >= MAX_OPEN {
@@ -89,19 +92,26 @@ impl Questions {
                 let text = format!("{MAX_OPEN} questions are open already; ask again when some are answered");
                 return self.answer(&reply, Err(RpcError::new(RpcError::BUSY, text)));
             }
-            let question = Open { call, too_late: too_late.clone(), withdrawn: withdrawn.clone() };
+            let same = open.values().find(|open| open.call == call);
+            turn = same.map(|open| Arc::clone(&open.turn)).unwrap_or_default();
+            let question =
+                Open { call, too_late: too_late.clone(), withdrawn: withdrawn.clone(), turn: Arc::clone(&turn) };
             open.insert(reply.id.clone(), question);
         }
         let questions = Arc::clone(self);
         tokio::spawn(async move {
             let method = request.method.clone();
+            let asking = async {
+                let _turn = turn.lock().await;
+                caller.client.ask(vec![request]).await
+            };
             let outcome = tokio::select! {
                 biased;
                 () = withdrawn.cancelled() => None,
                 () = too_late.cancelled() => {
                     Some(Err(RpcError::new(RpcError::INTERNAL, "the call that this was asked for has ended")))
                 }
-                answers = caller.client.ask(vec![request]) => Some(match answers {
+                answers = asking => Some(match answers {
                     Ok(answers) => match answers.into_iter().next() {
                         Some(Ok(result)) => Ok(result),
                         Some(Err(refusal)) => Err(RpcError {

@@ -28,6 +28,15 @@ pub(super) struct Source {
     facts: Mutex<Arc<Facts>>,
 }
 
+/// Which of a server's connections a request takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// That of the call's session, where each has its own.
+    OfSession,
+    /// The one that outlives sessions.
+    Shared,
+}
+
 impl Source {
     /// A server that is not connected yet.
     pub(super) fn new(
@@ -53,7 +62,7 @@ impl Source {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `work` on the connection of the call, until the call is cancelled. One that ran into its time limit has the
+    /// Does `work` on the connection of the call that goes this way, until the call is cancelled. One that ran into its time limit has the
     /// server probed.
     ///
     /// # Errors
@@ -61,6 +70,7 @@ impl Source {
     pub(super) async fn during<T, W>(
         &self,
         context: &ToolContext,
+        way: Way,
         work: impl FnOnce(Arc<Connection>) -> W,
     ) -> Result<T, ToolError>
     where
@@ -68,7 +78,10 @@ impl Source {
     {
         let name = &self.spec.name;
         let failed = |reason: String| transport(name, &reason).retryable();
-        let link = self.links.of(&context.session.id).map_err(failed)?;
+        let link = match way {
+            Way::OfSession => self.links.of(&context.session.id).map_err(failed)?,
+            Way::Shared => Arc::clone(&self.links.shared),
+        };
         let connection = tokio::select! {
             biased;
             cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),

@@ -19,7 +19,7 @@ use super::frames::{Frame, FrameReader};
 use super::inbox::Inbox;
 use super::process::Process;
 use super::sniff::{is_answer, sniff_id};
-use super::transport::{Incoming as _, Outgoing, RequestId, SendError, Transport};
+use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Transport};
 
 /// How long the end of a process may lag behind that of its output.
 const END_LAG: Duration = Duration::from_secs(1);
@@ -197,7 +197,7 @@ impl Reader {
     }
 
     fn too_long(&self) -> String {
-        format!("message over max_message_bytes ({})", self.max)
+        format!("{TOO_LARGE} ({})", self.max)
     }
 }
 

@@ -16,10 +16,11 @@ use toolwright_mcp::message::RpcError;
 use toolwright_mcp::revision::Era;
 
 use super::connection::{Connection, Held};
-use super::exchange::{Exchange, refusal, transport};
+use super::exchange::{Exchange, refusal, tool_error, transport};
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Caller;
-use super::peer::Request;
+use super::peer::{AskError, Request};
+use super::transport::TOO_LARGE;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// How often a task is looked at, where the server does not say; the least and the most that it may say.
@@ -102,8 +103,7 @@ pub(super) async fn finish(
             }
             // It answers when the task has ended, and asks on the way there.
             "completed" | "failed" | "input_required" if is_legacy => {
-                let mut params = params_of(exchange, "tasks/result", &id);
-                let result = exchange.ask("tasks/result", what, Some(&id), Vec::new(), &mut params).await;
+                let result = look(exchange, "tasks/result", what, &id, pause(&task)).await;
                 unfinished.is_open = false;
                 return result;
             }
@@ -139,8 +139,45 @@ pub(super) async fn finish(
             }
         }
         tokio::time::sleep(pause(&task)).await;
-        let mut params = params_of(exchange, "tasks/get", &id);
-        task = exchange.ask("tasks/get", what, Some(&id), Vec::new(), &mut params).await?;
+        task = look(exchange, "tasks/get", what, &id, pause(&task)).await?;
+    }
+}
+
+/// Looks at the task, again and again with growing pauses until the server has answered: to look twice changes nothing,
+/// and the task goes on meanwhile. The call's own limit and its cancel bound this.
+///
+/// # Errors
+/// The server refuses, the connection on which the task was made is over, or another try would fare no better.
+async fn look(
+    exchange: &Exchange<'_>,
+    method: &str,
+    what: &str,
+    id: &str,
+    mut pause: Duration,
+) -> Result<Value, ToolError> {
+    loop {
+        let mut params = params_of(exchange, method, id);
+        let error = match exchange.attempt(method, Some(id), Vec::new(), &mut params).await {
+            Ok(result) => return Ok(result),
+            Err(error) => error,
+        };
+        let connection = exchange.connection;
+        if !is_passing(&error) || connection.is_closed() || connection.is_expired() {
+            return Err(tool_error(exchange.server, what, error));
+        }
+        tracing::debug!(server = exchange.server, "{method} is asked again in {pause:?}: {error:?}");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(POLL_BOUNDS.1);
+    }
+}
+
+/// Whether another try may fare better.
+fn is_passing(error: &AskError) -> bool {
+    match error {
+        AskError::Rpc(_) | AskError::Final(_) | AskError::Ended(_) => false,
+        // As large as it is, it would come again.
+        AskError::Broken(reason) => !reason.starts_with(TOO_LARGE),
+        AskError::NotSent(_) | AskError::Full => true,
     }
 }
 

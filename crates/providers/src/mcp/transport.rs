@@ -4,6 +4,9 @@ use async_trait::async_trait;
 use http::{HeaderName, HeaderValue};
 use toolwright_mcp::revision::Era;
 
+/// What the reason of a message that is larger than what is taken begins with.
+pub(super) const TOO_LARGE: &str = "message over max_message_bytes";
+
 /// Id of a request of ours.
 pub(super) type RequestId = u64;
 

@@ -94,6 +94,10 @@ impl CallClient for Unhurried {
         self.client.for_call(asking)
     }
 
+    fn identity(&self) -> Option<String> {
+        self.client.identity()
+    }
+
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         if let Some(place) = &self.place {
             place.leave();

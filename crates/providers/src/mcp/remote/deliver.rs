@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
+use toolwright_mcp::message::RpcError;
 
 use super::super::transport::{Incoming, RequestId};
 use super::target::excerpt;
@@ -120,6 +121,21 @@ pub(super) fn error_for(id: RequestId, body: &[u8]) -> Option<Vec<u8>> {
     let Failed { jsonrpc: IgnoredAny, error } = serde_json::from_slice(body).ok()?;
     let error = error.get();
     error.starts_with('{').then(|| format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes())
+}
+
+/// The JSON-RPC error in a body, if it is one.
+pub(super) fn rpc_error(body: &[u8]) -> Option<RpcError> {
+    #[derive(Deserialize)]
+    struct Failed {
+        error: RpcError,
+    }
+    serde_json::from_slice::<Failed>(body).ok().map(|failed| failed.error)
+}
+
+/// Whether a body is a JSON-RPC error with the id of this very request: who wrote it has read the request.
+pub(super) fn is_answer_to(id: RequestId, body: &[u8]) -> bool {
+    let envelope = serde_json::from_slice::<Envelope<'_>>(body).ok();
+    envelope.is_some_and(|envelope| envelope.error.is_some() && envelope.id.and_then(number) == Some(id))
 }
 
 #[cfg(test)]

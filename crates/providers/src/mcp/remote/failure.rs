@@ -1,6 +1,6 @@
 //! What can go wrong with one exchange over HTTP, and what would mend it.
 
-use super::super::transport::SendError;
+use super::super::transport::{SendError, TOO_LARGE};
 
 /// A failed HTTP exchange.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,7 @@ pub(super) enum HttpFailure {
     #[error("it answers with JSON that is not an MCP message: {0}; check the path of `url`")]
     NotJsonRpc(String),
     /// A message over the bound, in bytes.
-    #[error("message over max_message_bytes ({0})")]
+    #[error("{TOO_LARGE} ({0})", TOO_LARGE = TOO_LARGE)]
     TooLarge(usize),
     /// Anything else.
     #[error("{0}")]

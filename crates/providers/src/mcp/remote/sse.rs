@@ -66,6 +66,10 @@ impl LegacySse {
     }
 
     async fn post(&self, message: Outgoing) -> Result<(), HttpFailure> {
+        let request = match message.kind {
+            OutgoingKind::Request { id, .. } => Some(id),
+            OutgoingKind::Notification { .. } | OutgoingKind::Response => None,
+        };
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(JSON))]);
         let response = self.target.request(Method::POST, &self.endpoint, headers, Some(message.json.into())).await?;
         if response.status().is_success() {
@@ -73,7 +77,7 @@ impl LegacySse {
             return Ok(());
         }
         let refusal = Refusal::read(response).await;
-        Err(if refusal.forgets_session() { HttpFailure::SessionExpired } else { refusal.failure() })
+        Err(if refusal.forgets_session(request) { HttpFailure::SessionExpired } else { refusal.failure() })
     }
 }
 

@@ -158,7 +158,7 @@ impl Inner {
         let status = response.status();
         if !status.is_success() {
             let refusal = Refusal::read(response).await;
-            if in_session && refusal.forgets_session() {
+            if in_session && refusal.forgets_session(Some(id)) {
                 return Err(SendError::Expired);
             }
             if let Some(error) = refusal.json().and_then(|body| error_for(id, body)) {
@@ -196,7 +196,7 @@ impl Inner {
             return Ok(());
         }
         let refusal = Refusal::read(response).await;
-        Err(if in_session && refusal.forgets_session() { HttpFailure::SessionExpired } else { refusal.failure() })
+        Err(if in_session && refusal.forgets_session(None) { HttpFailure::SessionExpired } else { refusal.failure() })
     }
 
     /// Clients that know older servers try them after these statuses (2025-03-26, basic/transports, backwards
@@ -241,7 +241,7 @@ impl Inner {
             let mut events = Events::new(self.target.max);
             match self.read(&mut response, &mut events, Some(id)).await {
                 Ok(StreamEnd::Answered) => {
-                    self.drain(response, events);
+                    self.drain(id, response, events);
                     return Ok(());
                 }
                 Ok(StreamEnd::Open) | Err(HttpFailure::Broken(_)) => {}
@@ -318,13 +318,14 @@ impl Inner {
     }
 
     /// Reads what a stream says after the answer: its end, as a rule, and then its connection is free.
-    fn drain(self: &Arc<Self>, mut response: Response, mut events: Events) {
+    fn drain(self: &Arc<Self>, id: RequestId, mut response: Response, mut events: Events) {
         if let Some(Ok(None)) = response.chunk().now_or_never() {
             return;
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let rest = inner.read(&mut response, &mut events, None);
+            // It is of the request still, and must not pass for another's.
+            let rest = inner.read(&mut response, &mut events, Some(id));
             // Nobody waits for it any more.
             let _ = tokio::time::timeout(AFTER_ANSWER, rest).await;
         });

@@ -7,9 +7,12 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
+use toolwright_mcp::message::RpcError;
 use url::Url;
 
+use super::super::transport::RequestId;
 use super::Way;
+use super::deliver::{is_answer_to, rpc_error};
 use super::failure::HttpFailure;
 use crate::net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptions, Retry};
 
@@ -34,6 +37,23 @@ const RESERVED: [&str; 12] = [
 ];
 /// What is read of the body of a failure, in bytes.
 const FAILURE_BODY: usize = 64 * 1024;
+/// What servers after the SDKs (TypeScript, Python, Rust, C#) say of a session that they do not know, in lower case, with
+/// or without the status before it; in a JSON-RPC error it has one of the codes.
+const SESSION_PREFIXES: [&str; 3] = ["bad request: ", "not found: ", "error: "];
+const SESSION_TEXTS: [&str; 11] = [
+    "could not find session",
+    "invalid or expired session",
+    "invalid or missing session",
+    "invalid session id",
+    "mcp-session-id header is required",
+    "missing session id",
+    "no transport found for sessionid",
+    "no valid session id",
+    "server not initialized",
+    "session has been terminated",
+    "session not found",
+];
+const SESSION_CODES: [i64; 3] = [-32000, -32001, RpcError::INVALID_REQUEST];
 /// How often one request may be refused and sent again with other credentials: a token that has expired, then one
 /// with too narrow a scope.
 const MAX_CHALLENGES: usize = 3;
@@ -189,11 +209,27 @@ impl Refusal {
         (self.is_json && !of_access).then_some(&*self.body)
     }
 
-    /// Whether a request in a session is told that the session is gone. The status for it is 404; servers after the
-    /// TypeScript SDK's examples say 400 and complain of the session.
-    pub(super) fn forgets_session(&self) -> bool {
-        let complains = || String::from_utf8_lossy(&self.body).to_ascii_lowercase().contains("session");
-        self.status == StatusCode::NOT_FOUND || (self.status == StatusCode::BAD_REQUEST && complains())
+    /// Whether a message in a session (the request with this id, if it is one) is told that the session is gone. The
+    /// status for it is 404, unless its body is the answer of someone who has read the request; servers after the SDKs'
+    /// examples say 400 with one of a few texts.
+    pub(super) fn forgets_session(&self, request: Option<RequestId>) -> bool {
+        match self.status {
+            StatusCode::NOT_FOUND => !request.is_some_and(|id| is_answer_to(id, &self.body)) || self.names_session(),
+            StatusCode::BAD_REQUEST => self.names_session(),
+            _ => false,
+        }
+    }
+
+    /// Whether it says in the words of an SDK that the session is not known.
+    fn names_session(&self) -> bool {
+        let text = match rpc_error(&self.body) {
+            Some(error) if SESSION_CODES.contains(&error.code) => error.message.into_owned(),
+            Some(_) => return false,
+            None => String::from_utf8_lossy(&self.body).into_owned(),
+        };
+        let text = text.trim().to_ascii_lowercase();
+        let text = SESSION_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(&text);
+        SESSION_TEXTS.iter().any(|known| text.starts_with(known))
     }
 
     /// The failure that it is.
@@ -257,6 +293,32 @@ pub(in super::super) fn header_map(headers: &BTreeMap<String, String>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_mentions_a_session_is_not_the_end_of_the_session() {
+        let error = |id: &str, code: i64, message: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#)
+        };
+        for (status, body, expect) in [
+            (404, String::new(), true),
+            (404, "404 page not found".to_owned(), true),
+            (404, error("null", -32001, "Session not found"), true),
+            (404, error("7", -32001, "Session not found"), true),
+            (404, error("\"server-error\"", -32600, "Not Found: Session has been terminated"), true),
+            (404, error("7", -32601, "Method not found"), false),
+            (404, error("7", -32602, "no such chat session"), false),
+            (400, "Bad Request: No valid Session ID provided".to_owned(), true),
+            (400, error("null", -32000, "Bad Request: No valid session ID provided"), true),
+            (400, error("7", -32602, "session not found"), false),
+            (400, error("7", -32000, "the browser session is closed"), false),
+            (400, "a session takes two people".to_owned(), false),
+            (500, "session not found".to_owned(), false),
+        ] {
+            let status = StatusCode::from_u16(status).expect("status");
+            let refusal = Refusal { status, body: body.clone().into(), location: None, is_json: true };
+            assert_eq!(refusal.forgets_session(Some(7)), expect, "{status} {body}");
+        }
+    }
 
     #[test]
     fn headers_that_cannot_be_sent_are_named_without_their_value() {

@@ -12,7 +12,8 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_ASKER") else { return };
     let log = std::env::var("MCP_PEER_LOG").expect("log");
-    let mut asker = Asker { is_modern: mode == "modern", asking: None, looks: 0, answers: Value::Null };
+    let mut asker =
+        Asker { is_modern: mode == "modern", asking: None, open: 0, is_lossy: false, looks: 0, answers: Value::Null };
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let mut log = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
@@ -26,6 +27,10 @@ struct Asker {
     is_modern: bool,
     /// The call that waits for the client's answer.
     asking: Option<Value>,
+    /// How many answers it waits for.
+    open: u32,
+    /// Whether the next look at the task is answered with rubbish.
+    is_lossy: bool,
     /// How often the task was looked at.
     looks: u32,
     /// What the client answered for the task.
@@ -36,6 +41,10 @@ impl Asker {
     fn take(&mut self, message: &Value) {
         let Some(id) = message.get("id") else { return };
         let Some(method) = message.get("method").and_then(Value::as_str) else {
+            self.open -= 1;
+            if self.open > 0 {
+                return;
+            }
             let call = self.asking.take().expect("a question is open");
             let answer = message.get("result").or_else(|| message.get("error"));
             return text(&call, &json!(answer).to_string());
@@ -116,13 +125,17 @@ impl Asker {
             "taskId": "t1", "status": "working", "statusMessage": "begun", "pollInterval": 20, "pollIntervalMs": 20,
             "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": null, "ttlMs": null,
         });
+        self.is_lossy = params["arguments"]["lossy"] == true;
         match (params["name"].as_str().unwrap_or_default(), self.is_modern) {
             ("ask", false) => {
                 self.asking = Some(id.clone());
-                let mut request = question;
-                request["jsonrpc"] = "2.0".into();
-                request["id"] = "q1".into();
-                send(&request);
+                self.open = if params["arguments"]["twice"] == true { 2 } else { 1 };
+                for number in 1..=self.open {
+                    let mut request = question.clone();
+                    request["jsonrpc"] = "2.0".into();
+                    request["id"] = format!("q{number}").into();
+                    send(&request);
+                }
             }
             ("ask", true) if params.get("inputResponses").is_none() => result(
                 id,
@@ -150,6 +163,11 @@ impl Asker {
         assert_eq!(params["taskId"], "t1");
         let task = |status: &str| json!({"resultType": "complete", "taskId": "t1", "status": status, "pollIntervalMs": 20, "pollInterval": 20});
         match method {
+            "tasks/get" if std::mem::take(&mut self.is_lossy) => {
+                let mut stdout = std::io::stdout().lock();
+                let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#);
+                writeln!(stdout, "{line}").and_then(|()| stdout.flush()).expect("the client reads");
+            }
             "tasks/get" => {
                 self.looks += 1;
                 match (self.looks, self.is_modern) {

@@ -29,6 +29,10 @@ fn asker(mode: &str) -> Script {
 struct Ann {
     asked: Mutex<Vec<ClientRequest>>,
     logged: Mutex<Vec<Value>>,
+    identity: Option<String>,
+    /// How many questions stand before her, and how many did at most.
+    open: AtomicUsize,
+    most: AtomicUsize,
 }
 
 #[async_trait]
@@ -40,7 +44,15 @@ impl CallClient for Ann {
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         let answers = requests.iter().map(|_| Ok(json!({"action": "accept", "content": {"name": "Ann"}}))).collect();
         self.asked.lock().expect("asked").extend(requests);
+        let open = self.open.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(open, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        self.open.fetch_sub(1, Ordering::Relaxed);
         Ok(answers)
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.identity.clone()
     }
 
     fn log(&self, message: Value) {
@@ -121,6 +133,73 @@ async fn a_question_that_could_be_of_several_sessions_is_refused_unless_each_has
         rig.provider.shut_down().await;
         let starts = script.methods().iter().filter(|method| *method == "initialize").count();
         assert_eq!(starts, if shared { 1 } else { 2 });
+    }
+}
+
+#[tokio::test]
+async fn what_could_be_of_several_clients_reaches_none_of_them() {
+    for (sessions, names) in [(["one", "two"], [None, None]), (["one", "one"], [Some("a"), Some("b")])] {
+        let script = asker("legacy");
+        let rig = script.rig(|_| {});
+        let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
+        let sink = Arc::clone(&notices);
+        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        let named = |at: usize| {
+            let ann = Arc::new(Ann { identity: names[at].map(str::to_owned), ..Ann::default() });
+            (Arc::clone(&ann), ToolContext { client: ann, ..rig.context(sessions[at]) })
+        };
+        let ((bystander, first), (ann, second)) = (named(0), named(1));
+        let hanging = run(&*rig.provider, "hang", json!({}), &first);
+        let calling = async {
+            eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
+            run(&*rig.provider, "tell", json!({}), &second).await.expect("told");
+            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
+            rig.cancel.cancel(CancelCause::User);
+            output.content[0].as_text().expect("text").to_owned()
+        };
+        let (_, said) = tokio::join!(hanging, calling);
+        assert!(said.contains("several"), "{said}");
+        for client in [bystander, ann] {
+            assert!(client.logged.lock().expect("logged").is_empty());
+            assert!(client.asked.lock().expect("asked").is_empty());
+        }
+        assert_eq!(*notices.lock().expect("notices"), []);
+    }
+}
+
+#[tokio::test]
+async fn questions_of_one_call_are_put_one_after_the_other() {
+    let rig = asker("legacy").rig(|_| {});
+    let (ann, context) = of_ann(&rig, "s");
+    run(&*rig.provider, "ask", json!({"twice": true}), &context).await.expect("answered");
+    assert_eq!(ann.asked.lock().expect("asked").len(), 2);
+    assert_eq!(ann.most.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn what_is_followed_outlives_the_connection_of_the_session_that_asked() {
+    let script = asker("legacy");
+    let rig = script.rig(|spec| spec.shared = false);
+    let methods = rig.provider.methods().expect("methods");
+    rig.names().await;
+    for method in ["resources/subscribe", "resources/unsubscribe"] {
+        // The stand-in does not know the second one.
+        let _ = run(&*methods, method, json!({"uri": "a://1"}), &rig.context("s")).await;
+        assert!(script.methods().contains(&method.to_owned()));
+    }
+    assert_eq!(script.methods().iter().filter(|method| *method == "initialize").count(), 1, "no connection but that");
+}
+
+#[tokio::test]
+async fn a_failed_look_at_a_task_does_not_end_it() {
+    for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
+        let script = asker(mode);
+        let rig = script.rig(|_| {});
+        rig.names().await;
+        let (_, context) = of_ann(&rig, "s");
+        let output = run(&*rig.provider, "job", json!({"lossy": true}), &context).await.expect("done");
+        assert!(output.content[0].as_text().expect("text").contains(expect), "{mode}: {output:?}");
+        assert_eq!(script.methods().iter().filter(|method| *method == "tools/call").count(), 1, "{mode}");
     }
 }
 

@@ -172,6 +172,10 @@ async fn call(site: &Site, id: &Value, params: &Value) -> Response {
         "cut" => events(vec![]),
         "crash" => (StatusCode::INTERNAL_SERVER_ERROR, "stack trace").into_response(),
         "busy" => StatusCode::TOO_MANY_REQUESTS.into_response(),
+        "put_off" if params.get("requestState").is_none() => {
+            reply(id, json!({"resultType": "input_required", "requestState": "s"}))
+        }
+        "put_off" => StatusCode::TOO_MANY_REQUESTS.into_response(),
         "fail" => refuse("server-error", -32602, "Unknown tool"),
         _ => reply(id, result("plain")),
     }
@@ -298,6 +302,14 @@ async fn a_cancelled_call_is_cancelled_there() {
             eventually("the server hears of it", || site.count("notifications/cancelled") == 1).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_call_that_has_begun_is_not_made_again_because_its_next_request_was_not_sent() {
+    let site = Site::start("modern").await;
+    let error = site.rig().call("put_off", json!({})).await.expect_err("refused");
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
+    assert_eq!(site.count("tools/call"), 2);
 }
 
 #[tokio::test]
