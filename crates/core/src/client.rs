@@ -46,6 +46,12 @@ pub trait CallClient: Send + Sync {
         None
     }
 
+    /// Who is asked, where a session does not tell: two calls of one session whose clients say different names are of
+    /// different askers, and what belongs to one must not reach the other. `None` where the session is one client.
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
     /// Asks all of these at once and waits for the answers, one each, in order: the result, or the client's refusal.
     ///
     /// # Errors

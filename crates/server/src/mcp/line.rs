@@ -105,6 +105,11 @@ impl Line {
         }
     }
 
+    /// Whether a request waits for the call.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// The request that waits from now on.
     pub(crate) fn attach(&self, attached: Attached) {
         *self.lock() = Some(attached);
