@@ -77,7 +77,7 @@ impl OpenApiProvider {
         let mut listed = Vec::with_capacity(import.tools.len());
         let mut tools = HashMap::with_capacity(import.tools.len());
         for tool in import.tools {
-            listed.push(RegisteredTool::foreign(tool.definition, &*tool.raw_name));
+            listed.push(RegisteredTool::foreign_as(tool.definition, &*tool.raw_name, &tool.shown));
             tools.insert(tool.raw_name, tool.made.with(Arc::clone(&self.client), Arc::clone(&settings)));
         }
         *self.state() = State {

@@ -110,6 +110,11 @@ impl Line {
         self.lock().is_some()
     }
 
+    /// Whether a request waits for it, and nobody has cancelled.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.lock().is_some() && !self.cancel.is_cancelled()
+    }
+
     /// The request that waits from now on.
     pub(crate) fn attach(&self, attached: Attached) {
         *self.lock() = Some(attached);

@@ -23,6 +23,7 @@ mod slot;
 pub(crate) mod sources;
 pub(crate) mod stdio;
 pub(crate) mod subscriptions;
+pub(crate) mod tasks;
 pub(crate) mod tools;
 pub(crate) mod view;
 

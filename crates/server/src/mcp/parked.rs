@@ -102,14 +102,18 @@ impl Bound {
 }
 
 /// What a client is asked, and what it has answered so far.
-struct Asked {
+pub(crate) struct Asked {
     questions: Vec<(String, Value, Option<Value>)>,
 }
 
 impl Asked {
-    /// These, under the keys that their source has for them unless one is `taken`; what is `given` under such a key
-    /// answers it.
-    fn new(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>, taken: impl Fn(&str) -> bool) -> Self {
+    /// These, under the keys that their source has for them; what is `given` under such a key answers it.
+    pub(crate) fn new(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>) -> Self {
+        Self::beside(requests, given, |_| false)
+    }
+
+    /// As [`Asked::new`], beside others that have the keys which are `taken`.
+    fn beside(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>, taken: impl Fn(&str) -> bool) -> Self {
         let mut questions: Vec<(String, Value, Option<Value>)> = Vec::with_capacity(requests.len());
         for ClientRequest { key, method, params } in requests {
             let taken = |key: &str| taken(key) || questions.iter().any(|(other, ..)| other == key);
@@ -131,7 +135,7 @@ impl Asked {
     }
 
     /// Takes answers. Others than those that were asked for are not looked at.
-    fn take(&mut self, answers: &mut Map<String, Value>) {
+    pub(crate) fn take(&mut self, mut answers: Map<String, Value>) {
         for (key, _, answer) in &mut self.questions {
             if let Some(given) = answers.remove(key) {
                 *answer = Some(given);
@@ -139,16 +143,16 @@ impl Asked {
         }
     }
 
-    fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.questions.iter().all(|(.., answer)| answer.is_some())
     }
 
-    fn answers(self) -> Vec<Value> {
+    pub(crate) fn answers(self) -> Vec<Value> {
         self.questions.into_iter().filter_map(|(.., answer)| answer).collect()
     }
 
     /// What is still to be answered, as the protocol's `inputRequests`.
-    fn open(&self) -> Map<String, Value> {
+    pub(crate) fn open(&self) -> Map<String, Value> {
         let open = self.questions.iter().filter(|(.., answer)| answer.is_none());
         open.map(|(key, question, _)| (key.clone(), question.clone())).collect()
     }
@@ -200,7 +204,7 @@ impl Parked {
         let (answered, answers) = oneshot::channel();
         let (question, _place) = {
             let mut calls = self.lock();
-            let asked = Asked::new(requests, &mut given.lock().unwrap_or_else(PoisonError::into_inner), |key| {
+            let asked = Asked::beside(requests, &mut given.lock().unwrap_or_else(PoisonError::into_inner), |key| {
                 let Some(Call::Going(going)) = calls.get(&call) else { return false };
                 going.batches.iter().any(|batch| batch.asked.has(key))
             });
@@ -279,7 +283,7 @@ impl Parked {
             StateError::Expired => spent(),
             StateError::Forged | StateError::Foreign => RpcError::invalid_params(error.to_string()),
         })?;
-        let mut answers = given_answers(params)?;
+        let answers = given_answers(params)?;
         let mut calls = self.lock();
         let going = match calls.get_mut(&call) {
             Some(Call::Going(going)) => going,
@@ -293,7 +297,7 @@ impl Parked {
             return Err(RpcError::invalid_params("this requestState was used already; use the latest one"));
         }
         for batch in &mut going.batches {
-            batch.asked.take(&mut answers);
+            batch.asked.take(answers.clone());
         }
         if going.batches.iter().all(|batch| batch.asked.is_answered()) {
             going.line.attach(attached(&going.line)?);
@@ -423,15 +427,13 @@ mod tests {
     fn questions_keep_their_keys_and_no_two_have_the_same() {
         let mut given = HashMap::from([("b".to_owned(), json!({"roots": [1]}))]);
         let requests = [Some("a"), Some("b"), Some("a"), None, None, Some("c")].map(ask_for).to_vec();
-        let mut asked = Asked::new(requests, &mut given, |key| key == "c");
+        let mut asked = Asked::beside(requests, &mut given, |key| key == "c");
         let open: Vec<String> = asked.open().keys().cloned().collect();
         assert_eq!(open, ["a", "a-2", "roots-list", "roots-list-2", "c-2"]);
-        let mut take = |answers: Value| asked.take(&mut answers.as_object().cloned().expect("object"));
+        let mut take = |answers: Value| asked.take(answers.as_object().cloned().expect("object"));
         take(json!({"a": {"n": 1}, "a-2": {"n": 2}, "roots-list": {"n": 3}, "other": {}, "c-2": {}}));
-        let mut left = json!({"roots-list-2": {"n": 4}, "others": {}}).as_object().cloned().expect("object");
         assert!(!asked.is_answered());
-        asked.take(&mut left);
-        assert_eq!(Value::Object(left), json!({"others": {}}));
+        asked.take(json!({"roots-list-2": {"n": 4}}).as_object().cloned().expect("object"));
         let expect =
             [json!({"n": 1}), json!({"roots": [1]}), json!({"n": 2}), json!({"n": 3}), json!({"n": 4}), json!({})];
         assert_eq!(asked.answers(), expect);

@@ -81,8 +81,8 @@ impl House {
         let wanted: HashMap<String, _> =
             config.servers.iter().map(|server| (server.namespace.clone(), server.settings.clone())).collect();
         let gone: Vec<String> = running.servers.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-        for name in gone {
-            self.put(&name, None, &mut done).await;
+        for name in gone.iter().filter(|name| !running.catalogues.contains_key(*name)) {
+            self.put(name, None, &mut done).await;
         }
         for server in &config.servers {
             let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
@@ -96,7 +96,8 @@ impl House {
         let documents: HashMap<String, _> =
             config.openapi.iter().map(|document| (document.name.clone(), document.clone())).collect();
         let gone: Vec<String> = running.openapi.keys().filter(|name| !documents.contains_key(*name)).cloned().collect();
-        for name in gone.iter().filter(|name| !running.servers.contains_key(*name)) {
+        let is_taken = |name: &String| running.servers.contains_key(name) || running.catalogues.contains_key(name);
+        for name in gone.iter().filter(|name| !is_taken(name)) {
             self.put(name, None, &mut done).await;
         }
         for spec in &config.openapi {
