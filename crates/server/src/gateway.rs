@@ -51,7 +51,8 @@ pub struct ServerInfo {
 /// Whether a client's own user is asked where policy asks, by elicitation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elicitation {
-    /// Those clients that can be: they speak 2025-06-18 or later, have forms, and up to 2025-11-25 take events.
+    /// Those of the owner's clients that can be: they speak 2025-06-18 or later, have forms, and up to 2025-11-25 take
+    /// events. Other principals do not approve their own calls.
     WherePossible {
         /// How long a question stands.
         expiry: Duration,

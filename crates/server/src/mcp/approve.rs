@@ -11,8 +11,9 @@ use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::output::head_and_tail;
 
 const METHOD: &str = "elicitation/create";
-/// What a client reads that names its questions.
-const KEY: &str = "approval";
+/// What the names of questions begin with, for a client that reads them. What follows cannot be guessed, so that no
+/// answer can be given before its question was read.
+const KEY: &str = "approval-";
 /// Bytes of arguments that are shown; nobody reads more before an answer.
 const MAX_SHOWN: usize = 4000;
 /// What the executor waits longer than the question stands.
@@ -28,7 +29,8 @@ pub(crate) struct ClientApprover {
 #[async_trait]
 impl Approver for ClientApprover {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalDecision {
-        let question = ClientRequest { key: Some(KEY.into()), method: METHOD.into(), params: question(asked) };
+        let key = Some(format!("{KEY}{}", uuid::Uuid::new_v4().simple()));
+        let question = ClientRequest { key, method: METHOD.into(), params: question(asked) };
         match tokio::time::timeout(self.expiry, self.client.ask(vec![question])).await {
             Ok(Ok(answers)) => match answers.into_iter().next() {
                 Some(Ok(answer)) => decision(answer),

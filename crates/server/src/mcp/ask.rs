@@ -1,7 +1,7 @@
 //! A call's client, as its tool's source may ask it: elicitation, sampling, roots, log messages.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Weak};
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -13,9 +13,10 @@ use toolwright_mcp::asking;
 
 use super::line::{Gone, Line};
 use super::message::{Response, RpcError, notification, request};
-use super::parked::{Asked, Bound, Parked};
+use super::parked::{Asking, Bound, Parked};
 use super::peer::{Peer, Question};
 use super::protocol::{Level, own_meta};
+use super::slot::Slot;
 
 /// What can be asked at once.
 const MAX_REQUESTS: usize = 32;
@@ -32,6 +33,10 @@ pub(crate) struct SessionClient {
 pub(crate) struct RequestClient {
     pub(crate) line: Arc<Line>,
     pub(crate) parked: Arc<Parked>,
+    /// The number that the call has among those that wait; nobody can guess it.
+    pub(crate) call: u128,
+    /// The call's place among those that run, which it does not need while it waits.
+    pub(crate) slot: Weak<Slot>,
     pub(crate) capabilities: Map<String, Value>,
     pub(crate) level: Option<Level>,
     /// Answers that came along with the first request, by their keys: each is good for one question.
@@ -146,10 +151,19 @@ impl CallClient for RequestClient {
         self.capabilities.clone()
     }
 
+    fn identity(&self) -> Option<String> {
+        // Its requests belong to no session, so that each is a client of its own.
+        Some(format!("request-{:032x}", self.call))
+    }
+
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
-            let asked = Asked::new(permitted, &mut self.given.lock().unwrap_or_else(PoisonError::into_inner));
-            let answers = self.parked.ask(asked, &self.line, &self.bound, EXPIRY).await?;
+            let asking = Asking { call: self.call, line: &self.line, bound: &self.bound, given: &self.given };
+            let waiting = self.parked.ask(permitted, asking, EXPIRY);
+            let answers = match self.slot.upgrade() {
+                Some(slot) => slot.without(waiting).await?,
+                None => waiting.await?,
+            };
             Ok(answers.into_iter().map(Ok).collect())
         })
         .await

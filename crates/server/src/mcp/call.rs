@@ -28,12 +28,14 @@ use super::approve::ClientApprover;
 use super::ask::{RequestClient, SessionClient};
 use super::dispatch::Reply;
 use super::line::{Attached, Line, To, Waiting};
+use super::merged::Listed;
 use super::message::{Id, Params, RpcError, to_json};
-use super::parked::{Bound, Resumed, given_answers};
+use super::parked::{Bound, Ending, Resumed, given_answers};
 use super::peer::Peer;
 use super::progress::Progress;
 use super::protocol::{Era, Level, SERVER_INFO};
 use super::running::Running;
+use super::slot::Slot;
 use super::tasks::{Task, TaskClient, TaskProgress, Way, wished};
 use super::view::View;
 use crate::Gateway;
@@ -84,6 +86,8 @@ pub(crate) struct Work {
     pub(crate) line: Option<Arc<Line>>,
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
+    /// Whose what is, by the lists that were made for this request.
+    pub(crate) listed: Listed,
 }
 
 impl Work {
@@ -98,6 +102,7 @@ impl Work {
             line: None,
             progress: None,
             approver: Arc::clone(&gateway.options.approver),
+            listed: Listed::default(),
         }
     }
 
@@ -172,7 +177,7 @@ impl Gateway {
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
         }
-        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
+        let slot = Slot::of(&self.slots).ok_or_else(|| {
             let message = format!("{} calls are running, which is the limit; try again", self.options.max_calls);
             RpcError::new(RpcError::BUSY, message)
         })?;
@@ -189,6 +194,8 @@ impl Gateway {
         let wants_progress = progress.is_some();
         let line = Line::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, entered });
         let waiting = Waiting::on(&line, id);
+        let number = uuid::Uuid::new_v4().as_u128();
+        let ending = Ending { parked: Arc::clone(&self.parked), call: number, line: Arc::clone(&line) };
         let (client, can_be_asked): (Arc<dyn CallClient>, bool) = match era {
             Era::Legacy => {
                 let (line, peer) = (Arc::clone(&line), Arc::clone(&caller.peer));
@@ -201,6 +208,8 @@ impl Gateway {
                 let client = RequestClient {
                     line: Arc::clone(&line),
                     parked: Arc::clone(&self.parked),
+                    call: number,
+                    slot: Arc::downgrade(&slot),
                     capabilities,
                     level: params.meta.log_level.as_deref().and_then(Level::parse),
                     given: Mutex::new(given.into_iter().collect()),
@@ -220,7 +229,8 @@ impl Gateway {
             None => client,
         };
         let approver = match self.options.elicitation {
-            Elicitation::WherePossible { expiry } if can_be_asked => {
+            // What others than the owner may do is not theirs to decide.
+            Elicitation::WherePossible { expiry } if can_be_asked && caller.session.principal.owner => {
                 let (client, otherwise) = (Arc::clone(&client), Arc::clone(&self.options.approver));
                 Arc::new(ClientApprover { client, expiry, otherwise })
             }
@@ -240,6 +250,7 @@ impl Gateway {
             line: Some(Arc::clone(&line)),
             progress,
             approver,
+            listed: Listed::default(),
         });
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
         self.running.spawn(async move {
@@ -249,7 +260,7 @@ impl Gateway {
                 None => Some(work.await),
             };
             if let Some(result) = result {
-                line.end(result).await;
+                ending.end(result).await;
             }
         });
         Ok(waiting)
@@ -269,6 +280,7 @@ impl Gateway {
         match self.parked.resume(&bound(caller, method, raw), &mut params, state, attached)? {
             Resumed::Going(line) => Ok(Reply::Running(Waiting::on(&line, id))),
             Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
+            Resumed::Ended(result) => result.map(Reply::Result),
         }
     }
 }

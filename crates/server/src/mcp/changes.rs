@@ -14,7 +14,6 @@ use toolwright_runtime::catalogue::Notice;
 
 use super::call::{Caller, Work};
 use super::message::{Filter, Id, notification};
-use super::peer::MAX_SUBSCRIBED;
 use super::protocol::{Level, SUBSCRIPTION_ID};
 use super::subscriptions::Subscription;
 use super::view::Scope;
@@ -22,6 +21,8 @@ use crate::Gateway;
 
 /// Changes that follow each other within this time are told once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Resources of one subscription; sources are asked for one after another, so there are fewer than a session may add.
+const MAX_GRANTED: usize = 256;
 
 /// What a subscription (2026-07-28) was granted.
 pub(crate) struct Granted {
@@ -220,7 +221,7 @@ impl Gateway {
         };
         let mut resources = Vec::new();
         let work = Work::of_nobody(self, caller.clone());
-        for uri in asked.resource_subscriptions.into_iter().take(MAX_SUBSCRIBED) {
+        for uri in asked.resource_subscriptions.into_iter().take(MAX_GRANTED) {
             match work.interest(&uri).await {
                 Ok(subscription) => {
                     filter.resource_subscriptions.push(uri.clone());

@@ -31,6 +31,20 @@ pub(crate) struct Owners(Mutex<HashMap<(String, Kind), Owns>>);
 /// Whose each name or address of a merged list is.
 type Owns = Arc<HashMap<String, Owned>>;
 
+/// What was listed for one request: nothing is listed twice for it.
+#[derive(Default)]
+pub(crate) struct Listed(Mutex<HashMap<Kind, Option<Owns>>>);
+
+impl Listed {
+    fn of(&self, kind: Kind) -> Option<Option<Owns>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&kind).cloned()
+    }
+
+    fn note(&self, kind: Kind, owners: Option<Owns>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(kind, owners);
+    }
+}
+
 impl Owners {
     fn of(&self, place: &str, kind: Kind) -> Option<Owns> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(place.to_owned(), kind)).cloned()
@@ -118,12 +132,22 @@ impl Work {
         Ok(all)
     }
 
+    /// Whose what is by new lists, which are made once for the request. `None`: they could not be made.
+    async fn owners_now(&self, kind: Kind) -> Result<Option<Owns>, RpcError> {
+        if let Some(owners) = self.listed.of(kind) {
+            return Ok(owners);
+        }
+        let made = self.merge_lists(kind).await.map(|(_, owners)| owners);
+        self.listed.note(kind, made.as_ref().ok().cloned());
+        made.map(Some)
+    }
+
     /// Whose this is, by the list that the caller had, or else by a new one.
     async fn owner(&self, kind: Kind, shown: &str) -> Result<Option<Owned>, RpcError> {
         if let Some(owned) = self.gateway.owners.of(&self.place(), kind).and_then(|owners| owners.get(shown).cloned()) {
             return Ok(Some(owned));
         }
-        Ok(self.merge_lists(kind).await?.1.get(shown).cloned())
+        Ok(self.owners_now(kind).await?.and_then(|owners| owners.get(shown).cloned()))
     }
 
     /// Whose resource this is: by its address if that names the source, by the lists, by the nearest template, and
@@ -141,7 +165,7 @@ impl Work {
         let remembered = self.gateway.owners.of(&self.place(), Kind::Templates);
         let templates = match remembered {
             Some(templates) => Some(templates),
-            None => self.merge_lists(Kind::Templates).await.ok().map(|(_, owners)| owners),
+            None => self.owners_now(Kind::Templates).await.ok().flatten(),
         };
         let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
         let nearest = templates.as_ref().and_then(|templates| {

@@ -16,6 +16,7 @@ use super::call::{Ask, Caller, Work, passed_on};
 use super::line::Waiting;
 use super::message::{RpcError, to_json};
 use super::protocol::{Era, Level};
+use super::sources::Heard;
 use super::view::Scope;
 use crate::Gateway;
 
@@ -92,8 +93,21 @@ impl Work {
         found.ok_or_else(|| RpcError::new(RpcError::INTERNAL, format!("{name} is not served any more")))
     }
 
-    /// Has a source run one of its methods; its own result, or its own error, comes back.
+    /// Has a source run one of its methods, if this address has it; its own result, or its own error, comes back.
     pub(crate) async fn ask_source(
+        &self,
+        provider: &Arc<dyn Provider>,
+        method: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, RpcError> {
+        if !self.gateway.shows_method(&self.caller.view.scope, provider.name(), method) {
+            return Err(RpcError::method_not_found(method));
+        }
+        self.tell_source(provider, method, arguments).await
+    }
+
+    /// As [`Work::ask_source`], for what the gateway has to say for itself: whatever the address shows.
+    pub(crate) async fn tell_source(
         &self,
         provider: &Arc<dyn Provider>,
         method: &str,
@@ -127,8 +141,8 @@ impl Work {
         if having.is_empty() { Err(RpcError::method_not_found(method)) } else { Ok(having) }
     }
 
-    /// The session's own level is kept here. Sources are shared, so one of them is told only if it is to say more than
-    /// anybody wanted before.
+    /// The session's own level is kept here. Sources may be shared, so that each is told the least severe level that
+    /// anybody wants; one that has heard it for this session on its present connection is not told again.
     async fn set_level(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let sources = self.sources_with("logging/setLevel").await?;
         let level = arguments.get("level").and_then(Value::as_str).and_then(Level::parse).ok_or_else(|| {
@@ -137,12 +151,16 @@ impl Work {
         })?;
         self.caller.peer.set_level(level);
         for provider in sources {
-            if !self.gateway.sources.wants_more(provider.name(), level) {
+            let sources = &self.gateway.sources;
+            let heard = || Heard { session: self.caller.session.id.clone(), connection: provider.capabilities() };
+            let wanted = sources.least_severe(provider.name(), level);
+            if sources.has_heard(provider.name(), heard(), wanted) {
                 continue;
             }
-            let told = Map::from_iter([("level".to_owned(), level.as_str().into())]);
-            if let Err(error) = self.ask_source(&provider, "logging/setLevel", told).await {
-                tracing::warn!("{} did not take the log level: {}", provider.name(), error.message);
+            let told = Map::from_iter([("level".to_owned(), wanted.as_str().into())]);
+            match self.ask_source(&provider, "logging/setLevel", told).await {
+                Ok(_) => sources.heard(provider.name(), heard(), wanted),
+                Err(error) => tracing::warn!("{} did not take the log level: {}", provider.name(), error.message),
             }
         }
         Ok(Map::new())

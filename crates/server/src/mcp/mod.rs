@@ -19,6 +19,7 @@ mod peer;
 mod progress;
 mod protocol;
 mod running;
+mod slot;
 pub(crate) mod sources;
 pub(crate) mod stdio;
 pub(crate) mod subscriptions;

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::client::ClientRequest;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -20,22 +21,64 @@ use super::protocol::SERVER_INFO;
 
 /// Calls that wait at once, over all clients.
 const MAX_PARKED: usize = 256;
+/// Calls of one principal that wait at once.
+const MAX_PARKED_OF_ONE: usize = 64;
+/// How long the end of a call is kept for a client that comes late with its answers, in seconds.
+const KEPT: u64 = 600;
+/// Ends that are kept at once; the oldest go first.
+const MAX_KEPT: usize = 64;
+/// Bytes of an end that is kept.
+const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// The calls that wait.
+/// The calls that wait, or have waited.
 pub(crate) struct Parked {
     key: StateKey,
     server_info: Value,
-    waiting: Mutex<HashMap<u128, Waiting>>,
+    calls: Mutex<HashMap<u128, Call>>,
 }
 
-/// One that does.
-struct Waiting {
+/// One that has asked its client something.
+enum Call {
+    /// It runs; perhaps it waits.
+    Going(Going),
+    /// It ended while no request waited for it.
+    Ended { result: Result<Vec<u8>, RpcError>, until: u64 },
+}
+
+/// What is known of a call until it ends.
+struct Going {
+    /// Of the latest state. A state of another round is void.
     round: u32,
     expires: u64,
     binding: ContentHash,
-    asked: Asked,
+    principal: String,
     line: Arc<Line>,
+    /// What was asked and is not answered: a call may ask several things at the same time.
+    batches: Vec<Batch>,
+    /// How many there were.
+    asked: u64,
+}
+
+/// What was asked together.
+struct Batch {
+    number: u64,
+    asked: Asked,
     answered: oneshot::Sender<Vec<Value>>,
+}
+
+impl Going {
+    /// What is still to be answered, as the protocol's `inputRequests`.
+    fn open(&self) -> Map<String, Value> {
+        self.batches.iter().flat_map(|batch| batch.asked.open()).collect()
+    }
+
+    /// Hands over the answers of what is answered as a whole.
+    fn hand_over(&mut self) {
+        for batch in self.batches.extract_if(.., |batch| batch.asked.is_answered()) {
+            // Whoever asked may not wait any more.
+            let _ = batch.answered.send(batch.asked.answers());
+        }
+    }
 }
 
 /// What makes a request the same as a call's first one.
@@ -66,9 +109,14 @@ pub(crate) struct Asked {
 impl Asked {
     /// These, under the keys that their source has for them; what is `given` under such a key answers it.
     pub(crate) fn new(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>) -> Self {
+        Self::beside(requests, given, |_| false)
+    }
+
+    /// As [`Asked::new`], beside others that have the keys which are `taken`.
+    fn beside(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>, taken: impl Fn(&str) -> bool) -> Self {
         let mut questions: Vec<(String, Value, Option<Value>)> = Vec::with_capacity(requests.len());
         for ClientRequest { key, method, params } in requests {
-            let taken = |key: &str| questions.iter().any(|(other, ..)| other == key);
+            let taken = |key: &str| taken(key) || questions.iter().any(|(other, ..)| other == key);
             let mut name = key.unwrap_or_else(|| method.replace('/', "-"));
             let plain = name.clone();
             let mut n = 1;
@@ -80,6 +128,10 @@ impl Asked {
             questions.push((name, json!({"method": method, "params": params}), answer));
         }
         Self { questions }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.questions.iter().any(|(other, ..)| other == key)
     }
 
     /// Takes answers. Others than those that were asked for are not looked at.
@@ -106,16 +158,29 @@ impl Asked {
     }
 }
 
-/// A place among the calls that wait; it is given up with the guard.
+/// A batch among those that wait; it is taken back with the guard.
 struct Place<'a> {
     parked: &'a Parked,
     call: u128,
+    number: u64,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.parked.lock().remove(&self.call);
+        if let Some(Call::Going(going)) = self.parked.lock().get_mut(&self.call) {
+            going.batches.retain(|batch| batch.number != self.number);
+        }
     }
+}
+
+/// Who asks: one call, and what came with its first request.
+pub(crate) struct Asking<'a> {
+    /// The number that the call has here.
+    pub(crate) call: u128,
+    pub(crate) line: &'a Arc<Line>,
+    pub(crate) bound: &'a Bound,
+    /// Answers that came along with the first request, by their keys: each is good for one question.
+    pub(crate) given: &'a Mutex<HashMap<String, Value>>,
 }
 
 impl Parked {
@@ -124,43 +189,81 @@ impl Parked {
         let mut key = [0; 32];
         key[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
         key[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-        Arc::new(Self { key: StateKey::new(key), server_info, waiting: Mutex::default() })
+        Arc::new(Self { key: StateKey::new(key), server_info, calls: Mutex::default() })
     }
 
     /// Answers the request that waits for the call with what is asked, and waits until another one brings the answers.
+    /// If the client has something to answer already, this is added for when it comes back.
     pub(crate) async fn ask(
         &self,
-        asked: Asked,
-        line: &Arc<Line>,
-        bound: &Bound,
+        requests: Vec<ClientRequest>,
+        asking: Asking<'_>,
         expiry: Duration,
     ) -> Result<Vec<Value>, ToolError> {
-        if asked.is_answered() {
-            return Ok(asked.answers());
-        }
-        let failed = |kind, message: &str| ToolError::new(kind, message);
+        let Asking { call, line, bound, given } = asking;
         let (answered, answers) = oneshot::channel();
-        let call = uuid::Uuid::new_v4().as_u128();
-        let expires = now().saturating_add(expiry.as_secs());
-        let waiting = Waiting { round: 0, expires, binding: bound.hash(), asked, line: Arc::clone(line), answered };
-        let question = {
-            let mut all = self.lock();
-            if all.len() >= MAX_PARKED {
-                let why = format!("{MAX_PARKED} calls wait for their callers' answers already, which is the limit");
-                return Err(failed(ErrorKind::LimitExceeded, &why));
+        let (question, _place) = {
+            let mut calls = self.lock();
+            let asked = Asked::beside(requests, &mut given.lock().unwrap_or_else(PoisonError::into_inner), |key| {
+                let Some(Call::Going(going)) = calls.get(&call) else { return false };
+                going.batches.iter().any(|batch| batch.asked.has(key))
+            });
+            if asked.is_answered() {
+                return Ok(asked.answers());
             }
-            let question = self.question(call, &waiting);
-            all.insert(call, waiting);
-            question
+            let going = Self::place_of(&mut calls, call, line, bound)?;
+            let number = going.asked;
+            going.asked += 1;
+            going.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
+            going.batches.push(Batch { number, asked, answered });
+            (self.question(call, going), Place { parked: self, call, number })
         };
-        let _place = Place { parked: self, call };
+        // No request waits while the client has another question before it: then it learns of this one as it answers.
         line.end(Ok(question)).await;
         match tokio::time::timeout(expiry, answers).await {
             Ok(Ok(answers)) => Ok(answers),
-            Ok(Err(_)) | Err(_) => Err(failed(
+            Ok(Err(_)) | Err(_) => Err(ToolError::new(
                 ErrorKind::ExecutionError,
                 "the tool asked its caller something, and nobody answered in time",
             )),
+        }
+    }
+
+    /// The call among those that have asked something, if there is room for one more that waits.
+    fn place_of<'a>(
+        calls: &'a mut HashMap<u128, Call>,
+        call: u128,
+        line: &Arc<Line>,
+        bound: &Bound,
+    ) -> Result<&'a mut Going, ToolError> {
+        let waits = |of: &Call| matches!(of, Call::Going(going) if !going.batches.is_empty());
+        let full = |count: usize, max: usize, whose: &str| {
+            let why = || format!("{max} calls {whose}wait for their callers' answers already, which is the limit");
+            if count >= max { Err(ToolError::new(ErrorKind::LimitExceeded, why())) } else { Ok(()) }
+        };
+        if !calls.get(&call).is_some_and(waits) {
+            full(calls.values().filter(|of| waits(of)).count(), MAX_PARKED, "")?;
+            let is_theirs = |of: &&Call| matches!(of, Call::Going(going) if going.principal == bound.principal);
+            let theirs = calls.values().filter(is_theirs).filter(|of| waits(of)).count();
+            full(theirs, MAX_PARKED_OF_ONE, "of this principal ")?;
+        }
+        let over = || ToolError::new(ErrorKind::ExecutionError, "the call is over, and nobody can be asked for it");
+        let place = match calls.entry(call) {
+            Entry::Occupied(place) => place.into_mut(),
+            Entry::Vacant(_) if !line.is_attached() => return Err(over()),
+            Entry::Vacant(place) => place.insert(Call::Going(Going {
+                round: 0,
+                expires: 0,
+                binding: bound.hash(),
+                principal: bound.principal.clone(),
+                line: Arc::clone(line),
+                batches: Vec::new(),
+                asked: 0,
+            })),
+        };
+        match place {
+            Call::Going(going) => Ok(going),
+            Call::Ended { .. } => Err(over()),
         }
     }
 
@@ -168,7 +271,7 @@ impl Parked {
     /// then on.
     ///
     /// # Errors
-    /// The JSON-RPC error to answer with; the call waits on then.
+    /// The JSON-RPC error to answer with; the call goes on as it was then.
     pub(crate) fn resume(
         &self,
         bound: &Bound,
@@ -176,42 +279,112 @@ impl Parked {
         state: &str,
         attached: impl FnOnce(&Line) -> Result<Attached, RpcError>,
     ) -> Result<Resumed, RpcError> {
-        let void = |error: StateError| RpcError::invalid_params(error.to_string());
-        let (call, round) = self.key.open(state, bound.hash(), now()).map_err(void)?;
+        let (call, round) = self.key.open(state, bound.hash(), now()).map_err(|error| match error {
+            StateError::Expired => spent(),
+            StateError::Forged | StateError::Foreign => RpcError::invalid_params(error.to_string()),
+        })?;
         let answers = given_answers(params)?;
-        let mut all = self.lock();
-        let Entry::Occupied(mut place) = all.entry(call) else { return Err(void(StateError::Expired)) };
-        let waiting = place.get_mut();
-        if waiting.round != round {
+        let mut calls = self.lock();
+        let going = match calls.get_mut(&call) {
+            Some(Call::Going(going)) => going,
+            Some(Call::Ended { .. }) => match calls.remove(&call) {
+                Some(Call::Ended { result, .. }) => return Ok(Resumed::Ended(result)),
+                _ => return Err(spent()),
+            },
+            None => return Err(spent()),
+        };
+        if going.round != round {
             return Err(RpcError::invalid_params("this requestState was used already; use the latest one"));
         }
-        waiting.asked.take(answers);
-        if !waiting.asked.is_answered() {
-            waiting.round += 1;
-            return Ok(Resumed::AskedAgain(self.question(call, waiting)));
+        for batch in &mut going.batches {
+            batch.asked.take(answers.clone());
         }
-        let line = Arc::clone(&waiting.line);
-        line.attach(attached(&line)?);
-        let Waiting { asked, answered, .. } = place.remove();
-        drop(all);
-        // A call that ended meanwhile has no use for them, and ends its line itself.
-        let _ = answered.send(asked.answers());
-        Ok(Resumed::Going(line))
+        if going.batches.iter().all(|batch| batch.asked.is_answered()) {
+            going.line.attach(attached(&going.line)?);
+        }
+        going.round += 1;
+        going.hand_over();
+        if going.batches.is_empty() {
+            return Ok(Resumed::Going(Arc::clone(&going.line)));
+        }
+        Ok(Resumed::AskedAgain(self.question(call, going)))
     }
 
-    fn question(&self, call: u128, waiting: &Waiting) -> Vec<u8> {
-        let Waiting { round, expires, binding, asked, .. } = waiting;
+    fn question(&self, call: u128, going: &Going) -> Vec<u8> {
+        let Going { round, expires, binding, .. } = going;
         let state = RequestState { call, round: *round, expires: *expires, binding: *binding };
         to_json(&json!({
             "resultType": "input_required",
-            "inputRequests": asked.open(),
+            "inputRequests": going.open(),
             "requestState": self.key.seal(&state),
             "_meta": {SERVER_INFO: self.server_info},
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends a call: the request that waits for it is answered, or else the next one that comes for it.
+    fn end(&self, call: u128, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
+        let mut calls = self.lock();
+        let Some(Call::Going(going)) = calls.remove(&call) else { return Some(result) };
+        if going.line.is_attached() || going.line.cancel.cause() == Some(CancelCause::User) {
+            return Some(result);
+        }
+        let now = now();
+        calls.retain(|_, call| !matches!(call, Call::Ended { until, .. } if *until <= now));
+        let ended = |(number, call): (&u128, &Call)| match call {
+            Call::Ended { until, .. } => Some((*until, *number)),
+            Call::Going(_) => None,
+        };
+        if calls.iter().filter_map(ended).count() >= MAX_KEPT
+            && let Some((_, oldest)) = calls.iter().filter_map(ended).min()
+        {
+            calls.remove(&oldest);
+        }
+        let result = match result {
+            Ok(result) if result.len() > MAX_KEPT_BYTES => Err(RpcError::new(
+                RpcError::INTERNAL,
+                "the call has ended, and its result was too large to keep until the answers came",
+            )),
+            result => result,
+        };
+        calls.insert(call, Call::Ended { result, until: now.saturating_add(KEPT) });
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For a state whose call is not known any more. It has run, so nothing here invites to make it again.
+fn spent() -> RpcError {
+    RpcError::invalid_params(
+        "too late: the call of this requestState has ended, or went on without the answers; it may have had effects",
+    )
+}
+
+/// A running call; whatever becomes of its work, what is known of it here goes with this.
+pub(crate) struct Ending {
+    pub(crate) parked: Arc<Parked>,
+    pub(crate) call: u128,
+    pub(crate) line: Arc<Line>,
+}
+
+impl Ending {
+    /// Ends the call with its result.
+    pub(crate) async fn end(self, result: Result<Vec<u8>, RpcError>) {
+        if let Some(result) = self.parked.end(self.call, result) {
+            self.line.end(result).await;
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut calls = self.parked.lock();
+        let left = if matches!(calls.get(&self.call), Some(Call::Going(_))) { calls.remove(&self.call) } else { None };
+        drop(calls);
+        // Its line may be the last, which ends the response.
+        drop(left);
     }
 }
 
@@ -221,6 +394,8 @@ pub(crate) enum Resumed {
     Going(Arc<Line>),
     /// Something is missing: the result that says so.
     AskedAgain(Vec<u8>),
+    /// The call had ended: what it came to.
+    Ended(Result<Vec<u8>, RpcError>),
 }
 
 /// The answers in a request, by their keys.
@@ -251,15 +426,16 @@ mod tests {
     #[test]
     fn questions_keep_their_keys_and_no_two_have_the_same() {
         let mut given = HashMap::from([("b".to_owned(), json!({"roots": [1]}))]);
-        let requests = [Some("a"), Some("b"), Some("a"), None, None].map(ask_for).to_vec();
-        let mut asked = Asked::new(requests, &mut given);
+        let requests = [Some("a"), Some("b"), Some("a"), None, None, Some("c")].map(ask_for).to_vec();
+        let mut asked = Asked::beside(requests, &mut given, |key| key == "c");
         let open: Vec<String> = asked.open().keys().cloned().collect();
-        assert_eq!(open, ["a", "a-2", "roots-list", "roots-list-2"]);
-        let answers = json!({"a": {"n": 1}, "a-2": {"n": 2}, "roots-list": {"n": 3}, "other": {}});
-        asked.take(answers.as_object().cloned().expect("object"));
+        assert_eq!(open, ["a", "a-2", "roots-list", "roots-list-2", "c-2"]);
+        let mut take = |answers: Value| asked.take(answers.as_object().cloned().expect("object"));
+        take(json!({"a": {"n": 1}, "a-2": {"n": 2}, "roots-list": {"n": 3}, "other": {}, "c-2": {}}));
         assert!(!asked.is_answered());
         asked.take(json!({"roots-list-2": {"n": 4}}).as_object().cloned().expect("object"));
-        let expect = [json!({"n": 1}), json!({"roots": [1]}), json!({"n": 2}), json!({"n": 3}), json!({"n": 4})];
+        let expect =
+            [json!({"n": 1}), json!({"roots": [1]}), json!({"n": 2}), json!({"n": 3}), json!({"n": 4}), json!({})];
         assert_eq!(asked.answers(), expect);
     }
 

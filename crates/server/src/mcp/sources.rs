@@ -1,12 +1,13 @@
 //! What sources can be asked beside calling tools: snapshots of their methods, for the executor.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::{Health, Listing, Provider, RegisteredTool, Snapshot};
 use toolwright_core::name::wire_candidate;
+use toolwright_core::session::SessionId;
 use toolwright_mcp::convert::{has_method, server_capabilities};
 
 use super::call::Caller;
@@ -16,6 +17,8 @@ use crate::Gateway;
 
 /// How long a client's introduction waits for a server that has not said yet what it can do.
 const INTRODUCTION: Duration = Duration::from_secs(5);
+/// Sessions for which it is remembered what sources were told.
+const MAX_HEARD: usize = 4096;
 /// What is announced, by the method that it takes.
 const PARTS: [(&str, &str); 4] = [
     ("resources", "resources/read"),
@@ -46,7 +49,18 @@ impl Methods {
 #[derive(Default)]
 pub(crate) struct Sources {
     made: Mutex<HashMap<String, Made>>,
+    /// The least severe log messages that anybody wants of them.
     levels: Mutex<HashMap<String, Level>>,
+    heard: Mutex<HashMap<(String, SessionId), (Level, Connection)>>,
+}
+
+/// A source's connection, known by what it announced on it.
+type Connection = Weak<Map<String, Value>>;
+
+/// For whom a source is told something, and on which connection.
+pub(crate) struct Heard {
+    pub(crate) session: SessionId,
+    pub(crate) connection: Option<Arc<Map<String, Value>>>,
 }
 
 struct Made {
@@ -56,17 +70,30 @@ struct Made {
 }
 
 impl Sources {
-    /// Whether a source was told so far to log less than this; it counts as told from now on.
-    pub(crate) fn wants_more(&self, provider: &str, level: Level) -> bool {
+    /// Notes that somebody wants log messages of this level of a source, and says the least severe that anybody does.
+    pub(crate) fn least_severe(&self, provider: &str, level: Level) -> Level {
         let mut levels = lock(&self.levels);
-        match levels.get_mut(provider) {
-            Some(told) if *told <= level => return false,
-            Some(told) => *told = level,
-            None => {
-                levels.insert(provider.to_owned(), level);
-            }
+        let least = levels.entry(provider.to_owned()).or_insert(level);
+        *least = level.min(*least);
+        *least
+    }
+
+    /// Whether a source was told of this level already, and has not begun anew since.
+    pub(crate) fn has_heard(&self, provider: &str, heard: Heard, wanted: Level) -> bool {
+        let all = lock(&self.heard);
+        let Some((level, on)) = all.get(&(provider.to_owned(), heard.session)) else { return false };
+        *level <= wanted && heard.connection.is_some_and(|connection| Weak::ptr_eq(on, &Arc::downgrade(&connection)))
+    }
+
+    /// Notes that a source took a level.
+    pub(crate) fn heard(&self, provider: &str, heard: Heard, level: Level) {
+        let Some(connection) = heard.connection else { return };
+        let mut all = lock(&self.heard);
+        // It does no harm to tell a source once more.
+        if all.len() >= MAX_HEARD {
+            all.clear();
         }
-        true
+        all.insert((provider.to_owned(), heard.session), (level, Arc::downgrade(&connection)));
     }
 }
 

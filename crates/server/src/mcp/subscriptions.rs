@@ -14,34 +14,37 @@ use crate::Gateway;
 const SUBSCRIBE: &str = "resources/subscribe";
 const UNSUBSCRIBE: &str = "resources/unsubscribe";
 
-/// How many want to hear of what: by provider and the source's own address.
+/// A provider and the source's own address of a resource.
+type Place = (String, String);
+
+/// How many want to hear of what.
 #[derive(Default)]
-pub(crate) struct Subscribers(Mutex<HashMap<(String, String), usize>>);
+pub(crate) struct Subscribers(Mutex<HashMap<Place, Arc<Told>>>);
+
+/// How many are told of one resource; with none its source is not subscribed to. Locked while the source is asked, so
+/// that what it is told keeps its order, and nobody counts on a subscription that the source has not taken.
+type Told = tokio::sync::Mutex<usize>;
 
 impl Subscribers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Arc<Told>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the first.
-    fn enter(&self, owned: &Owned) -> bool {
-        let mut all = self.lock();
-        let count = all.entry((owned.server.clone(), owned.own.clone())).or_default();
-        *count += 1;
-        *count == 1
+    fn of(&self, owned: &Owned) -> Arc<Told> {
+        Arc::clone(self.lock().entry((owned.server.clone(), owned.own.clone())).or_default())
     }
 
-    /// Whether this was the last.
-    fn leave(&self, owned: &Owned) -> bool {
+    /// Forgets a resource that nobody else looks at.
+    fn tidy(&self, owned: &Owned, told: Arc<Told>) {
         let mut all = self.lock();
+        drop(told);
         let key = (owned.server.clone(), owned.own.clone());
-        let Some(count) = all.get_mut(&key) else { return false };
-        *count -= 1;
-        let last = *count == 0;
-        if last {
+        let is_idle = |told: &Arc<Told>| {
+            Arc::strong_count(told) == 1 && told.try_lock().is_ok_and(|subscribers| *subscribers == 0)
+        };
+        if all.get(&key).is_some_and(is_idle) {
             all.remove(&key);
         }
-        last
     }
 }
 
@@ -63,18 +66,23 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let Some(gateway) = self.gateway.upgrade() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if !gateway.subscribers.leave(&self.owned) || gateway.is_draining() {
+        if gateway.is_draining() {
             return;
         }
         let (owned, caller) = (self.owned.clone(), self.on_behalf_of.clone());
         runtime.spawn(async move {
+            let told = gateway.subscribers.of(&owned);
+            let mut subscribers = told.lock().await;
+            *subscribers = subscribers.saturating_sub(1);
             let work = Work::of_nobody(&gateway, caller);
-            if let Ok(provider) = work.provider(&owned.server) {
-                let arguments = uri_argument(owned.own);
-                if let Err(error) = work.ask_source(&provider, UNSUBSCRIBE, arguments).await {
-                    tracing::debug!("{}: {UNSUBSCRIBE} failed: {}", owned.server, error.message);
-                }
+            if *subscribers == 0
+                && let Ok(provider) = work.provider(&owned.server)
+                && let Err(error) = work.tell_source(&provider, UNSUBSCRIBE, uri_argument(owned.own.clone())).await
+            {
+                tracing::debug!("{}: {UNSUBSCRIBE} failed: {}", owned.server, error.message);
             }
+            drop(subscribers);
+            gateway.subscribers.tidy(&owned, told);
         });
     }
 }
@@ -113,13 +121,21 @@ impl Work {
                 .ok_or_else(|| RpcError::invalid_params("no server of this address has such a resource"))?,
         };
         let provider = self.provider(&owned.server)?;
-        let first = self.gateway.subscribers.enter(&owned);
-        let on_behalf_of = Caller::new(Arc::clone(&self.caller.session), self.caller.view.clone());
-        let subscription = Subscription { owned, gateway: Arc::downgrade(&self.gateway), on_behalf_of };
-        if first {
-            self.ask_source(&provider, SUBSCRIBE, uri_argument(subscription.owned.own.clone())).await?;
+        if !self.has_method(&provider, SUBSCRIBE).await {
+            return Err(RpcError::method_not_found(SUBSCRIBE));
         }
-        Ok(subscription)
+        let told = self.gateway.subscribers.of(&owned);
+        let mut subscribers = told.lock().await;
+        if *subscribers == 0
+            && let Err(error) = self.ask_source(&provider, SUBSCRIBE, uri_argument(owned.own.clone())).await
+        {
+            drop(subscribers);
+            self.gateway.subscribers.tidy(&owned, told);
+            return Err(error);
+        }
+        *subscribers += 1;
+        let on_behalf_of = Caller::new(Arc::clone(&self.caller.session), self.caller.view.clone());
+        Ok(Subscription { owned, gateway: Arc::downgrade(&self.gateway), on_behalf_of })
     }
 }
 

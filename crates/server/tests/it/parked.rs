@@ -2,6 +2,7 @@
 //! `input_required`, while the call waits where it is.
 
 use serde_json::{Value, json};
+use toolwright_core::session::Principal;
 
 use crate::sources::Source;
 use crate::stdio::Client;
@@ -226,9 +227,10 @@ async fn prompts_and_resources_ask_in_the_same_way_as_our_own_approvals_do() {
                 params
             };
             let first = body(http.modern("/mcp/alpha", json!(1), method, with(json!({}))), 200).await;
-            let question = &first["result"]["inputRequests"]["approval"];
-            assert_eq!(question["method"], "elicitation/create", "{method}: {first}");
-            let answer = json!({"approval": {"action": "accept", "content": {"decision": decision}}});
+            let asked = first["result"]["inputRequests"].as_object().unwrap_or_else(|| panic!("{method}: {first}"));
+            let (key, question) = asked.iter().next().expect("a question");
+            assert_eq!((asked.len(), &question["method"]), (1, &json!("elicitation/create")), "{method}: {first}");
+            let answer = json!({key: {"action": "accept", "content": {"decision": decision}}});
             let extra = json!({"requestState": first["result"]["requestState"], "inputResponses": answer});
             let response = http.modern("/mcp/alpha", json!(2), method, with(extra)).send().await.expect("response");
             let last: Value = response.json().await.expect("json");
@@ -237,6 +239,58 @@ async fn prompts_and_resources_ask_in_the_same_way_as_our_own_approvals_do() {
         }
     }
     assert_eq!(source.taken().len(), 3);
+}
+
+/// A call where everything is to be approved, by a client that has forms and says yes before it is asked.
+async fn approving_itself(owner: bool) -> Value {
+    let house = House::with(|options| {
+        let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
+        options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
+    })
+    .await;
+    house.add(Source::new("alpha")).await;
+    let http = house.http_with(|options| {
+        options.principal = Principal { id: "ci".into(), roles: Vec::new(), owner };
+    });
+    let yes = json!({"action": "accept", "content": {"decision": "approve"}});
+    let mut params = json!({"name": "meta", "arguments": {}, "_meta": {CAPABILITIES: everything()}});
+    params["inputResponses"] = json!({"approval": yes, "approval-": yes});
+    ask(&http.await, 1, params, 200).await["result"].take()
+}
+
+#[tokio::test]
+async fn who_is_not_the_owner_does_not_approve_its_own_calls_and_nobody_before_the_question() {
+    let asked = approving_itself(true).await;
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let denied = approving_itself(false).await;
+    assert_eq!((&denied["resultType"], &denied["isError"]), (&json!("complete"), &json!(true)), "{denied}");
+}
+
+#[tokio::test]
+async fn a_second_question_is_not_lost_and_who_comes_late_reads_how_the_call_ended() {
+    let (house, source) = house().await;
+    let http = house.http().await;
+    let params = || json!({"name": "ask", "arguments": {}, "_meta": {CAPABILITIES: everything()}});
+    let again = |before: &Value, responses: Value| {
+        let mut params = params();
+        params["requestState"] = before["result"]["requestState"].clone();
+        params["inputResponses"] = responses;
+        params
+    };
+    let open = |answer: &Value| -> Vec<String> {
+        let open = answer["result"]["inputRequests"].as_object().unwrap_or_else(|| panic!("{answer}"));
+        open.keys().cloned().collect()
+    };
+    let first = ask(&http, 1, params(), 200).await;
+    assert_eq!(open(&first), ["one"]);
+    let second = ask(&http, 2, again(&first, json!({"one": {"action": "decline"}})), 200).await;
+    assert_eq!(open(&second), ["other"]);
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let late = ask(&http, 3, again(&second, json!({"other": {"action": "cancel"}})), 200).await;
+    assert_eq!(text(&late), json!([{"action": "decline"}]));
+    let later = ask(&http, 4, again(&second, json!({"other": {"action": "cancel"}})), 400).await;
+    assert!(later["error"]["message"].as_str().is_some_and(|text| text.contains("has ended")), "{later}");
+    assert_eq!(source.taken().len(), 1, "called once");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::{
     Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice, foreign_ids,
 };
-use toolwright_core::client::ClientRequest;
+use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
@@ -77,6 +77,9 @@ impl Source {
         let client = &context.client;
         match tool {
             "ask" => {
+                if arguments["rounds"].is_null() {
+                    return race(client.as_ref()).await;
+                }
                 let mut all = Vec::new();
                 for round in arguments["rounds"].as_array().into_iter().flatten() {
                     let request = |asked: &Value| ClientRequest {
@@ -134,6 +137,21 @@ impl Source {
             _ => json!({}),
         })
     }
+}
+
+/// Asks two things at the same time, and needs one answer only.
+async fn race(client: &dyn CallClient) -> Result<ToolOutput, ToolError> {
+    let ask = |key: &str| {
+        let params = json!({"message": key});
+        client.ask(vec![ClientRequest { key: Some(key.into()), method: "elicitation/create".into(), params }])
+    };
+    let answers = tokio::select! {
+        biased;
+        answers = ask("one") => answers?,
+        answers = ask("other") => answers?,
+    };
+    let answers: Vec<Value> = answers.into_iter().filter_map(Result::ok).collect();
+    Ok(ToolOutput::text(Value::Array(answers).to_string()))
 }
 
 fn tools(namespace: &str, names: &[&str], effects: Effects) -> Vec<Arc<RegisteredTool>> {

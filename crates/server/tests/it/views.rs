@@ -1,12 +1,14 @@
 //! `/mcp/{view}`: a part of everything, under a policy and for roles of its own.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
 use toolwright_server::ViewOptions;
 
 use crate::sources::Source;
-use crate::support::{House, body};
+use crate::support::{House, body, rpc};
 
 fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
     let owned = |globs: &[&str]| globs.iter().map(ToString::to_string).collect();
@@ -21,16 +23,22 @@ fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
 }
 
 async fn house() -> House {
+    let house = house_with(Source::new("alpha")).await;
+    house.add(Source::new("beta")).await;
+    house
+}
+
+async fn house_with(source: Arc<Source>) -> House {
     let house = House::with(|options| {
         options.views = vec![
             view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"]),
             ViewOptions { profile: Some(Profile::Ask), ..view("asks", &[], &[]) },
             ViewOptions { roles: vec!["ops".into()], ..view("ops", &[], &[]) },
+            view("lists", &[], &["alpha__prompts_get", "alpha__resources_read", "alpha__resources_subscribe"]),
         ];
     })
     .await;
-    house.add(Source::new("alpha")).await;
-    house.add(Source::new("beta")).await;
+    house.add(source).await;
     house
 }
 
@@ -56,6 +64,26 @@ async fn a_view_has_what_it_lets_through_and_nothing_else_runs_there() {
         .await;
     let beta = body(http.modern("/mcp/small", json!(1), "resources/read", json!({"uri": "beta://one"})), 200).await;
     assert_eq!(beta["result"]["contents"][0]["text"], "alpha", "the only one with resources here");
+}
+
+#[tokio::test]
+async fn what_a_view_denies_of_one_source_is_not_asked_of_it_though_it_is_listed() {
+    let (alpha, house) = (Source::new("alpha"), house_with(Source::new("beta")).await);
+    house.add(alpha.clone()).await;
+    let http = house.http().await;
+    for (method, params) in
+        [("prompts/get", json!({"name": "alpha__hello"})), ("resources/read", json!({"uri": "alpha://one"}))]
+    {
+        let refused = http.modern("/mcp/lists", json!(1), method, params).send().await.expect("response");
+        assert_ne!(refused.status(), 200, "{method}");
+    }
+    let (session, _) = http.initialize("/mcp/lists").await;
+    for (uri, fails) in [("alpha://one", true), ("beta://one", false)] {
+        let subscribe = rpc(1, "resources/subscribe", json!({"uri": uri}));
+        let answer = body(http.in_session(&session, "/mcp/lists", &subscribe), 200).await;
+        assert_eq!(answer.get("error").is_some(), fails, "{uri}: {answer}");
+    }
+    assert_eq!(alpha.taken(), []);
 }
 
 #[tokio::test]

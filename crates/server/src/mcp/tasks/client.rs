@@ -40,6 +40,10 @@ impl CallClient for TaskClient {
         }
     }
 
+    fn identity(&self) -> Option<String> {
+        self.first.identity()
+    }
+
     async fn ask(&self, mut requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         match &self.way {
             Way::InStream(peer) => {
