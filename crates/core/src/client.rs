@@ -18,7 +18,7 @@ pub struct ClientRequest {
     pub key: Option<String>,
     /// The method.
     pub method: String,
-    /// Its parameters, as the source wrote them.
+    /// Its parameters, as the source wrote them; an empty object where it wrote none.
     pub params: Value,
 }
 

@@ -12,3 +12,4 @@ pub mod message;
 pub mod revision;
 pub mod sampling;
 pub mod state;
+pub mod tasks;

@@ -98,6 +98,10 @@ pub struct Params {
     pub input_responses: Option<Value>,
     /// What that answer gave to be sent again with them.
     pub request_state: Option<String>,
+    /// That a call is to be a task (2025-11-25).
+    pub task: Option<Value>,
+    /// `tasks/*`.
+    pub task_id: Option<String>,
 }
 
 /// The part of `_meta` that is read here.

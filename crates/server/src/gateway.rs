@@ -17,6 +17,7 @@ use crate::mcp::merged::Owners;
 use crate::mcp::parked::Parked;
 use crate::mcp::sources::Sources;
 use crate::mcp::subscriptions::Subscribers;
+use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
 use crate::mcp::view::{Expose, Scope, View, ViewOptions};
 
@@ -139,6 +140,7 @@ pub struct Gateway {
     pub(crate) owners: Owners,
     pub(crate) subscribers: Subscribers,
     pub(crate) parked: Arc<Parked>,
+    pub(crate) tasks: Arc<Tasks>,
     /// As results say it.
     pub(crate) server_info: Value,
     views: Vec<Arc<ViewOptions>>,
@@ -182,6 +184,7 @@ impl Gateway {
             owners: Owners::default(),
             subscribers: Subscribers::default(),
             parked: Parked::new(server_info.clone()),
+            tasks: Arc::default(),
             server_info,
             views: options.views.iter().cloned().map(Arc::new).collect(),
             running: TaskTracker::new(),

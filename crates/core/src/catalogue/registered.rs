@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use crate::canonical::ContentHash;
-use crate::definition::ToolDefinition;
+use crate::definition::{Effects, ToolDefinition};
 use crate::name::{IdError, ToolId};
 use crate::redact::marks_secrets;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
@@ -59,6 +59,8 @@ pub struct ToolOverride {
     pub title: Option<String>,
     /// What a model reads to decide.
     pub description: Option<String>,
+    /// Its effects.
+    pub effects: Option<Effects>,
     /// Labels, besides those of the source.
     pub tags: Vec<String>,
     /// Other names under which a model may call it, besides those of the source.
@@ -72,6 +74,9 @@ impl ToolOverride {
         }
         if let Some(description) = &self.description {
             definition.description.clone_from(description);
+        }
+        if let Some(effects) = self.effects {
+            definition.effects = effects;
         }
         for (more, have) in [(&self.tags, &mut definition.tags), (&self.aliases, &mut definition.aliases)] {
             let new: Vec<String> = more.iter().filter(|one| !have.contains(one)).cloned().collect();

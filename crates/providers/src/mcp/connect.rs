@@ -1,8 +1,8 @@
 //! Connecting: starting the process or reaching the URL, and finding the generation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use toolwright_core::event::{Event, EventSink};
 use toolwright_mcp::revision::Era;
@@ -10,7 +10,8 @@ use url::Url;
 
 use super::connection::Connection;
 use super::explain::Failure;
-use super::handshake::shake;
+use super::generation::{Certainty, Generation};
+use super::handshake::{ServerInfo, shake};
 use super::inbox::Inbox;
 use super::listener::Listener;
 use super::nesting::{self, DEPTH_VARIABLE};
@@ -25,7 +26,7 @@ use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
-/// What a process that was silent has for its second chance.
+/// What a server that was silent has for its second chance.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
 
 /// Connects to a server.
@@ -39,6 +40,8 @@ pub(super) struct Connector {
     pub(super) listener: Arc<Listener>,
     /// The resources that are followed.
     pub(super) followed: Arc<Followed>,
+    /// What its server speaks, as far as that is known.
+    pub(super) generation: Arc<Generation>,
 }
 
 /// One try at a handshake.
@@ -49,12 +52,12 @@ struct Attempt {
 }
 
 impl Connector {
-    /// Connects; `known` is the generation of an earlier connection. Bounded by twice the connect timeout
-    /// and some seconds.
+    /// Connects. Bounded by twice the connect timeout and some seconds.
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
-    pub(super) async fn connect(&self, known: Option<Era>) -> Result<Arc<Connection>, String> {
+    pub(super) async fn connect(&self) -> Result<Arc<Connection>, String> {
+        let known = self.generation.known().await;
         match &self.spec.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let depth = nesting::depth_of(command, args, env, cwd.as_deref())?;
@@ -83,20 +86,18 @@ impl Connector {
         command: impl Fn() -> SupervisedCommand + Send + Sync,
         known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
-        let timeout = self.spec.connect_timeout;
-        let attempts = match known {
-            Some(Era::Modern) => [attempt(Era::Modern, timeout), attempt(Era::Legacy, timeout)],
-            _ => [attempt(Era::Legacy, timeout), attempt(Era::Modern, timeout.min(SECOND_CHANCE))],
-        };
+        let mut attempts = VecDeque::from(attempts(None, known, self.spec.connect_timeout));
         let mut running = None;
-        let mut first_failure = None;
-        for attempt in attempts {
+        let mut best = None;
+        let mut tried = Tried::default();
+        while let Some(attempt) = attempts.pop_front() {
+            let is_used = running.is_some();
             let (peer, process) = match running.take() {
                 Some(running) => running,
                 None => self.start(command())?,
             };
-            let failure = match shake(&peer, attempt.era, attempt.bound).await {
-                Ok(server) => return Ok(Connection::new(peer, server, &self.followed)),
+            let failure = match tried.shake(&peer, attempt).await {
+                Ok(server) => return Ok(self.connected(peer, server, &tried)),
                 Err(failure) => failure,
             };
             let message = match failure {
@@ -104,25 +105,37 @@ impl Connector {
                     running = Some((peer, process));
                     message
                 }
-                Failure::Silent(message) => match process.last_lines() {
-                    lines if lines.is_empty() => message,
-                    lines => with_last_words(&message, &lines),
-                },
+                Failure::Silent(message) => {
+                    let lines = process.last_lines();
+                    // What it holds alone must be free for the next.
+                    process.close().await;
+                    if lines.is_empty() { message } else { with_last_words(&message, &lines) }
+                }
                 Failure::Broken(message) | Failure::Unreachable(message) => {
                     let end = if peer.inbox.over.is_cancelled() { process.epitaph().await } else { None };
                     let end = end.map_or_else(String::new, |end| format!(": {end}"));
-                    let message = format!("{message}{end}\nrun `{program}` by hand, with its arguments, to see why");
-                    // A process that ends on `server/discover` may be an old one; any other just ends.
+                    process.close().await;
+                    // A process that ends on `server/discover`, or once it has refused that, may be an old one; any
+                    // other just ends.
                     if attempt.era == Era::Legacy {
-                        return Err(first_failure.unwrap_or(message));
+                        attempts.clear();
+                        attempts.extend(is_used.then_some(attempt));
                     }
-                    message
+                    format!("{message}{end}\nrun `{program}` by hand, with its arguments, to see why")
                 }
                 Failure::Final(message) => return Err(message),
             };
-            first_failure.get_or_insert(message);
+            if best.is_none() || attempt.era == Era::Legacy {
+                best = Some(message);
+            }
         }
-        Err(first_failure.unwrap_or_default())
+        Err(best.unwrap_or_default())
+    }
+
+    /// Notes what was found.
+    fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &Tried) -> Arc<Connection> {
+        self.generation.note(&server, tried.certainty);
+        Connection::new(peer, server, &self.followed)
     }
 
     fn start(&self, command: SupervisedCommand) -> Result<(Arc<Peer>, Arc<StdioTransport>), String> {
@@ -151,7 +164,8 @@ impl Connector {
         let (headers, authorizer) = (header_map(headers)?, self.spec.authorizer.clone());
         let target = Target::new(way, url, headers, authorizer, self.spec.max_message_bytes).await?;
         let mut best = None;
-        for attempt in attempts(way, known, self.spec.connect_timeout) {
+        let mut tried = Tried::default();
+        for attempt in attempts(Some(way), known, self.spec.connect_timeout) {
             let inbox = Inbox::new(Arc::clone(&self.listener));
             let incoming = Arc::clone(&inbox) as Arc<dyn Incoming>;
             let opened = tokio::time::timeout(attempt.bound, remote::open(way, &target, incoming)).await;
@@ -163,8 +177,8 @@ impl Connector {
                 Ok(Err(SendError::Expired)) | Err(_) => return Err("it opens no connection in time".to_owned()),
             };
             let peer = Peer::new(transport, inbox);
-            let failure = match shake(&peer, attempt.era, attempt.bound).await {
-                Ok(server) => return Ok(Connection::new(peer, server, &self.followed)),
+            let failure = match tried.shake(&peer, attempt).await {
+                Ok(server) => return Ok(self.connected(peer, server, &tried)),
                 Err(failure) => failure,
             };
             peer.transport.close().await;
@@ -182,17 +196,40 @@ impl Connector {
     }
 }
 
-/// Which handshakes are tried at a URL, in this order.
-fn attempts(way: Way, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
+/// Which handshakes are tried on a pipe (`None`) or at a URL, in this order.
+fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
     let (legacy, modern) = (attempt(Era::Legacy, timeout), attempt(Era::Modern, timeout));
+    let second_chance = if way == Some(Way::Http) { modern } else { attempt(Era::Modern, timeout.min(SECOND_CHANCE)) };
     match (way, known) {
-        (Way::Http, None) => vec![attempt(Era::Modern, timeout.min(DISCOVER_FIRST)), legacy, modern],
-        (Way::Http | Way::WebSocket, Some(Era::Modern)) => vec![modern, legacy],
-        (Way::Http, Some(Era::Legacy)) => vec![legacy, modern],
-        // Like a pipe, it gains nothing from being stateless.
-        (Way::WebSocket, _) => vec![legacy, attempt(Era::Modern, timeout.min(SECOND_CHANCE))],
         // Revisions without sessions never had it.
-        (Way::Sse, _) => vec![legacy],
+        (Some(Way::Sse), _) => vec![legacy],
+        (_, Some(Era::Modern)) => vec![modern, legacy],
+        (_, None) => vec![attempt(Era::Modern, timeout.min(DISCOVER_FIRST)), legacy, second_chance],
+        (_, Some(Era::Legacy)) => vec![legacy, second_chance],
+    }
+}
+
+/// What the attempts so far tell of the newest that a server speaks.
+#[derive(Default)]
+struct Tried {
+    certainty: Certainty,
+    was_silent: bool,
+}
+
+impl Tried {
+    async fn shake(&mut self, peer: &Peer, Attempt { era, bound }: Attempt) -> Result<ServerInfo, Failure> {
+        let start = Instant::now();
+        let shaken = shake(peer, era, bound).await;
+        match (&shaken, era) {
+            (Err(Failure::Silent(_)), Era::Modern) => self.was_silent = true,
+            (Err(Failure::Refused(_) | Failure::Broken(_)), Era::Modern) => self.certainty = Certainty::Tried,
+            // It is not slow: it was silent because it did not know what it was asked.
+            (Ok(_), Era::Legacy) if self.was_silent && start.elapsed() < DISCOVER_FIRST / 2 => {
+                self.certainty = Certainty::Tried;
+            }
+            _ => {}
+        }
+        shaken
     }
 }
 

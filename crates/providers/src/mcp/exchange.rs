@@ -159,7 +159,9 @@ impl Exchange<'_> {
         let mut questions = Vec::with_capacity(requests.len());
         for (key, mut request) in requests {
             let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let params = request.get_mut("params").map(Value::take).unwrap_or_default();
+            // A question without parameters (`roots/list`) has empty ones.
+            let params = request.get_mut("params").map(Value::take).filter(|params| !params.is_null());
+            let params = params.unwrap_or_else(|| Map::new().into());
             if asking::missing(&capabilities, &method, &params).is_some() {
                 let text = format!(
                     "MCP server {} asks for `{method}` in the middle of the call, which whoever made the call does not offer",

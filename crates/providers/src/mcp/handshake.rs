@@ -24,6 +24,8 @@ pub(super) struct ServerInfo {
     pub(super) capabilities: Arc<Map<String, Value>>,
     /// What a model should know of it.
     pub(super) instructions: Option<String>,
+    /// `Implementation`: its name and its version.
+    pub(super) program: Option<Value>,
 }
 
 impl ServerInfo {
@@ -134,7 +136,8 @@ fn info(result: &mut Value, era: Era, version: &'static str) -> ServerInfo {
     if let Some(own) = own {
         tracing::debug!(version, "connected to {own}");
     }
-    ServerInfo { era, version, capabilities: Arc::new(capabilities), instructions }
+    let program = own.cloned();
+    ServerInfo { era, version, capabilities: Arc::new(capabilities), instructions, program }
 }
 
 async fn answered(peer: &Peer, request: Request<'_>, params: Value) -> Result<Value, Failure> {

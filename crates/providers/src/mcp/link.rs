@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::duration;
-use toolwright_mcp::revision::Era;
 
 use super::connect::Connector;
 use super::connection::Connection;
@@ -69,7 +68,6 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Memory {
-    era: Option<Era>,
     failures: usize,
 }
 
@@ -194,9 +192,8 @@ impl Link {
     }
 
     async fn connect(self: Arc<Self>) {
-        let known = self.memory().era;
         let connected = tokio::select! {
-            connected = self.connector.connect(known) => connected,
+            connected = self.connector.connect() => connected,
             // What was started is dropped, and a process with it ended.
             () = self.closing.cancelled() => return,
         };
@@ -207,7 +204,6 @@ impl Link {
     }
 
     async fn connected(self: &Arc<Self>, connection: Arc<Connection>) {
-        self.memory().era = Some(connection.server().era);
         let kept = self.state.send_if_modified(|state| {
             let wanted = matches!(state, State::Connecting { .. });
             if wanted {

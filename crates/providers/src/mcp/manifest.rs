@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use toolwright_core::catalogue::ProviderError;
 use toolwright_mcp::revision::MODERN_VERSIONS;
 
+use super::generation::Found;
 use super::handshake::ServerInfo;
 use super::listing::{Listed, Marks, Raw, build};
 use super::shown;
@@ -27,17 +28,21 @@ pub(super) struct Manifest {
     pub(super) capabilities: Arc<Map<String, Value>>,
     /// The revision that it spoke.
     pub(super) version: Option<String>,
+    /// The generation that was found, under the key `KEPT` of [`super::generation`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) generation: Option<Found>,
 }
 
 impl Manifest {
     /// That of a server that said this of itself.
-    pub(super) fn new(server: &ServerInfo, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
+    pub(super) fn new(server: &ServerInfo, found: Option<Found>, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
         Self {
             tools,
             prompts,
             instructions: server.instructions.clone(),
             capabilities: Arc::clone(&server.capabilities),
             version: Some(server.version.to_owned()),
+            generation: found,
         }
     }
 

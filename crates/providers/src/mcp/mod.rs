@@ -12,12 +12,13 @@
 //! straight to it.
 //!
 //! # Which generation is tried first
-//! A server's generation is found once and remembered. On a pipe `initialize` comes first: every server
-//! up to 2025-11-25 answers it at once, servers that speak both answer it too, and one that speaks
-//! 2026-07-28 alone refuses it at once, so nothing waits for a time-out; a pipe gains nothing from being
-//! stateless. The other order would cost old servers a restart where they end or fall silent on a first
-//! message that they do not know. Over HTTP `server/discover` comes first, for two seconds at most: there
-//! a session is worth avoiding, and a failed attempt costs one request.
+//! `server/discover`, for two seconds at most: a server that speaks both generations is used as what it newly is, with
+//! the keys of its questions and the capabilities of each call's client. Servers up to 2025-11-25 refuse it at once, and
+//! over a pipe are asked to `initialize` in the same process. Where one falls silent or ends on a message that it does
+//! not know, it is started again and gets `initialize` first. Where no process is at stake (HTTP, WebSocket) a failed
+//! attempt costs one request. What was found is kept with the server's cached manifest (`generation`), so that all this
+//! is paid once a server and not once a start; an older server is looked at anew when it says that it is another
+//! version of itself. The legacy HTTP+SSE transport knows `initialize` alone.
 //!
 //! # What a server asks back
 //! A question (`elicitation/create`, `sampling/createMessage`, `roots/list`) goes to the client of the call that it
@@ -34,6 +35,7 @@ mod exchange;
 mod explain;
 mod facts;
 mod frames;
+mod generation;
 mod handshake;
 mod inbox;
 mod link;

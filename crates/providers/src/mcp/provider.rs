@@ -20,6 +20,7 @@ use toolwright_core::session::Principal;
 use super::call;
 use super::connect::Connector;
 use super::exchange::Exchange;
+use super::generation::Generation;
 use super::link::{Link, Patience};
 use super::links::Links;
 use super::listener::Listener;
@@ -46,6 +47,7 @@ pub struct McpProvider {
     deps: McpDeps,
     manifest_key: String,
     credential_scope: ContentHash,
+    generation: Arc<Generation>,
     changes: Arc<Changes>,
     relist: Relist,
     listed: Mutex<Listed>,
@@ -79,14 +81,16 @@ impl McpProvider {
         };
         let listener = Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.prompts);
         let followed = Arc::default();
+        let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
+        let generation = Generation::new(Arc::clone(&deps.manifests), manifest_key.clone());
         let connector = Connector {
             spec: Arc::clone(&spec),
             events: Arc::clone(&deps.events),
             listener: Arc::clone(&listener),
             followed: Arc::clone(&followed),
+            generation: Arc::clone(&generation),
         };
         let links = Links::new(connector, announce());
-        let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
         let source = Source::new(spec, links, listener, followed);
         Arc::new(Self {
             methods: McpMethods::new(Arc::clone(&source)),
@@ -94,6 +98,7 @@ impl McpProvider {
             deps,
             manifest_key,
             credential_scope,
+            generation,
             relist: Relist::new(Arc::clone(&changes)),
             changes,
             listed: Mutex::default(),
@@ -240,7 +245,7 @@ impl Provider for McpProvider {
         };
         let (attempt, list) = self.fetch().await.map_err(|reason| failed(self.named(&reason)))?;
         let prompts = self.prompts(&attempt).await;
-        let manifest = Manifest::new(attempt.connection.server(), list.entries, prompts);
+        let manifest = Manifest::new(attempt.connection.server(), self.generation.found(), list.entries, prompts);
         let built = self.take(&manifest, Some(Ok(()))).map_err(failed)?;
         attempt.succeeded();
         self.relist.due_after(list.ttl);

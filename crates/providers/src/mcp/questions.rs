@@ -51,8 +51,9 @@ impl Questions {
             "ping" => self.answer(&reply, Ok(Value::Object(serde_json::Map::new()))),
             asking::ELICIT | asking::SAMPLE | asking::ROOTS => {
                 let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
-                let request =
-                    ClientRequest { key: None, method: method.to_owned(), params: params.unwrap_or_default() };
+                // A question without parameters (`roots/list`) has empty ones.
+                let params = params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+                let request = ClientRequest { key: None, method: method.to_owned(), params };
                 match belonging() {
                     Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
                     Belonging::Nobody => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use serde_json::Value;
-use toolwright_core::catalogue::foreign_ids;
+use toolwright_core::catalogue::{ToolOverride, foreign_ids};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 
@@ -54,8 +54,10 @@ pub struct Import {
 
 /// An operation that is a tool.
 pub struct Imported {
-    /// Its definition.
+    /// Its definition: the contract is the document's, all else the operator's settings.
     pub definition: ToolDefinition,
+    /// What the operator calls it instead.
+    pub shown: ToolOverride,
     /// Its name at its source, of which no other has the same: its `operationId`, configured name or method and path.
     pub raw_name: String,
     /// HTTP method.
@@ -323,17 +325,16 @@ fn compile<'d>(
         structured: schema.is_some(),
         select,
     };
-    let text = description(entry.operation, settings.description.as_deref());
+    let text = description(entry.operation);
     let shown = head(&text, MAX_DESCRIPTION);
     let mut definition = ToolDefinition::new(id, shown.clone(), Some(compiled.parameters));
     if shown.len() < text.len() {
         definition.documentation = Some(text);
     }
-    definition.title = settings.title.or_else(|| entry.operation.text("summary").map(str::to_owned));
+    definition.title = entry.operation.text("summary").map(str::to_owned);
     definition.output_schema = schema;
-    definition.effects = settings.effects.unwrap_or_else(|| effects(&entry.method));
+    definition.effects = effects(&entry.method);
     definition.tags = tags(entry.operation).into_iter().map(str::to_owned).collect();
-    definition.tags.extend(settings.tags);
     definition.allowed_roles = settings.allowed_roles;
     definition.timeout = settings.timeout;
     definition.idle_timeout = settings.idle_timeout;
@@ -345,8 +346,16 @@ fn compile<'d>(
     if streams {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));
     }
+    let shown = ToolOverride {
+        title: settings.title,
+        description: settings.description,
+        effects: settings.effects,
+        tags: settings.tags,
+        ..ToolOverride::default()
+    };
     Ok(Imported {
         definition,
+        shown,
         raw_name: entry.name,
         method: entry.method.to_string(),
         path: entry.path.to_owned(),
@@ -363,10 +372,7 @@ fn effects(method: &Method) -> Effects {
     }
 }
 
-fn description(operation: Part<'_>, configured: Option<&str>) -> String {
-    if let Some(configured) = configured {
-        return configured.to_owned();
-    }
+fn description(operation: Part<'_>) -> String {
     let text = |key: &str| operation.text(key).map(str::trim).filter(|text| !text.is_empty());
     let mut whole = match (text("summary"), text("description")) {
         (Some(summary), Some(description)) if description.starts_with(summary) => description.to_owned(),

@@ -101,13 +101,12 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
         }
         None => None,
     };
+    // Of the document's own words alone: what the operator sets (`base_url`, `headers`) changes no pin.
     let declaration = json!({
         "method": source.method.as_str(),
-        "url": format!("{}/{}{}", source.base.origin, source.base.path.iter().map(|part| format!("{part}/")).collect::<String>(),
-            source.path.trim_start_matches('/')),
+        "url": format!("{}/{}", source.base.stated.trim_end_matches('/'), source.path.trim_start_matches('/')),
         "parameters": stated.iter().map(|parameter| json!([parameter.place.as_str(), parameter.name])).collect::<Vec<_>>(),
         "body": declared_body,
-        "headers": source.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
     });
     let request = RequestTemplate {
         method: source.method.clone(),

@@ -78,7 +78,7 @@ impl OpenApiProvider {
         let mut listed = Vec::with_capacity(import.tools.len());
         let mut tools = HashMap::with_capacity(import.tools.len());
         for tool in import.tools {
-            let entry = RegisteredTool::foreign(tool.definition, &*tool.raw_name);
+            let entry = RegisteredTool::foreign_as(tool.definition, &*tool.raw_name, &tool.shown);
             let made = tool.made.with(Arc::clone(&self.client), Arc::clone(&settings));
             tools.insert(tool.raw_name, (entry.source_hash(), made));
             listed.push(entry);

@@ -51,15 +51,16 @@ impl<'d> Keyring<'d> {
         warnings
     }
 
-    /// The credentials for an operation: of its alternatives the first that is wholly configured.
+    /// The credentials for an operation: of its alternatives the first that is wholly configured and can be sent.
     ///
     /// # Errors
-    /// Why what is configured cannot be used.
+    /// Why nothing of what is configured can be used.
     pub(super) fn admission(&mut self, operation: Part<'d>) -> Result<Admission, String> {
         let requirements = operation.get("security").or_else(|| self.document.root().get("security"));
         let Some(requirements) = requirements else { return Ok(Admission::default()) };
         let mut missing = Vec::new();
         let mut is_optional = false;
+        let mut unusable = None;
         for alternative in requirements.items() {
             let names: Vec<&String> = alternative.members().map(|(name, _)| name).collect();
             if names.is_empty() {
@@ -67,9 +68,16 @@ impl<'d> Keyring<'d> {
                 continue;
             }
             if names.iter().all(|name| self.spec.auth.contains_key(*name)) {
-                return self.all(&names);
+                match self.all(&names) {
+                    Ok(admission) => return Ok(admission),
+                    Err(reason) => unusable = unusable.or(Some(reason)),
+                }
+                continue;
             }
             missing.push(names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" with "));
+        }
+        if let Some(reason) = unusable {
+            return Err(reason);
         }
         let missing = missing.join(" or ");
         if !is_optional && !missing.is_empty() && !self.unmet.contains(&missing) {

@@ -13,6 +13,8 @@ pub(super) struct Base {
     pub(super) origin: String,
     /// Its path between slashes, encoded.
     pub(super) path: Vec<String>,
+    /// The server as the document states it; empty where the operator says it.
+    pub(super) stated: String,
     /// Whether credentials may go there without the operator having named it: it is the operator's own word, or a
     /// document's about its own host.
     pub(super) is_vouched_for: bool,
@@ -29,7 +31,7 @@ pub(super) fn base(
     operation: Part<'_>,
 ) -> Result<Base, String> {
     if let Some(configured) = &spec.base_url {
-        return split(configured, true).map_err(|reason| format!("base_url: {reason}"));
+        return split(configured, String::new(), true).map_err(|reason| format!("base_url: {reason}"));
     }
     let levels = [operation, path_item, document.root()];
     let server = levels.iter().find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
@@ -56,7 +58,8 @@ pub(super) fn base(
         (None, _) => true,
         (Some(_), Err(_)) => false,
     };
-    split(&absolute, is_vouched_for).map_err(|reason| format!("its server `{absolute}`: {reason}"))
+    let stated = server.and_then(|list| list.first()?.get("url")?.as_str()).unwrap_or("/").to_owned();
+    split(&absolute, stated, is_vouched_for).map_err(|reason| format!("its server `{absolute}`: {reason}"))
 }
 
 /// The server's URL with its variables filled in.
@@ -91,7 +94,7 @@ fn variables_of<'v>(variable: Option<&'v Value>, key: &str) -> Option<&'v Value>
     variable.and_then(|variable| variable.get(key)).filter(|value| !value.is_null())
 }
 
-fn split(url: &str, is_vouched_for: bool) -> Result<Base, String> {
+fn split(url: &str, stated: String, is_vouched_for: bool) -> Result<Base, String> {
     let url = Url::parse(url.trim()).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("only http and https are spoken".into());
@@ -105,5 +108,5 @@ fn split(url: &str, is_vouched_for: bool) -> Result<Base, String> {
     let origin = url.origin().ascii_serialization();
     let path = url.path().trim_matches('/');
     let path = if path.is_empty() { Vec::new() } else { path.split('/').map(str::to_owned).collect() };
-    Ok(Base { origin, path, is_vouched_for })
+    Ok(Base { origin, path, stated, is_vouched_for })
 }

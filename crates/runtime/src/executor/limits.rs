@@ -44,7 +44,7 @@ impl Limits {
     pub(super) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
         let absolute = async {
             match self.absolute {
-                Some(limit) => tokio::time::sleep(limit).await,
+                Some(limit) => progress.run_for(limit).await,
                 None => std::future::pending().await,
             }
         };

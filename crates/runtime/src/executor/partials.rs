@@ -13,6 +13,9 @@ use toolwright_core::operation::Op;
 use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
 
+/// How often a call that waits for its client is looked at, at the most.
+const ASKING_STEP: Duration = Duration::from_millis(50);
+
 /// Progress of one call: to the events, and to whoever asked for it.
 pub(super) struct Partials {
     services: Arc<Services>,
@@ -23,9 +26,21 @@ pub(super) struct Partials {
     /// Its text on the way to the events: a secret may come in several pieces.
     text: Mutex<StreamRedactor>,
     began: Instant,
+    asking: Mutex<Asking>,
     /// Milliseconds from the beginning to the last sign of life.
     last_sign: AtomicU64,
     attempts: AtomicU32,
+}
+
+/// How long a call only waited for its client's answers.
+#[derive(Debug, Default)]
+struct Asking {
+    /// Questions that are open.
+    open: usize,
+    /// Since when there are any.
+    since: Option<Instant>,
+    /// Waits that are over.
+    waited: Duration,
 }
 
 impl Partials {
@@ -44,6 +59,7 @@ impl Partials {
             also,
             text: Mutex::new(StreamRedactor::new(Arc::clone(&services.redactor))),
             began: Instant::now(),
+            asking: Mutex::default(),
             last_sign: AtomicU64::new(0),
             attempts: AtomicU32::new(0),
         })
@@ -77,9 +93,54 @@ impl Partials {
         self.last_sign.fetch_max(since, Ordering::Relaxed);
     }
 
-    /// Waits until there was no sign of life for `limit`.
+    /// A question to the call's client is open from now on: its limits wait.
+    pub(super) fn asks(&self) {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.open += 1;
+        asking.since.get_or_insert_with(Instant::now);
+    }
+
+    /// A question is answered, or given up: a sign of life too.
+    pub(super) fn is_answered(&self) {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.open = asking.open.saturating_sub(1);
+        if asking.open == 0
+            && let Some(since) = asking.since.take()
+        {
+            asking.waited += since.elapsed();
+        }
+        drop(asking);
+        self.note_sign();
+    }
+
+    /// How long the call has only waited for its client, and whether it does now.
+    fn waited(&self) -> (Duration, bool) {
+        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = asking.since.map(|since| since.elapsed());
+        (asking.waited + now.unwrap_or_default(), now.is_some())
+    }
+
+    /// Waits until the call has run for `limit`, waits for its client not counted.
+    pub(super) async fn run_for(&self, limit: Duration) {
+        loop {
+            let (waited, asks) = self.waited();
+            let left = (limit + waited).saturating_sub(self.began.elapsed());
+            match (left, asks) {
+                (Duration::ZERO, _) => return,
+                (left, false) => tokio::time::sleep(left).await,
+                // What is left does not get less meanwhile.
+                (left, true) => tokio::time::sleep(left.max(ASKING_STEP)).await,
+            }
+        }
+    }
+
+    /// Waits until there was no sign of life for `limit`; a wait for its client is one.
     pub(super) async fn silent_for(&self, limit: Duration) {
         loop {
+            if self.waited().1 {
+                tokio::time::sleep(limit.max(ASKING_STEP)).await;
+                continue;
+            }
             let until = self.began + Duration::from_millis(self.last_sign.load(Ordering::Relaxed)) + limit;
             if until <= Instant::now() {
                 return;

@@ -121,11 +121,15 @@ impl Executor {
             traceparent: Arc::clone(&traceparent),
             cancel: run.cancel.clone(),
         };
-        let mut client = run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client));
-        if let Some(place) = held.place.clone() {
-            let (tool, cancel) = (asking.tool, asking.cancel);
-            client = Arc::new(Unhurried { client, place, tool, priority: run.priority, cancel });
-        }
+        let client = run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client));
+        let client = Arc::new(Unhurried {
+            client,
+            place: held.place.clone(),
+            progress: Arc::clone(progress),
+            tool: asking.tool,
+            priority: run.priority,
+            cancel: asking.cancel,
+        });
         ToolContext {
             call_id: call.id.clone(),
             session: Arc::clone(&run.session),

@@ -1,16 +1,22 @@
-//! A call whose source asks the call's client gives its slot back until it is answered: people take their time, and a
-//! queue of a few places must not be held up by calls that only wait for them.
+//! A call whose source asks the call's client gives its slot back until it is answered, and its limits of time wait:
+//! people take their time, and a queue of a few places must not be held up by calls that only wait for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 
+use super::partials::Partials;
 use crate::queue::{Line, Priority, Slot};
+
+/// Bound on one question: the limits of the call itself do not hold meanwhile.
+const LONGEST: Duration = Duration::from_secs(900);
 
 /// A place in a queue that can be given back for a while.
 #[derive(Debug)]
@@ -36,33 +42,40 @@ impl Place {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the slot back until the guard goes.
-    fn leave(self: &Arc<Self>) -> Away {
+    /// Gives the slot back while there is a question.
+    fn leave(&self) {
         let mut held = self.held();
         held.asking += 1;
         // What is dropped may hand the slot on at once.
         let given_back = held.slot.take();
         drop(held);
         drop(given_back);
-        Away(Arc::clone(self))
     }
 }
 
 /// A question under way.
-struct Away(Arc<Place>);
+struct Away {
+    place: Option<Arc<Place>>,
+    progress: Arc<Partials>,
+}
 
 impl Drop for Away {
     fn drop(&mut self) {
-        self.0.held().asking -= 1;
+        if let Some(place) = &self.place {
+            place.held().asking -= 1;
+        }
+        self.progress.is_answered();
     }
 }
 
-/// The client of one call with a place in a queue.
+/// The client of one call.
 pub(super) struct Unhurried {
     /// Who is asked.
     pub(super) client: Arc<dyn CallClient>,
-    /// What is given back meanwhile.
-    pub(super) place: Arc<Place>,
+    /// What is given back meanwhile, if there is anything.
+    pub(super) place: Option<Arc<Place>>,
+    /// Whose time does not run meanwhile.
+    pub(super) progress: Arc<Partials>,
     /// The call's tool.
     pub(super) tool: ToolId,
     /// How the call waits in its queue.
@@ -82,15 +95,23 @@ impl CallClient for Unhurried {
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        let away = self.place.leave();
-        let answers = self.client.ask(requests).await;
-        drop(away);
-        if self.place.held().asking > 0 {
-            return answers;
+        if let Some(place) = &self.place {
+            place.leave();
         }
-        match self.place.line.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
+        self.progress.asks();
+        let away = Away { place: self.place.clone(), progress: Arc::clone(&self.progress) };
+        let answers = match tokio::time::timeout(LONGEST, self.client.ask(requests)).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));
+                Err(ToolError::new(ErrorKind::Timeout, text))
+            }
+        };
+        drop(away);
+        let Some(place) = self.place.as_ref().filter(|place| place.held().asking == 0) else { return answers };
+        match place.line.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
             Ok((slot, _)) => {
-                let second = self.place.held().slot.replace(slot);
+                let second = place.held().slot.replace(slot);
                 drop(second);
                 answers
             }

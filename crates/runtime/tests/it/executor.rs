@@ -82,6 +82,25 @@ impl CallClient for Slow {
 }
 
 #[tokio::test]
+async fn waiting_for_the_client_is_no_time_of_the_tool() {
+    let mut house = house(|options| {
+        options.timeout = Duration::from_millis(100);
+        options.idle_timeout = Some(Duration::from_millis(60));
+    })
+    .await;
+    let client = Arc::new(Slow::default());
+    house.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        client.0.notify_one();
+    });
+    let outcomes = house.all(vec![call("a", "asks", json!({}))]).await;
+    assert_eq!(outcomes[0].text(), "answered 1");
+    let outcomes = house.all(vec![call("b", "deaf", json!({}))]).await;
+    assert_eq!(kinds(&outcomes)[0].1, "timeout", "all else is");
+}
+
+#[tokio::test]
 async fn a_call_that_waits_for_its_client_holds_no_place() {
     let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
     let mut house = house(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;

@@ -41,7 +41,7 @@ pub(crate) struct RequestClient {
 }
 
 /// Asks those of `requests` that may be asked, together, and puts refusals in the place of the others.
-async fn ask_permitted<F>(
+pub(super) async fn ask_permitted<F>(
     requests: Vec<ClientRequest>,
     capabilities: &Map<String, Value>,
     code: i64,

@@ -1,6 +1,7 @@
 //! `tools/call`, and whatever else runs through the executor: from the client's parameters to a result.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -33,6 +34,7 @@ use super::peer::Peer;
 use super::progress::Progress;
 use super::protocol::{Era, Level, SERVER_INFO};
 use super::running::Running;
+use super::tasks::{Task, TaskClient, TaskProgress, Way, wished};
 use super::view::View;
 use crate::Gateway;
 use crate::gateway::Elicitation;
@@ -67,6 +69,8 @@ pub(crate) struct Ask {
     pub(crate) params: Params,
     pub(crate) raw: Option<Box<RawValue>>,
     pub(crate) to: To,
+    /// How long it is kept if it becomes a task; only calls of tools do.
+    pub(crate) task: Option<Duration>,
 }
 
 /// What the work on one request needs: for whom it is, and under which conditions calls run.
@@ -75,7 +79,9 @@ pub(crate) struct Work {
     pub(crate) caller: Caller,
     client: Arc<dyn CallClient>,
     lineage: Option<Lineage>,
-    cancel: Cancel,
+    pub(crate) cancel: Cancel,
+    /// To the request that waits for it.
+    pub(crate) line: Option<Arc<Line>>,
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
 }
@@ -89,6 +95,7 @@ impl Work {
             client: Arc::new(NoClient),
             lineage: None,
             cancel: Cancel::new(),
+            line: None,
             progress: None,
             approver: Arc::clone(&gateway.options.approver),
         }
@@ -129,6 +136,7 @@ impl Gateway {
     pub(crate) fn start_call(self: &Arc<Self>, caller: &Caller, mut ask: Ask) -> Result<Waiting, RpcError> {
         let written = ask.params.name.take().ok_or_else(|| RpcError::invalid_params("tools/call needs a `name`"))?;
         let list = self.tools(&caller.view, &caller.session);
+        ask.task = wished(&mut ask, &list, &written)?;
         let arguments = ask.params.arguments.take().unwrap_or(Value::Null);
         let (name, arguments) =
             list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
@@ -168,10 +176,15 @@ impl Gateway {
             let message = format!("{} calls are running, which is the limit; try again", self.options.max_calls);
             RpcError::new(RpcError::BUSY, message)
         })?;
-        let Ask { id, era, method, mut params, raw, to } = ask;
+        let Ask { id, era, method, mut params, raw, to, task } = ask;
         let given = given_answers(&mut params)?;
         let cancel = caller.running.token();
         let entered = caller.running.enter(&id, &cancel)?;
+        let clock = &self.options.executor.services().clock;
+        let task = task.map(|ttl| Task::new(caller, era, ttl, cancel.clone(), clock));
+        if let Some(task) = task.as_ref().filter(|_| era == Era::Legacy) {
+            self.tasks.keep(task)?;
+        }
         let progress = params.meta.progress_token.take();
         let wants_progress = progress.is_some();
         let line = Line::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, entered });
@@ -179,7 +192,7 @@ impl Gateway {
         let (client, can_be_asked): (Arc<dyn CallClient>, bool) = match era {
             Era::Legacy => {
                 let (line, peer) = (Arc::clone(&line), Arc::clone(&caller.peer));
-                let can_be_asked = line.takes_questions() && has_forms(&peer.capabilities());
+                let can_be_asked = (task.is_some() || line.takes_questions()) && has_forms(&peer.capabilities());
                 (Arc::new(SessionClient { line, peer, params: raw }), can_be_asked)
             }
             Era::Modern => {
@@ -196,6 +209,16 @@ impl Gateway {
                 (Arc::new(client), can_be_asked)
             }
         };
+        let client = match &task {
+            Some(task) => {
+                let way = match era {
+                    Era::Legacy => Way::InStream(Arc::clone(&caller.peer)),
+                    Era::Modern => Way::ByStatus,
+                };
+                Arc::new(TaskClient { task: Arc::clone(task), way, first: client })
+            }
+            None => client,
+        };
         let approver = match self.options.elicitation {
             Elicitation::WherePossible { expiry } if can_be_asked => {
                 let (client, otherwise) = (Arc::clone(&client), Arc::clone(&self.options.approver));
@@ -203,20 +226,31 @@ impl Gateway {
             }
             _ => Arc::clone(&self.options.approver),
         };
+        let progress = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))) as Arc<dyn PartialSink>);
+        let progress = match &task {
+            Some(task) => Some(Arc::new(TaskProgress { task: Arc::clone(task), to_client: progress }) as Arc<_>),
+            None => progress,
+        };
         let work = work(Work {
             gateway: Arc::clone(self),
             caller: caller.clone(),
             client,
             lineage: params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent),
             cancel,
-            progress: wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))) as Arc<dyn PartialSink>),
+            line: Some(Arc::clone(&line)),
+            progress,
             approver,
         });
-        let counted = caller.tasks.token();
+        let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
         self.running.spawn(async move {
             let _held = (slot, counted);
-            let result = work.await;
-            line.end(result).await;
+            let result = match task {
+                Some(task) => task.run(&gateway.tasks, &line, &gateway.server_info, work).await,
+                None => Some(work.await),
+            };
+            if let Some(result) = result {
+                line.end(result).await;
+            }
         });
         Ok(waiting)
     }

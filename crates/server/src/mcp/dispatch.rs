@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
+use toolwright_mcp::tasks::announce;
 
 use super::call::{Ask, Caller};
 use super::changes::{Granted, subscription_meta};
@@ -11,6 +12,7 @@ use super::line::{To, Waiting};
 use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
 use super::methods::is_forwarded;
 use super::protocol::{Era, MODERN_VERSIONS, SERVER_INFO, negotiate};
+use super::tasks;
 use crate::Gateway;
 
 /// How long a modern client may keep what the server says about itself, in milliseconds.
@@ -19,6 +21,8 @@ const DISCOVER_TTL_MS: u64 = 3_600_000;
 const LIST_TTL_MS: u64 = 0;
 
 const CALL: &str = "tools/call";
+/// The one legacy revision that has tasks.
+const WITH_TASKS: &str = "2025-11-25";
 
 /// What a request comes to.
 pub(crate) enum Reply {
@@ -54,13 +58,16 @@ impl Gateway {
             (_, name) if name == CALL || is_forwarded(era, name) => {
                 let is_call = name == CALL;
                 let state = params.request_state.take().filter(|_| era == Era::Modern);
-                let ask = Ask { id, era, method, params, raw, to };
+                let ask = Ask { id, era, method, params, raw, to, task: None };
                 match state {
                     Some(state) => self.resume(caller, ask, &state),
                     None if is_call => self.start_call(caller, ask).map(Reply::Running),
                     None => self.start_method(caller, ask).map(Reply::Running),
                 }
                 .into()
+            }
+            (_, name) if tasks::serves(era, name) => {
+                self.start_tasks(caller, Ask { id, era, method, params, raw, to, task: None }).into()
             }
             _ => Reply::Error(RpcError::method_not_found(&method)),
         }
@@ -69,9 +76,13 @@ impl Gateway {
     fn initialize(&self, caller: &Caller, params: &Params) -> Vec<u8> {
         let version = negotiate(params.protocol_version.as_deref());
         caller.peer.introduced(version, params.capabilities.as_ref());
+        let mut capabilities = self.capabilities(caller);
+        if version == WITH_TASKS {
+            announce(&mut capabilities, Era::Legacy);
+        }
         let mut result = json!({
             "protocolVersion": version,
-            "capabilities": self.capabilities(caller),
+            "capabilities": capabilities,
             "serverInfo": self.options.info,
         });
         if let Some(instructions) = self.instructions(&caller.view, &caller.session) {
@@ -81,10 +92,12 @@ impl Gateway {
     }
 
     fn discover(&self, caller: &Caller) -> Vec<u8> {
+        let mut capabilities = self.capabilities(caller);
+        announce(&mut capabilities, Era::Modern);
         let mut result = json!({
             "resultType": "complete",
             "supportedVersions": MODERN_VERSIONS,
-            "capabilities": self.capabilities(caller),
+            "capabilities": capabilities,
             "ttlMs": DISCOVER_TTL_MS,
             "cacheScope": "private",
             "_meta": {SERVER_INFO: self.options.info},

@@ -105,6 +105,11 @@ impl Line {
         }
     }
 
+    /// Whether a request waits for it, and nobody has cancelled.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.lock().is_some() && !self.cancel.is_cancelled()
+    }
+
     /// The request that waits from now on.
     pub(crate) fn attach(&self, attached: Attached) {
         *self.lock() = Some(attached);

@@ -22,6 +22,7 @@ mod running;
 pub(crate) mod sources;
 pub(crate) mod stdio;
 pub(crate) mod subscriptions;
+pub(crate) mod tasks;
 pub(crate) mod tools;
 pub(crate) mod view;
 

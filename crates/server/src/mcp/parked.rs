@@ -83,7 +83,7 @@ impl Asked {
     }
 
     /// Takes answers. Others than those that were asked for are not looked at.
-    fn take(&mut self, mut answers: Map<String, Value>) {
+    pub(crate) fn take(&mut self, mut answers: Map<String, Value>) {
         for (key, _, answer) in &mut self.questions {
             if let Some(given) = answers.remove(key) {
                 *answer = Some(given);
@@ -91,16 +91,16 @@ impl Asked {
         }
     }
 
-    fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.questions.iter().all(|(.., answer)| answer.is_some())
     }
 
-    fn answers(self) -> Vec<Value> {
+    pub(crate) fn answers(self) -> Vec<Value> {
         self.questions.into_iter().filter_map(|(.., answer)| answer).collect()
     }
 
     /// What is still to be answered, as the protocol's `inputRequests`.
-    fn open(&self) -> Map<String, Value> {
+    pub(crate) fn open(&self) -> Map<String, Value> {
         let open = self.questions.iter().filter(|(.., answer)| answer.is_none());
         open.map(|(key, question, _)| (key.clone(), question.clone())).collect()
     }

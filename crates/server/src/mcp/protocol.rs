@@ -86,6 +86,7 @@ fn check_headers(request: &Request, version: &str, headers: &StandardHeaders) ->
     let name = match request.method.as_str() {
         "tools/call" | "prompts/get" => request.params.name.as_deref(),
         "resources/read" => request.params.uri.as_deref(),
+        method if method.starts_with("tasks/") => request.params.task_id.as_deref(),
         _ => None,
     };
     let Some(name) = name else { return Ok(()) };

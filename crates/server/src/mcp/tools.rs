@@ -16,6 +16,7 @@ use toolwright_core::output::is_output_tool;
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
 use toolwright_core::session::{Principal, Session};
+use toolwright_mcp::tasks;
 use toolwright_runtime::{ToolFinder, searchable};
 
 use super::message::to_json;
@@ -131,6 +132,17 @@ impl ToolList {
     /// What the view calls a tool of the snapshot, if it has it.
     pub(crate) fn name_of(&self, entry: &Entry) -> Option<&str> {
         self.named.iter().find(|(_, other)| std::ptr::eq(&***other, entry)).map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a call of this tool may be a task, as the list says it.
+    pub(crate) fn may_be_task(&self, name: &str) -> bool {
+        self.named.get(name).is_some_and(|entry| match entry.provider.kind() {
+            ProviderKind::Mcp => {
+                let listed = entry.definition().meta.get(LISTED_FIELDS);
+                listed.and_then(|listed| listed.get("execution")).is_some_and(tasks::supports)
+            }
+            _ => takes_long(entry),
+        })
     }
 
     /// Whether this result is the first of its session to be stored, so that there is more to list.
@@ -259,13 +271,24 @@ impl Serialize for Offered<'_> {
         }
         if self.entry.provider.kind() == ProviderKind::Mcp {
             for (key, value) in definition.meta.get(LISTED_FIELDS).and_then(Value::as_object).into_iter().flatten() {
-                map.serialize_entry(key, value)?;
+                match key.as_str() {
+                    "execution" => map.serialize_entry(key, &tasks::execution(value))?,
+                    _ => map.serialize_entry(key, value)?,
+                }
             }
         } else {
+            if takes_long(self.entry) {
+                map.serialize_entry("execution", &json!({"taskSupport": "optional"}))?;
+            }
             map.serialize_entry("annotations", &annotations(self.entry))?;
         }
         map.end()
     }
+}
+
+/// Whether a tool of ours is expected to take longer than a client cares to wait.
+fn takes_long(entry: &Entry) -> bool {
+    entry.definition().auto_background_after.is_some() || entry.provider.awaits_others(entry.id())
 }
 
 fn annotations(entry: &Entry) -> Value {

@@ -14,7 +14,10 @@ async fn a_session_lists_calls_and_ends() {
     let http = house.http().await;
     let (session, result) = http.initialize("/mcp").await;
     assert_eq!(result["protocolVersion"], "2025-11-25");
-    assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(
+        result["capabilities"],
+        json!({"tools": {"listChanged": true}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}})
+    );
     assert_eq!(
         (&result["serverInfo"]["name"], &result["instructions"]),
         (&json!("toolwright"), &json!("Use the tools."))

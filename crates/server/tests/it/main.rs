@@ -20,4 +20,5 @@ mod sources;
 mod stdio;
 mod subscriptions;
 mod support;
+mod tasks;
 mod views;

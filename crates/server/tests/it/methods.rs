@@ -23,11 +23,17 @@ async fn one_server_is_passed_through_as_it_is() {
     let (house, [alpha, _]) = house().await;
     let http = house.http().await;
     let (session, initialized) = http.initialize("/mcp/alpha").await;
-    let announced = json!({
+    let mut announced = json!({
         "tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
         "prompts": {"listChanged": true}, "completions": {}, "logging": {},
     });
-    assert_eq!(initialized["capabilities"], announced);
+    let tasks = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+    let mut initialized = initialized["capabilities"].clone();
+    assert_eq!(initialized["tasks"].take(), tasks);
+    announced["tasks"] = Value::Null;
+    assert_eq!(initialized, announced);
+    announced.as_object_mut().expect("object").remove("tasks");
+    announced["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
     let discovered = body(http.modern("/mcp/alpha", json!(1), "server/discover", json!({})), 200).await;
     assert_eq!(discovered["result"]["capabilities"], announced);
     let stamped = |mut result: Value, cached: bool| {
@@ -109,7 +115,9 @@ async fn what_a_server_did_not_announce_is_no_method_here_either() {
     house.add(Source::with("bare", json!({"prompts": {}, "resources": {}}))).await;
     let http = house.http().await;
     let (session, initialized) = http.initialize("/mcp/bare").await;
-    assert_eq!(initialized["capabilities"], json!({"tools": {"listChanged": true}, "prompts": {}, "resources": {}}));
+    let tasks = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+    let announced = json!({"tools": {"listChanged": true}, "prompts": {}, "resources": {}, "tasks": tasks});
+    assert_eq!(initialized["capabilities"], announced);
     for (path, method, code) in [
         ("/mcp/bare", "completion/complete", -32601),
         ("/mcp/bare", "resources/subscribe", -32601),

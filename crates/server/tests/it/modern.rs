@@ -13,7 +13,10 @@ async fn discover_list_and_call_need_no_session() {
     assert_eq!(found["id"], "d");
     let result = &found["result"];
     assert_eq!(result["supportedVersions"], json!([MODERN]));
-    assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(
+        result["capabilities"],
+        json!({"tools": {"listChanged": true}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
+    );
     assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolwright");
     let list = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
     let fields = ["resultType", "ttlMs", "cacheScope"].map(|key| list["result"][key].clone());

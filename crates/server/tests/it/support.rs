@@ -311,7 +311,7 @@ impl Http {
         if meta["io.modelcontextprotocol/clientCapabilities"].is_null() {
             meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
         }
-        let name = params["name"].as_str().or(params["uri"].as_str()).map(str::to_owned);
+        let name = params["name"].as_str().or(params["uri"].as_str()).or(params["taskId"].as_str()).map(str::to_owned);
         let mut request = self
             .post(path, &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
             .header("mcp-protocol-version", MODERN)

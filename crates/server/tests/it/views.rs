@@ -44,7 +44,7 @@ async fn a_view_has_what_it_lets_through_and_nothing_else_runs_there() {
     assert_eq!(names, ["test__echo", "alpha__log", "alpha__meta"].map(|name| json!(name)));
     let discovered = body(http.modern("/mcp/small", json!(1), "server/discover", json!({})), 200).await;
     let parts: Vec<_> = discovered["result"]["capabilities"].as_object().expect("object").keys().cloned().collect();
-    assert_eq!(parts, ["tools", "resources", "completions", "logging"]);
+    assert_eq!(parts, ["tools", "resources", "completions", "logging", "extensions"]);
     for (name, status) in [("test__echo", 200), ("test__fail", 400), ("alpha__ask", 400), ("test:fail@1.0.0", 400)] {
         let call = json!({"name": name, "arguments": {"text": "a"}});
         body(http.modern("/mcp/small", json!(1), "tools/call", call), status).await;

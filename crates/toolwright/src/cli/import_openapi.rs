@@ -50,12 +50,14 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
         let text = add_entries(&text_of(&path)?, Entries::Documents, &[(named.clone(), entry)]).map_err(at(&path))?;
         write(&path, &text)?;
     }
+    for warning in &found.warnings {
+        say(styled(WARN, format_args!("note: {}", harmless(warning))));
+    }
     if global.json {
         let mut answer = json!({
             "operations": found.operations,
             "imported": listed(&found.tools),
             "refused": found.refused.iter().map(|refused| json!({"operation": refused.operation, "reason": refused.reason})).collect::<Vec<_>>(),
-            "warnings": found.warnings,
         });
         if let (Some(answer), false) = (answer.as_object_mut(), import.dry_run) {
             answer.extend([("file".to_owned(), json!(path)), ("written".to_owned(), is_written.into())]);
@@ -68,9 +70,6 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
 }
 
 fn show(found: &openapi::Import, import: &Import, name: &str, path: &Path) {
-    for warning in &found.warnings {
-        say(styled(WARN, format_args!("note: {}", harmless(warning))));
-    }
     for refused in found.refused.iter().take(SHOWN) {
         say(styled(WARN, harmless(&format!("left out {}: {}", refused.operation, refused.reason))));
     }

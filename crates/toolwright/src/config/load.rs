@@ -179,7 +179,10 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     }
     for member in catalogues {
         let Some(entry) = typed::<CatalogueEntry>("catalogues", &member, scope.problems) else { continue };
-        let taken = |name: &str| config.servers.iter().any(|server| server.namespace == name);
+        let taken = |name: &str| {
+            let is_server = config.servers.iter().any(|server| server.namespace == name);
+            is_server || config.openapi.iter().any(|document| document.name == name)
+        };
         config.catalogues.extend(catalogue_entries::resolve(&member, &entry, &taken, &mut scope));
         written.catalogues.insert(member.key, entry);
     }

@@ -294,7 +294,7 @@ impl Resolver<'_, '_> {
 pub(crate) fn shown_as(tools: &IndexMap<String, ShownTool>) -> BTreeMap<String, ToolOverride> {
     let shown = |tool: &ShownTool| {
         let ShownTool { name, title, description, tags, aliases } = tool.clone();
-        ToolOverride { name, title, description, tags, aliases }
+        ToolOverride { name, title, description, effects: None, tags, aliases }
     };
     tools.iter().map(|(raw, tool)| (raw.clone(), shown(tool))).collect()
 }

@@ -509,13 +509,15 @@ fn import_openapi_previews_and_writes() {
     place.write("project/my shop.json", &document.to_string());
     let command = ["import", "openapi", "my shop.json"];
     let preview = json_of(&run(&place, &[&command[..], &["--dry-run", "--json"]].concat()));
-    assert_eq!(preview["operations"], 4);
+    let keys: Vec<&String> = preview.as_object().expect("object").keys().collect();
+    assert_eq!((keys.len(), &preview["operations"]), (3, &json!(4)), "{keys:?}");
     assert_eq!(
         preview["imported"][0],
         json!({"id": "my-shop:orders_list@0.0.0", "wire_name": "my-shop__orders_list", "method": "GET", "path": "/orders"})
     );
-    assert_eq!(preview["refused"][0]["operation"], "TRACE /{id}");
-    assert!(preview["refused"][0]["reason"].as_str().is_some_and(|reason| reason.contains("TRACE")), "{preview}");
+    let refused = &preview["refused"][0];
+    assert_eq!((refused.as_object().map(serde_json::Map::len), &refused["operation"]), (Some(2), &json!("TRACE /{id}")));
+    assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("TRACE")), "{preview}");
     assert!(!place.path("project/toolwright.yaml").exists());
 
     let options = ["--prefix", "shop", "--tag", "orders", "--method", "get"];

@@ -494,6 +494,8 @@ openapi:
   half: { document: x, auth: { k: { username: u } } }
   bad: { document: x, operations: { o: { select: items } } }
   none: {}
+catalogues:
+  shop: { url: "https://h.example/c.json", keys: [] }
 "#,
     )
     .set("STAGE", "v2")
@@ -514,6 +516,8 @@ openapi:
     assert_eq!(
         left_out,
         [
+            "catalogues.shop",
+            "catalogues.shop.keys",
             "openapi.bad.operations.o.select",
             "openapi.half.auth.k",
             "openapi.none.document",

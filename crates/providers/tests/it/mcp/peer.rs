@@ -1,7 +1,7 @@
 //! A scripted MCP server on stdio: this test binary again, started with `MCP_PEER` set.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a server on standard streams")]
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::io::{BufRead as _, Write as _};
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[test]
 fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_PEER") else { return };
-    Peer { mode, log: std::env::var("MCP_PEER_LOG").ok(), subscription: OnceCell::new() }.serve();
+    Peer { mode, log: std::env::var("MCP_PEER_LOG").ok(), subscription: OnceCell::new(), lines: Cell::new(0) }.serve();
     std::process::exit(0);
 }
 
@@ -21,6 +21,8 @@ struct Peer {
     log: Option<String>,
     /// Id of the request that listens for changes (2026-07-28).
     subscription: OnceCell<Value>,
+    /// How many this process has read.
+    lines: Cell<u32>,
 }
 
 impl Peer {
@@ -35,6 +37,7 @@ impl Peer {
         }
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
+            self.lines.set(self.lines.get() + 1);
             if let Some(log) = &self.log {
                 let mut log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("log");
                 writeln!(log, "{line}").expect("log");
@@ -51,6 +54,7 @@ impl Peer {
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
             "initialize" if self.is("modern") => error(id, -32601, "no such method"),
+            "initialize" if self.is("refuses news and ends") && self.lines.get() > 1 => std::process::exit(1),
             "initialize" => result(
                 id,
                 json!({
@@ -58,14 +62,16 @@ impl Peer {
                     "serverInfo": {"name": "peer", "version": "1"}, "instructions": "be kind",
                 }),
             ),
-            "server/discover" if self.is("modern") => result(
+            "server/discover" if self.is("deaf to news") => {}
+            "server/discover" if self.is("ends on news") => std::process::exit(1),
+            "server/discover" if self.is("modern") || self.is("both") => result(
                 id,
                 json!({
                     "resultType": "complete", "supportedVersions": ["2026-07-28"],
                     "capabilities": {"tools": {"listChanged": true}}, "ttlMs": 0, "cacheScope": "private",
                 }),
             ),
-            "subscriptions/listen" if self.is("modern") => {
+            "subscriptions/listen" if self.is("modern") || self.is("both") => {
                 let _ = self.subscription.set(id.clone());
                 let accepted = json!({"toolsListChanged": true});
                 self.announce("notifications/subscriptions/acknowledged", &json!({"notifications": accepted}));

@@ -93,7 +93,8 @@ async fn a_list_is_paged_filtered_and_kept_whole() {
     assert_eq!((rig.provider.health(), rig.provider.kind()), (Health::Ready, ProviderKind::Mcp));
     assert_eq!(rig.provider.instructions().as_deref(), Some("be kind"));
     assert_eq!(rig.provider.trust(), HintTrust::Foreign);
-    assert_eq!(script.methods(), ["initialize", "notifications/initialized", "tools/list", "tools/list"]);
+    let methods = ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/list"];
+    assert_eq!(script.methods(), methods);
     // A second process of the house knows the tools before it has started the server.
     let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
     let cached = again.provider.cached().await.expect("cached");
@@ -339,18 +340,49 @@ async fn after_a_shut_down_no_list_is_due() {
 }
 
 #[tokio::test]
-async fn a_server_of_the_newest_generation_alone_is_found_at_once_and_remembered() {
-    let script = script("modern");
+async fn the_newest_generation_is_found_at_once_and_remembered() {
+    for mode in ["modern", "both"] {
+        newest_first(mode).await;
+    }
+}
+
+async fn newest_first(mode: &str) {
+    let script = script(mode);
     let rig = script.rig(|_| {});
     assert_eq!(rig.names().await, ["Echo.Args", "hang", "secret_drop"]);
-    assert_eq!(script.methods()[..2], ["initialize", "server/discover"]);
+    assert_eq!(script.methods()[0], "server/discover");
     let list = script.read().into_iter().find(|message| message["method"] == "tools/list").expect("list");
     assert_eq!(list["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
     rig.call("Echo.Args", json!({})).await.expect("output");
     rig.call("die", json!({})).await.expect_err("dies");
     assert_eq!(rig.names().await.len(), 3);
-    let initialized = script.methods().iter().filter(|method| *method == "initialize").count();
-    assert_eq!(initialized, 1, "the generation is remembered");
+    let handshakes = |kind: &str| script.methods().iter().filter(|method| *method == kind).count();
+    assert_eq!((handshakes("server/discover"), handshakes("initialize")), (2, 0), "{mode}");
+}
+
+#[tokio::test]
+async fn an_old_server_is_found_once_however_it_takes_the_news() {
+    for (mode, handshakes) in [
+        ("plain", &["server/discover", "initialize"][..]),
+        ("deaf to news", &["server/discover", "initialize"]),
+        ("ends on news", &["server/discover", "initialize"]),
+        ("refuses news and ends", &["server/discover", "initialize", "initialize"]),
+    ] {
+        let script = script(mode);
+        let rig = script.rig(|_| {});
+        assert_eq!(rig.names().await.len(), 3, "{mode}");
+        rig.provider.shut_down().await;
+        let shaken = |methods: &[String]| -> Vec<String> {
+            let of = |method: &&String| ["initialize", "server/discover"].contains(&method.as_str());
+            methods.iter().filter(of).cloned().collect()
+        };
+        assert_eq!(shaken(&script.methods()), handshakes, "{mode}");
+        let before = script.methods().len();
+        let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
+        assert_eq!(again.names().await.len(), 3, "{mode}");
+        assert_eq!(shaken(&script.methods()[before..]), ["initialize"], "{mode}: another start need not find it again");
+        again.provider.shut_down().await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,88 @@
+//! The client of a call that is a task, as its tool's source may ask it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::error::{ProtocolError, ToolError};
+use toolwright_mcp::tasks::RELATED;
+
+use super::task::Task;
+use crate::mcp::ask::{SessionClient, ask_permitted};
+use crate::mcp::message::{RpcError, notification};
+use crate::mcp::peer::Peer;
+use crate::mcp::protocol::Level;
+
+/// Asks in the way of the task's generation.
+pub(crate) struct TaskClient {
+    pub(crate) task: Arc<Task>,
+    pub(crate) way: Way,
+    /// The client of the request that the call began with.
+    pub(crate) first: Arc<dyn CallClient>,
+}
+
+/// How a task's client is asked.
+pub(crate) enum Way {
+    /// In the stream of `tasks/result` (2025-11-25).
+    InStream(Arc<Peer>),
+    /// By what `tasks/get` says, once the call has become a task (2026-07-28); before that as any call's.
+    ByStatus,
+}
+
+#[async_trait]
+impl CallClient for TaskClient {
+    fn capabilities(&self) -> Map<String, Value> {
+        match &self.way {
+            // There is no stream yet, but there will be one.
+            Way::InStream(peer) => (*peer.capabilities()).clone(),
+            Way::ByStatus => self.first.capabilities(),
+        }
+    }
+
+    async fn ask(&self, mut requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        match &self.way {
+            Way::InStream(peer) => {
+                let line = self.task.stream().await?;
+                for asked in &mut requests {
+                    if let Value::Object(params) = &mut asked.params
+                        && let Value::Object(meta) = params.entry("_meta").or_insert_with(|| json!({}))
+                    {
+                        meta.insert(RELATED.into(), json!({"taskId": self.task.id}));
+                    }
+                }
+                let client = SessionClient { line, peer: Arc::clone(peer), params: None };
+                let _waits = self.task.waits();
+                client.ask(requests).await
+            }
+            Way::ByStatus => {
+                if let Some(_plain) = self.task.stay_plain() {
+                    return self.first.ask(requests).await;
+                }
+                ask_permitted(requests, &self.capabilities(), RpcError::MISSING_CAPABILITY, async |permitted| {
+                    Ok(self.task.ask(permitted).await?.into_iter().map(Ok).collect())
+                })
+                .await
+            }
+        }
+    }
+
+    fn log_level(&self) -> Option<String> {
+        self.first.log_level()
+    }
+
+    fn log(&self, message: Value) {
+        match &self.way {
+            Way::InStream(peer) => {
+                if let Some(line) = self.task.newest_stream().filter(|_| peer.wants(Level::of_message(&message))) {
+                    line.note(|_| Some(notification("notifications/message", Some(&message))));
+                }
+            }
+            Way::ByStatus => self.first.log(message),
+        }
+    }
+
+    fn meta(&self) -> Map<String, Value> {
+        self.first.meta()
+    }
+}

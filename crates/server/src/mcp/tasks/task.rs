@@ -1,0 +1,438 @@
+//! One task: the call under it, what it waits for, what it came to.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+use toolwright_core::approval::EXPIRY;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::client::ClientRequest;
+use toolwright_core::context::Clock;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::moment::iso;
+use toolwright_core::session::Session;
+use toolwright_mcp::tasks::{Described, Status};
+
+use super::store::Tasks;
+use crate::mcp::call::Caller;
+use crate::mcp::line::Line;
+use crate::mcp::message::RpcError;
+use crate::mcp::parked::Asked;
+use crate::mcp::protocol::Era;
+
+/// How long a call may take before a client with the extension is answered with a task.
+const MOMENT: Duration = Duration::from_millis(500);
+/// Longest `statusMessage`, in characters.
+const MAX_MESSAGE: usize = 500;
+
+/// A call that is, or may become, a task.
+pub(crate) struct Task {
+    pub(crate) id: String,
+    pub(super) session: Arc<Session>,
+    pub(super) era: Era,
+    /// Milliseconds since the epoch.
+    pub(super) created: u64,
+    pub(super) expires: Instant,
+    pub(super) cancel: Cancel,
+    ttl: Duration,
+    /// Fires with the session.
+    gone: Cancel,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+struct State {
+    stage: Stage,
+    updated: u64,
+    message: Option<String>,
+    /// Questions that are asked otherwise than by its status.
+    waiting: usize,
+    /// Questions of a call that is no task yet.
+    plain: usize,
+    asked: u64,
+    rounds: Vec<Round>,
+    streams: Vec<Weak<Line>>,
+}
+
+enum Stage {
+    /// Nobody knows that it may become a task.
+    Plain,
+    Working,
+    Cancelled,
+    Ended(Result<Ended, RpcError>),
+}
+
+/// A result.
+#[derive(Clone)]
+pub(super) struct Ended {
+    pub(super) result: Arc<RawValue>,
+    is_error: bool,
+}
+
+/// What a task came to.
+pub(super) type Outcome = Result<Ended, RpcError>;
+
+/// What is asked at once by its status.
+struct Round {
+    number: u64,
+    asked: Asked,
+    answered: oneshot::Sender<Vec<Value>>,
+}
+
+impl Task {
+    /// What a caller's call is as a task. `cancel` is the call's.
+    pub(crate) fn new(caller: &Caller, era: Era, ttl: Duration, cancel: Cancel, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        let created = clock.wall_ms();
+        let state = State {
+            stage: if era == Era::Legacy { Stage::Working } else { Stage::Plain },
+            updated: created,
+            message: None,
+            waiting: 0,
+            plain: 0,
+            asked: 0,
+            rounds: Vec::new(),
+            streams: Vec::new(),
+        };
+        Arc::new(Self {
+            id: uuid::Uuid::new_v4().to_string(),
+            session: Arc::clone(&caller.session),
+            era,
+            created,
+            expires: Instant::now() + ttl,
+            cancel,
+            ttl,
+            gone: caller.running.token(),
+            clock: Arc::clone(clock),
+            state: Mutex::new(state),
+            changed: watch::Sender::new(()),
+        })
+    }
+
+    /// Runs the call under it. What it comes to is returned where its first request still waits for that.
+    pub(crate) async fn run<F>(
+        self: &Arc<Self>,
+        tasks: &Arc<Tasks>,
+        line: &Line,
+        server: &Value,
+        work: F,
+    ) -> Option<Result<Vec<u8>, RpcError>>
+    where
+        F: Future<Output = Result<Vec<u8>, RpcError>>,
+    {
+        let mut work = pin!(work);
+        // Whatever happens, nobody waits for ever.
+        let _end = EndOf(self);
+        if self.era == Era::Legacy {
+            line.end(Ok(self.created_result(server))).await;
+            return self.finish(work.await);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut work => return self.finish(result),
+                () = tokio::time::sleep(MOMENT), if self.is_plain() => {
+                    if self.become_known(tasks, line) {
+                        line.end(Ok(self.created_result(server))).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_plain(&self) -> bool {
+        matches!(self.lock().stage, Stage::Plain)
+    }
+
+    /// Makes a task of a call whose request waits. Not while that is being answered with a question.
+    fn become_known(self: &Arc<Self>, tasks: &Arc<Tasks>, line: &Line) -> bool {
+        let mut state = self.lock();
+        if state.plain > 0 || !line.is_awaited() || tasks.keep(self).is_err() {
+            return false;
+        }
+        state.stage = Stage::Working;
+        true
+    }
+
+    fn finish(&self, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
+        let mut state = self.lock();
+        match state.stage {
+            Stage::Plain => Some(result),
+            Stage::Cancelled | Stage::Ended(_) => None,
+            Stage::Working => {
+                let ended = result.and_then(|bytes| Ended::of(&bytes));
+                if let Err(error) = &ended {
+                    state.message = Some(shown(&error.message));
+                }
+                state.stage = Stage::Ended(ended);
+                self.touch(state);
+                None
+            }
+        }
+    }
+
+    /// Cancels it on its client's behalf.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn cancel_by_client(&self) -> Result<(), RpcError> {
+        let mut state = self.lock();
+        if !matches!(state.stage, Stage::Working) {
+            let message = format!("the task has ended already: it is {}", status(&state, self.era).as_str());
+            return Err(RpcError::invalid_params(message));
+        }
+        state.stage = Stage::Cancelled;
+        state.message = Some("cancelled by the client".into());
+        self.touch(state);
+        self.cancel.cancel(CancelCause::User);
+        Ok(())
+    }
+
+    /// Its time is up.
+    pub(super) fn expire(&self) {
+        let mut state = self.lock();
+        if matches!(state.stage, Stage::Working) {
+            state.stage = Stage::Cancelled;
+            state.message = Some("its time was up".into());
+            self.touch(state);
+            self.cancel.cancel(CancelCause::Deadline);
+        }
+    }
+
+    /// Whether it belongs to this session.
+    pub(super) fn is_of(&self, session: &Session) -> bool {
+        self.session.id == session.id && self.session.principal == session.principal
+    }
+
+    /// Whether its session is over.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.gone.is_cancelled()
+    }
+
+    /// What is said of it.
+    pub(super) fn described(&self) -> Described {
+        let state = self.lock();
+        Described {
+            id: self.id.clone(),
+            status: status(&state, self.era),
+            message: state.message.clone(),
+            created: iso(self.created),
+            updated: iso(state.updated),
+            ttl: self.ttl,
+        }
+    }
+
+    /// What it came to, if it has ended by itself.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        match &self.lock().stage {
+            Stage::Ended(ended) => Some(ended.clone()),
+            _ => None,
+        }
+    }
+
+    /// Waits for what it comes to.
+    pub(super) async fn ended(&self) -> Outcome {
+        let mut changed = self.changed.subscribe();
+        loop {
+            match &self.lock().stage {
+                Stage::Ended(ended) => return ended.clone(),
+                Stage::Cancelled => {
+                    return Err(RpcError::invalid_params("the task was cancelled, so that it has no result"));
+                }
+                Stage::Plain | Stage::Working => {}
+            }
+            if changed.changed().await.is_err() {
+                return Err(RpcError::new(RpcError::INTERNAL, "the task is gone"));
+            }
+        }
+    }
+
+    /// Notes what it says of itself.
+    pub(super) fn says(&self, message: &str) {
+        let mut state = self.lock();
+        if matches!(state.stage, Stage::Plain | Stage::Working) {
+            state.message = Some(shown(message));
+            self.touch(state);
+        }
+    }
+
+    /// Notes a stream in which its client may be asked.
+    pub(super) fn add_stream(&self, line: &Arc<Line>) {
+        let mut state = self.lock();
+        state.streams.retain(|line| line.strong_count() > 0);
+        state.streams.push(Arc::downgrade(line));
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// The stream that was opened last.
+    pub(super) fn newest_stream(&self) -> Option<Arc<Line>> {
+        let state = self.lock();
+        state.streams.iter().rev().filter_map(Weak::upgrade).find(|line| line.takes_questions())
+    }
+
+    /// A stream to ask in, once there is one.
+    pub(super) async fn stream(self: &Arc<Self>) -> Result<Arc<Line>, ToolError> {
+        let _waits = self.waits();
+        let mut changed = self.changed.subscribe();
+        let opened = async {
+            loop {
+                if let Some(line) = self.newest_stream() {
+                    return Some(line);
+                }
+                changed.changed().await.ok()?;
+            }
+        };
+        let line = tokio::time::timeout(EXPIRY, opened).await.ok().flatten();
+        line.ok_or_else(unanswered)
+    }
+
+    /// It waits for its client until the guard goes.
+    pub(super) fn waits(self: &Arc<Self>) -> Waits {
+        let mut state = self.lock();
+        state.waiting += 1;
+        self.touch(state);
+        Waits(Arc::clone(self))
+    }
+
+    /// Keeps a call from becoming a task until the guard goes. `None`: it is one.
+    pub(super) fn stay_plain(self: &Arc<Self>) -> Option<Plain> {
+        let mut state = self.lock();
+        matches!(state.stage, Stage::Plain).then(|| {
+            state.plain += 1;
+            Plain(Arc::clone(self))
+        })
+    }
+
+    /// Asks by its status, and waits for the answers.
+    pub(super) async fn ask(self: &Arc<Self>, mut requests: Vec<ClientRequest>) -> Result<Vec<Value>, ToolError> {
+        let (answered, answers) = oneshot::channel();
+        let number = {
+            let mut state = self.lock();
+            for request in &mut requests {
+                // No two questions of a task have one key, ever: a client knows by it what it has answered.
+                state.asked += 1;
+                request.key = Some(format!("input-{}", state.asked));
+            }
+            let number = state.asked;
+            state.rounds.push(Round { number, asked: Asked::new(requests, &mut HashMap::new()), answered });
+            self.touch(state);
+            number
+        };
+        let _open = Open { task: Arc::clone(self), number };
+        match tokio::time::timeout(EXPIRY, answers).await {
+            Ok(Ok(answers)) => Ok(answers),
+            Ok(Err(_)) | Err(_) => Err(unanswered()),
+        }
+    }
+
+    /// The protocol's `inputRequests`.
+    pub(super) fn questions(&self) -> Map<String, Value> {
+        self.lock().rounds.iter().flat_map(|round| round.asked.open()).collect()
+    }
+
+    /// Takes answers; others than those that were asked for are not looked at.
+    pub(super) fn take(&self, answers: &Map<String, Value>) {
+        let mut state = self.lock();
+        for round in &mut state.rounds {
+            round.asked.take(answers.clone());
+        }
+        let done: Vec<Round> = state.rounds.extract_if(.., |round| round.asked.is_answered()).collect();
+        self.touch(state);
+        for Round { asked, answered, .. } in done {
+            // A call that ended meanwhile has no use for them.
+            let _ = answered.send(asked.answers());
+        }
+    }
+
+    /// Notes that it has changed.
+    fn touch(&self, mut state: MutexGuard<'_, State>) {
+        state.updated = self.clock.wall_ms();
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ended {
+    fn of(bytes: &[u8]) -> Result<Self, RpcError> {
+        #[derive(Deserialize)]
+        struct Result {
+            #[serde(default, rename = "isError")]
+            is_error: bool,
+        }
+        let unread = |error: serde_json::Error| RpcError::new(RpcError::INTERNAL, format!("the result: {error}"));
+        let Result { is_error } = serde_json::from_slice(bytes).map_err(unread)?;
+        let result: Box<RawValue> = serde_json::from_slice(bytes).map_err(unread)?;
+        Ok(Self { result: result.into(), is_error })
+    }
+}
+
+fn status(state: &State, era: Era) -> Status {
+    match &state.stage {
+        Stage::Plain | Stage::Working if state.waiting > 0 || !state.rounds.is_empty() => Status::InputRequired,
+        Stage::Plain | Stage::Working => Status::Working,
+        Stage::Cancelled => Status::Cancelled,
+        Stage::Ended(Err(_)) => Status::Failed,
+        Stage::Ended(Ok(ended)) if ended.is_error && era == Era::Legacy => Status::Failed,
+        Stage::Ended(Ok(_)) => Status::Completed,
+    }
+}
+
+fn shown(message: &str) -> String {
+    message.chars().take(MAX_MESSAGE).collect()
+}
+
+fn unanswered() -> ToolError {
+    ToolError::new(ErrorKind::ExecutionError, "the tool asked its caller something, and nobody answered in time")
+}
+
+/// Ends a task that did not end in good order.
+struct EndOf<'a>(&'a Task);
+
+impl Drop for EndOf<'_> {
+    fn drop(&mut self) {
+        self.0.finish(Err(RpcError::new(RpcError::INTERNAL, "the call ended without a result")));
+    }
+}
+
+/// A task that waits for its client.
+pub(super) struct Waits(Arc<Task>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.waiting -= 1;
+        self.0.touch(state);
+    }
+}
+
+/// A call that is not to become a task now.
+pub(super) struct Plain(Arc<Task>);
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        self.0.lock().plain -= 1;
+    }
+}
+
+/// Questions that are open until the guard goes.
+struct Open {
+    task: Arc<Task>,
+    number: u64,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.task.lock().rounds.retain(|round| round.number != self.number);
+    }
+}
