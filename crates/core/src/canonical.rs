@@ -136,11 +136,16 @@ fn write_canonical(value: &Value, out: &mut dyn Sink) {
 
 /// A number as ECMAScript writes it (RFC 8785, section 3.2.2.3): the shortest digits that mean it.
 fn put_float(float: f64) -> String {
-    let shortest = format!("{:e}", float.abs());
+    // Of two that are as short and as near, ECMAScript takes the even one, as `serde_json` does and `{:e}` does not.
+    let shortest = Value::from(float.abs()).to_string();
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
-    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    let point = exponent.parse::<i32>().unwrap_or(0) + 1;
-    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let padded = format!("{whole}{fraction}");
+    let digits = padded.trim_start_matches('0');
+    let length = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
+    let point = exponent.parse::<i32>().unwrap_or(0) + length(whole) - (length(&padded) - length(digits));
+    let digits = digits.trim_end_matches('0');
+    let count = length(digits);
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
     let split = |at: i32| digits.split_at(usize::try_from(at).unwrap_or(0).min(digits.len()));
     let plain = if float == 0.0 {
@@ -196,7 +201,8 @@ mod tests {
             (0x3eb0_c6f7_a0b5_ed8c, "9.999999999999997e-7"),
             (0x3eb0_c6f7_a0b5_ed8d, "0.000001"),
             (0x41b3_de43_5555_5553, "333333333.3333332"),
-            (0x41b3_de43_5555_5555, "333333333.33333325"),
+            (0x41b3_de43_5555_5554, "333333333.33333325"),
+            (0x41b3_de43_5555_5555, "333333333.3333333"),
             (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
             (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
         ] {

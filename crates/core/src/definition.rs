@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::canonical::ContentHash;
 use crate::duration;
 use crate::name::ToolId;
+use crate::passthrough::LISTED_FIELDS;
 use crate::sandbox::SandboxProfile;
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
@@ -45,6 +46,9 @@ impl Default for Effects {
         Self::UNKNOWN
     }
 }
+
+/// Annotations that [`Effects`] holds (MCP 2025-11-25, `ToolAnnotations`).
+const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 
 /// How a call's result comes back (SPEC section 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -301,11 +305,11 @@ impl ToolDefinition {
         }
     }
 
-    /// What a model sees, the effects, and the executable part of a declarative tool. Operator settings (timeouts,
-    /// queues, caches, caps) are no part of it.
+    /// What a model or a client sees, the effects, and the executable part of a declarative tool. Operator settings
+    /// (timeouts, queues, caches, caps) are no part of it. What a server listed besides stands under `listed`.
     #[must_use]
     pub fn contract(&self) -> Value {
-        json!({
+        let mut contract = json!({
             "id": self.id.as_str(),
             "title": self.title,
             "description": self.description,
@@ -322,7 +326,23 @@ impl ToolDefinition {
             "activity": self.activity,
             "delegate": self.delegate,
             "provider_native": self.provider_native,
-        })
+        });
+        // Contracts of tools that come with nothing besides stay as they were before this was part of them.
+        if let Some(listed) = self.listed() {
+            contract["listed"] = Value::Object(listed);
+        }
+        contract
+    }
+
+    /// The fields of a server's listing that are passed on as they are: annotations, icons, execution, `_meta`. Without
+    /// hints, whose meaning `effects` holds.
+    fn listed(&self) -> Option<Map<String, Value>> {
+        let mut listed = self.meta.get(LISTED_FIELDS)?.as_object()?.clone();
+        if let Some(annotations) = listed.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.retain(|key, value| !(HINTS.contains(&key.as_str()) && value.is_boolean()));
+        }
+        listed.retain(|_, value| !value.as_object().is_some_and(Map::is_empty) && !value.is_null());
+        (!listed.is_empty()).then_some(listed)
     }
 
     /// The SHA-256 over canonical JSON of [`ToolDefinition::contract`]: an approval bound to it survives a change of
@@ -419,6 +439,27 @@ mod tests {
             let changed: ToolDefinition = serde_json::from_value(changed).expect(field);
             assert_ne!(changed, sample(), "{field}");
             assert_eq!(changed.contract_hash() != sample().contract_hash(), in_contract, "{field}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_lists_besides_is_part_of_the_contract() {
+        let with = |listed: Value| {
+            let mut definition = sample();
+            definition.meta.insert(LISTED_FIELDS.to_owned(), listed);
+            definition.contract_hash()
+        };
+        for (listed, in_contract) in [
+            (json!({"annotations": {"title": "Harmless"}}), true),
+            (json!({"execution": {"taskSupport": "required"}}), true),
+            (json!({"icons": [{"src": "https://x/i.png"}]}), true),
+            (json!({"_meta": {"template": "ui://x"}}), true),
+            (json!({"annotations": {"readOnlyHint": "yes"}}), true),
+            // Their meaning is in the effects.
+            (json!({"annotations": {"readOnlyHint": true, "openWorldHint": false}}), false),
+            (json!({"annotations": {}, "_meta": null}), false),
+        ] {
+            assert_eq!(with(listed.clone()) != sample().contract_hash(), in_contract, "{listed}");
         }
     }
 

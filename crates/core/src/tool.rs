@@ -158,7 +158,9 @@ mod tests {
         let context = ToolContext::detached(CallId::new("c"), Arc::clone(&session), services);
         for id in ids {
             let tool = ToolId::parse(id).expect("id");
-            let call = ProviderCall { tool: &tool, raw_name: "read", arguments: json!({}), idempotency_key: "k" };
+            let source_hash = crate::testing::definition(id).contract_hash();
+            let call =
+                ProviderCall { tool: &tool, raw_name: "read", source_hash, arguments: json!({}), idempotency_key: "k" };
             let output = provider.call(call, &context).now_or_never().expect("ready").expect("runs");
             assert_eq!(output.content[0].as_text(), Some(id));
             assert_eq!(provider.scope(&tool, &json!({}), &session) == CallScope::Workspace, id.starts_with("a:"));

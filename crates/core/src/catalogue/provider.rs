@@ -90,6 +90,9 @@ pub struct ProviderCall<'a> {
     pub tool: &'a ToolId,
     /// The tool's name at its source.
     pub raw_name: &'a str,
+    /// Which definition the call was checked and approved against, see [`RegisteredTool::source_hash`]: a source that
+    /// has another one under that name by now must not run it instead.
+    pub source_hash: ContentHash,
     /// Arguments, an object.
     pub arguments: Value,
     /// Goes along with every dispatched call; the same for a retry of the same call.

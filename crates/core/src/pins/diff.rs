@@ -84,7 +84,20 @@ fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
             let weight = if key == "title" { Weight::Minor } else { Weight::Notable };
             text(weight, key, was, is, changes);
         }
+        "listed" => listed(was, is, changes),
         _ => changes.push(leaf(Weight::Notable, key, was, is)),
+    }
+}
+
+/// What a server lists besides, each by its own name; icons only look different.
+fn listed(was: &Value, is: &Value, changes: &mut Vec<Change>) {
+    let empty = Map::new();
+    let (old, new) = (was.as_object().unwrap_or(&empty), is.as_object().unwrap_or(&empty));
+    for key in keys(old, new) {
+        let (was, is) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
+        if was != is {
+            inside(if key == "icons" { Weight::Minor } else { Weight::Notable }, key, was, is, 0, changes);
+        }
     }
 }
 
@@ -148,6 +161,8 @@ fn inside(weight: Weight, field: &str, was: &Value, is: &Value, depth: usize, ch
                 }
             }
         }
+        // Of what is executed, each value is shown whole.
+        (Value::String(_), Value::String(_)) if weight != Weight::Danger => text(weight, field, was, is, changes),
         _ => changes.push(leaf(weight, field, was, is)),
     }
 }
@@ -241,6 +256,10 @@ mod tests {
                 (Danger, "declaration.url is \"https://b.test/x\"; it was \"https://a.test/x\""),
                 (Danger, "declaration.headers.B is new: \"2\""),
             ],
+        );
+        check(
+            |new| new["listed"] = json!({"annotations": {"title": "Reader"}, "icons": [1]}),
+            &[(Notable, "annotations is new: {\"title\":\"Reader\"}"), (Minor, "icons is new: [1]")],
         );
         check(|new| new["aliases"] = json!(["r"]), &[(Notable, "aliases is [\"r\"]; it was []")]);
     }

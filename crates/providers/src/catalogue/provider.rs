@@ -39,7 +39,8 @@ pub struct CatalogueProvider {
 /// What the last accepted document came to.
 #[derive(Default)]
 struct Loaded {
-    tools: HashMap<String, Arc<Implementation>>,
+    /// By name: the hash of the definition, and what runs calls of that definition.
+    tools: HashMap<String, (ContentHash, Arc<Implementation>)>,
     withheld: Vec<(String, String)>,
 }
 
@@ -130,14 +131,14 @@ impl CatalogueProvider {
     }
 
     /// Makes the tools of a document, and puts them in the place of those before.
-    async fn load(&self, verified: &Verified) -> Vec<Arc<RegisteredTool>> {
+    fn load(&self, verified: &Verified) -> Vec<Arc<RegisteredTool>> {
         let grants = Grants {
             secrets: self.spec.secrets.clone(),
             address: self.spec.address_policy(),
             insecure_loopback: self.spec.insecure_loopback,
             http: self.deps.http.clone(),
         };
-        let (made, refused) = make(verified, &grants).await;
+        let (made, refused) = make(verified, &grants);
         let mut loaded = Loaded::default();
         // By the name, as others that are withheld are called.
         let name =
@@ -151,8 +152,9 @@ impl CatalogueProvider {
             } else if !allowed_by(&[], &self.spec.tools_denied, &name) {
                 loaded.withheld.push((name, "filtered by tools_denied".to_owned()));
             } else {
-                listed.push(registered(&tool, self.spec.shown.get(&name)));
-                loaded.tools.insert(name, Arc::new(tool.implementation));
+                let entry = registered(&tool, self.spec.shown.get(&name));
+                loaded.tools.insert(name, (entry.source_hash(), Arc::new(tool.implementation)));
+                listed.push(entry);
             }
         }
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
@@ -196,7 +198,7 @@ impl Provider for CatalogueProvider {
                         format!("catalogue {name}: {why}; version {version}, which was accepted before, serves on");
                     self.deps.events.emit(Event::Warning { code: "catalogue_kept".to_owned(), message });
                 }
-                Ok(self.load(&verified).await)
+                Ok(self.load(&verified))
             }
             Err(why) => {
                 self.ended(Err(why.clone()));
@@ -208,16 +210,25 @@ impl Provider for CatalogueProvider {
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let found = self.loaded.read().unwrap_or_else(PoisonError::into_inner).tools.get(call.raw_name).cloned();
-        match found.as_deref() {
-            Some(Implementation::Rest(provider)) => forward(provider, call, context).await,
-            Some(Implementation::Template(template)) => match template.render(&call.arguments) {
+        let (name, tool) = (&self.spec.namespace, call.raw_name);
+        let Some((hash, implementation)) = found else {
+            let message = format!("the catalogue {name} has no tool `{tool}` any more");
+            return Err(ToolError::new(ErrorKind::UnknownTool, message));
+        };
+        // What was checked and approved is the old definition; what would run is the new one's.
+        if hash != call.source_hash {
+            let message = format!(
+                "the catalogue {name} has changed its tool `{tool}` since this call was checked, so it was not run: \
+                 look at the tool again, and call it as it is now"
+            );
+            return Err(ToolError::new(ErrorKind::UnknownTool, message));
+        }
+        match &*implementation {
+            Implementation::Rest(tool) => tool.call(&call, context).await,
+            Implementation::Template(template) => match template.render(&call.arguments) {
                 Ok(text) => Ok(ToolOutput::text(text)),
                 Err(error) => Err(ToolError::new(ErrorKind::ExecutionError, error)),
             },
-            None => Err(ToolError::new(
-                ErrorKind::ExecutionError,
-                format!("the catalogue {} has no tool `{}` any more", self.spec.namespace, call.raw_name),
-            )),
         }
     }
 
@@ -264,7 +275,7 @@ impl Provider for CatalogueProvider {
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
         let kept = self.kept().await?;
         match self.verify(kept.text.as_bytes(), None) {
-            Ok(verified) => Some(self.load(&verified).await),
+            Ok(verified) => Some(self.load(&verified)),
             Err(refusal) => {
                 tracing::warn!(catalogue = self.spec.namespace, "what was kept of it is not used: {refusal}");
                 None
@@ -277,13 +288,4 @@ impl Drop for CatalogueProvider {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the executor's own call goes on to the tool that it is for")]
-async fn forward(
-    provider: &crate::rest::RestProvider,
-    call: ProviderCall<'_>,
-    context: &ToolContext,
-) -> Result<ToolOutput, ToolError> {
-    provider.call(call, context).await
 }

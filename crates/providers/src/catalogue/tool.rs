@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::catalogue::{Provider, RegisteredTool};
+use toolwright_core::catalogue::RegisteredTool;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 use url::Url;
 
 use super::document::Verified;
 use super::spec::is_secure;
 use super::template::TextTemplate;
-use crate::net::{AddressPolicy, HttpOptions};
-use crate::rest::{RestOptions, RestProvider, RestToolSpec};
+use crate::net::{AddressPolicy, HttpClient, HttpOptions};
+use crate::rest::{HttpTool, RestOptions, RestToolSpec, compile};
 
 /// Fields of a REST tool that are its operator's to set.
 const OPERATORS: [&str; 4] = ["allow_private", "allowed_hosts", "queue", "allowed_roles"];
@@ -43,7 +43,7 @@ pub struct RefusedTool {
 /// What runs a tool.
 pub(super) enum Implementation {
     /// One HTTP request.
-    Rest(Box<RestProvider>),
+    Rest(Box<HttpTool>),
     /// A text.
     Template(TextTemplate),
 }
@@ -76,12 +76,12 @@ enum Written {
 }
 
 /// Makes the tools of a verified catalogue, in their order.
-pub(super) async fn make(verified: &Verified, grants: &Grants) -> (Vec<Made>, Vec<RefusedTool>) {
+pub(super) fn make(verified: &Verified, grants: &Grants) -> (Vec<Made>, Vec<RefusedTool>) {
     let (mut made, mut refused) = (Vec::new(), Vec::new());
-    let mut names = HashSet::new();
+    let (mut names, mut clients) = (HashSet::new(), Vec::new());
     for (index, entry) in verified.document.tools.iter().enumerate() {
         let id = entry.get("id").and_then(Value::as_str).map_or_else(|| format!("tool {}", index + 1), str::to_owned);
-        match one(verified, entry, grants).await {
+        match one(verified, entry, grants, &mut clients) {
             Ok(tool) if !names.insert(tool.definition.id.name().to_owned()) => {
                 refused.push(RefusedTool { id, why: "refused: the catalogue has its name twice".to_owned() });
             }
@@ -93,15 +93,20 @@ pub(super) async fn make(verified: &Verified, grants: &Grants) -> (Vec<Made>, Ve
 }
 
 /// What a verified catalogue would bring under these grants: ids, and what is refused.
-pub async fn check_tools(verified: &Verified, grants: &Grants) -> (Vec<ToolId>, Vec<RefusedTool>) {
-    let (made, refused) = make(verified, grants).await;
+pub fn check_tools(verified: &Verified, grants: &Grants) -> (Vec<ToolId>, Vec<RefusedTool>) {
+    let (made, refused) = make(verified, grants);
     (made.into_iter().map(|tool| tool.definition.id).collect(), refused)
 }
 
-async fn one(verified: &Verified, entry: &Value, grants: &Grants) -> Result<Made, String> {
+fn one(
+    verified: &Verified,
+    entry: &Value,
+    grants: &Grants,
+    clients: &mut Vec<Arc<HttpClient>>,
+) -> Result<Made, String> {
     let written: Written = serde_json::from_value(entry.clone()).map_err(|error| error.to_string())?;
     let mut made = match written {
-        Written::Rest { id, rest } => self::rest(own_id(verified, &id)?, &rest, grants).await?,
+        Written::Rest { id, rest } => self::rest(own_id(verified, &id)?, &rest, grants, clients)?,
         Written::Template { id, title, description, parameters, template, tags } => {
             let compiled = TextTemplate::compile(&template, &parameters)?;
             let definition = ToolDefinition {
@@ -134,7 +139,7 @@ fn own_id(verified: &Verified, written: &str) -> Result<ToolId, String> {
     Ok(id)
 }
 
-async fn rest(id: ToolId, written: &Value, grants: &Grants) -> Result<Made, String> {
+fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<HttpClient>>) -> Result<Made, String> {
     let Some(fields) = written.as_object() else { return Err("`rest` is not an object".to_owned()) };
     if let Some(field) = OPERATORS.iter().find(|field| is_field(fields, field)) {
         return Err(format!("it sets `{field}`, which is not its publisher's to set"));
@@ -152,19 +157,16 @@ async fn rest(id: ToolId, written: &Value, grants: &Grants) -> Result<Made, Stri
         filled.insert("parameters".to_owned(), no_parameters());
     }
     let spec: RestToolSpec = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
-    // Placeholders stand in path and query only, which the provider checks, so this is the host of every call.
+    // Placeholders stand in path and query only, which compiling it checks, so this is the host of every call.
     let url = Url::parse(&spec.url).map_err(|error| format!("its url is none: {error}"))?;
     if !is_secure(&url, grants.insecure_loopback) {
         return Err("its url is not https".to_owned());
     }
     let spec = RestToolSpec { written: Some(written.clone()), ..spec };
     let options = RestOptions { address: grants.address.clone(), http: grants.http.clone(), ..RestOptions::default() };
-    let provider =
-        RestProvider::new(vec![(id.name().to_owned(), spec)], &options).map_err(|error| error.to_string())?;
-    let listed = provider.list().await.map_err(|error| error.to_string())?;
-    let Some(tool) = listed.first() else { return Err("it came to no tool".to_owned()) };
-    let definition = ToolDefinition { id, ..tool.definition().clone() };
-    Ok(Made { definition, implementation: Implementation::Rest(Box::new(provider)) })
+    let (definition, tool) = compile(id.name(), spec, &options, clients).map_err(|error| error.to_string())?;
+    let tool = HttpTool { settings: format!("catalogues.{}", id.namespace()).into(), ..tool };
+    Ok(Made { definition: ToolDefinition { id, ..definition }, implementation: Implementation::Rest(Box::new(tool)) })
 }
 
 /// Whether there is such a field, in either spelling.

@@ -291,6 +291,13 @@ impl Session {
         let issuer = found.server.issuer.clone();
         match &kept.issuer {
             Some(known) if *known == issuer => return Ok(()),
+            Some(known) if found.resource.is_none() && self.settings.authorization_server.is_none() => {
+                return Err(OAuthError::Metadata(format!(
+                    "the server's authorization server is `{known}`, and its metadata, which said so, is gone: without \
+                     it nothing goes to `{issuer}` instead; if that is right, `toolwright mcp logout {}` and log in again",
+                    self.server
+                )));
+            }
             Some(known) => {
                 let proven = !matches!(self.settings.client.proof, ClientProof::None);
                 if proven && self.settings.authorization_server.is_none() {

@@ -63,7 +63,7 @@ impl Wire {
         }
     }
 
-    /// A JSON document; `None` where there is none (any status of 4xx).
+    /// A JSON document; `None` where there is none, which only 404, 405 and 410 say.
     ///
     /// # Errors
     /// [`OAuthError`].
@@ -72,7 +72,7 @@ impl Wire {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let request = HttpRequest { method: Method::GET, url: url.clone(), headers, body: None };
         let answer = self.exchange(what, request).await?;
-        if answer.status.is_client_error() {
+        if is_absent(answer.status) {
             return Ok(None);
         }
         if !answer.status.is_success() {
@@ -129,6 +129,12 @@ impl Wire {
     }
 }
 
+/// Whether a status says that nothing lies there. Anything else, a refusal or a fault, may pass, so that a fall-back
+/// must not take its place.
+fn is_absent(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE)
+}
+
 /// Whether a URL leads to this machine, whatever a resolver says.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
@@ -169,6 +175,23 @@ mod tests {
             let server = Url::parse(server).expect("a URL");
             let wire = Wire::new(&server, &["listed".into()], HttpOptions::default());
             assert_eq!(wire.endpoint("token_endpoint", endpoint).is_ok(), expect, "{server} {endpoint}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_refuses_or_fails_has_not_said_that_it_has_no_metadata() {
+        for (status, expect) in [
+            (200, false),
+            (400, false),
+            (401, false),
+            (403, false),
+            (404, true),
+            (405, true),
+            (410, true),
+            (429, false),
+            (500, false),
+        ] {
+            assert_eq!(is_absent(StatusCode::from_u16(status).expect("a status")), expect, "{status}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! A document as it was read, with the files that it refers to. Nothing is fetched: other files are taken from below the
 //! document's own folder, and a document from the network has none.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
@@ -14,6 +14,8 @@ use super::error::OpenApiError;
 pub(super) const MAX_BYTES: usize = 64 << 20;
 /// Other files that a document may refer to.
 const MAX_FILES: usize = 64;
+/// Other files that one file may name, however each is written.
+const MAX_NAMED: usize = 1024;
 /// References that may lead to one another.
 const MAX_HOPS: usize = 32;
 /// Containers inside one another that are looked through.
@@ -144,7 +146,7 @@ impl Document {
         let mut paths = vec![start];
         let mut next = 0;
         while next < self.files.len() {
-            let mut found = Vec::new();
+            let mut found = BTreeSet::new();
             if let Some(file) = self.files.get(next) {
                 foreign_references(file, &mut found, 0);
             }
@@ -239,9 +241,9 @@ fn version(value: &Value) -> Result<Version, OpenApiError> {
     }
 }
 
-/// What stands before the `#` of the references to other files.
-fn foreign_references(value: &Value, found: &mut Vec<String>, depth: usize) {
-    if depth > MAX_DEPTH {
+/// What stands before the `#` of the references to other files, [`MAX_NAMED`] of them at most.
+fn foreign_references(value: &Value, found: &mut BTreeSet<String>, depth: usize) {
+    if depth > MAX_DEPTH || found.len() >= MAX_NAMED {
         return;
     }
     match value {
@@ -249,10 +251,7 @@ fn foreign_references(value: &Value, found: &mut Vec<String>, depth: usize) {
             if let Some(Value::String(reference)) = members.get("$ref")
                 && !reference.starts_with('#')
             {
-                let path = reference.split('#').next().unwrap_or_default().to_owned();
-                if !found.contains(&path) {
-                    found.push(path);
-                }
+                found.insert(reference.split('#').next().unwrap_or_default().to_owned());
             }
             members.values().for_each(|member| foreign_references(member, found, depth + 1));
         }

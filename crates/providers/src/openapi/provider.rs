@@ -36,7 +36,8 @@ pub struct OpenApiProvider {
 
 #[derive(Default)]
 struct State {
-    tools: Arc<HashMap<String, HttpTool>>,
+    /// By name: the hash of the definition, and what runs calls of that definition.
+    tools: Arc<HashMap<String, (ContentHash, HttpTool)>>,
     health: Option<Health>,
     about: Option<String>,
     withheld: Vec<(String, String)>,
@@ -77,8 +78,10 @@ impl OpenApiProvider {
         let mut listed = Vec::with_capacity(import.tools.len());
         let mut tools = HashMap::with_capacity(import.tools.len());
         for tool in import.tools {
-            listed.push(RegisteredTool::foreign_as(tool.definition, &*tool.raw_name, &tool.shown));
-            tools.insert(tool.raw_name, tool.made.with(Arc::clone(&self.client), Arc::clone(&settings)));
+            let entry = RegisteredTool::foreign_as(tool.definition, &*tool.raw_name, &tool.shown);
+            let made = tool.made.with(Arc::clone(&self.client), Arc::clone(&settings));
+            tools.insert(tool.raw_name, (entry.source_hash(), made));
+            listed.push(entry);
         }
         *self.state() = State {
             tools: Arc::new(tools),
@@ -170,7 +173,15 @@ impl Provider for OpenApiProvider {
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let tools = Arc::clone(&self.state().tools);
         match tools.get(call.raw_name) {
-            Some(tool) => tool.call(&call, context).await,
+            Some((hash, tool)) if *hash == call.source_hash => tool.call(&call, context).await,
+            Some(_) => Err(ToolError::new(
+                ErrorKind::UnknownTool,
+                format!(
+                    "the document of {} has changed its operation `{}` since this call was checked, so it was not run: \
+                     look at the tool again, and call it as it is now",
+                    self.spec.name, call.raw_name
+                ),
+            )),
             None => Err(ToolError::new(
                 ErrorKind::UnknownTool,
                 format!("the document of {} has no operation `{}` any more", self.spec.name, call.raw_name),

@@ -22,7 +22,7 @@ pub(crate) use entry::FRAMING;
 pub use error::RestError;
 pub(crate) use payload::{FieldWriting, PartContent, PartWriting, Payload, PayloadKind};
 pub(crate) use place::{Explode, PathStyle, Writing};
-pub(crate) use provider::{MAX_BYTES, RETRIES};
+pub(crate) use provider::{MAX_BYTES, RETRIES, compile};
 pub use provider::{RestOptions, RestProvider};
 pub(crate) use query::Reserved;
 pub use query::Style;

@@ -144,7 +144,11 @@ fn credential_scope(tools: &[(String, RestToolSpec)]) -> ContentHash {
     ContentHash::of_value(&tools.iter().map(part).collect())
 }
 
-fn compile(
+/// The definition of an entry, and what makes its calls.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn compile(
     name: &str,
     spec: RestToolSpec,
     options: &RestOptions,

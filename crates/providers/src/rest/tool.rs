@@ -27,7 +27,7 @@ impl HttpTool {
     /// Runs one call.
     ///
     /// # Errors
-    /// As [`toolwright_core::Provider::call`].
+    /// Those of a call of a tool: a kind that was executed, or one that was not.
     pub(crate) async fn call(&self, call: &ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let mut request = self
             .request

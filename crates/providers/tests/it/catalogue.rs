@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::event::NoEvents;
 use toolwright_core::store::{ManifestCache, StoreError};
-use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolId, ToolOutput};
+use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
 use toolwright_providers::catalogue::{CatalogueDeps, CatalogueProvider, CatalogueSpec, FORMAT, SigningKey, sign};
 
 use crate::wire::{Names, Reply, Server, options};
@@ -100,9 +100,15 @@ fn names(tools: &[Arc<RegisteredTool>]) -> Vec<&str> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]
-async fn call(provider: &CatalogueProvider, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
-    let tool = ToolId::parse(&format!("acme:{name}@1.0.0")).expect("id");
-    let call = ProviderCall { tool: &tool, raw_name: name, arguments, idempotency_key: "k" };
+async fn call(
+    provider: &CatalogueProvider,
+    listed: &[Arc<RegisteredTool>],
+    name: &str,
+    arguments: Value,
+) -> Result<ToolOutput, ToolError> {
+    let tool = listed.iter().find(|tool| tool.raw_name() == name).expect(name);
+    let (id, source_hash) = (&tool.definition().id, tool.source_hash());
+    let call = ProviderCall { tool: id, raw_name: name, source_hash, arguments, idempotency_key: "k" };
     provider.call(call, &Workspace::new().context).await
 }
 
@@ -146,12 +152,12 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
         let reason = withheld.iter().find(|(have, _)| have == name).map(|(_, why)| why.as_str()).expect(name);
         assert!(reason.contains(why), "{name}: {reason}");
     }
-    let greeted = call(&provider, "greet", json!({"name": "you"})).await.expect("text");
+    let greeted = call(&provider, &tools, "greet", json!({"name": "you"})).await.expect("text");
     assert!(format!("{greeted:?}").contains("Hello you!"));
-    call(&provider, "status", json!({})).await.expect("status");
+    call(&provider, &tools, "status", json!({})).await.expect("status");
     let sent = publisher.server.received();
     assert!(sent.iter().any(|sent| sent.header("authorization") == Some("Bearer s3cret")), "{sent:?}");
-    let refused = call(&provider, "inside", json!({})).await.expect_err("a private address");
+    let refused = call(&provider, &tools, "inside", json!({})).await.expect_err("a private address");
     assert_eq!(refused.kind(), toolwright_core::ErrorKind::NotPermitted);
 }
 
@@ -183,10 +189,11 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
         (None, "HTTP 503"),
     ] {
         publisher.put(text);
-        assert_eq!(names(&provider.list().await.expect("the one before")), ["acme:greet@1.0.0"], "{why}");
+        let tools = provider.list().await.expect("the one before");
+        assert_eq!(names(&tools), ["acme:greet@1.0.0"], "{why}");
         let Health::Failed { reason } = provider.health() else { panic!("{why}") };
         assert!(reason.contains(why), "{reason}");
-        assert!(call(&provider, "greet", json!({})).await.is_ok());
+        assert!(call(&provider, &tools, "greet", json!({})).await.is_ok());
     }
     // Another process has it at once, unless the key is not believed any more.
     let again = publisher.provider(publisher.spec());
@@ -194,6 +201,21 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
     let other = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read");
     let distrusted = publisher.provider(CatalogueSpec { keys: vec![other.public()], ..publisher.spec() });
     assert!(distrusted.cached().await.is_none() && distrusted.list().await.is_err());
+}
+
+#[tokio::test]
+async fn a_call_that_was_checked_against_the_old_definition_does_not_run_the_new_implementation() {
+    let publisher = Publisher::start().await;
+    let provider = publisher.provider(publisher.spec());
+    publisher.publish(&publisher.document(1, json!([template("old"), publisher.rest("status", json!({}))])));
+    let old = provider.list().await.expect("listed");
+    publisher.publish(&publisher.document(2, json!([template("new"), publisher.rest("status", json!({}))])));
+    let new = provider.list().await.expect("listed");
+    let refused = call(&provider, &old, "greet", json!({})).await.expect_err("the definition is another");
+    assert!(refused.to_string().contains("has changed its tool `greet`"), "{refused}");
+    assert!(call(&provider, &new, "greet", json!({})).await.is_ok());
+    // What did not change runs for those who saw it before too.
+    assert!(call(&provider, &old, "status", json!({})).await.is_ok());
 }
 
 #[tokio::test]

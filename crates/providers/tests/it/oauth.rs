@@ -1,7 +1,7 @@
 //! OAuth against an authorization server on a real socket, looked at from its side.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ struct World {
     refuses_refresh: bool,
     /// Pause before an answer of the token endpoint.
     pause: Duration,
+    /// The authorization server that the resource names; its own where none is said.
+    issuer: Option<String>,
+    /// Status instead of the resource's metadata; 0 gives it.
+    no_metadata: AtomicU16,
 }
 
 impl World {
@@ -68,8 +72,14 @@ async fn challenge(State(world): Shared) -> Response {
     (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", header)]).into_response()
 }
 
-async fn resource(State(world): Shared) -> Json<Value> {
-    Json(json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [world.base]}))
+async fn resource(State(world): Shared) -> Response {
+    match world.no_metadata.load(Ordering::SeqCst) {
+        0 => {
+            let issuer = world.issuer.as_ref().unwrap_or(&world.base);
+            Json(json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]})).into_response()
+        }
+        status => StatusCode::from_u16(status).expect("a status").into_response(),
+    }
 }
 
 async fn server(State(world): Shared) -> Json<Value> {
@@ -207,6 +217,20 @@ async fn a_person_logs_in_once_and_every_process_has_the_token() {
     assert_eq!(bearer(&other.headers().await.expect("headers")), Some("Bearer t2"));
     assert!(other.logout().await.expect("logged out"));
     assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
+}
+
+#[tokio::test]
+async fn the_authorization_server_is_not_another_one_because_the_metadata_cannot_be_had() {
+    let elsewhere = World::start(|_| {}).await;
+    let world = World::start(|world| world.issuer = Some(elsewhere.base.clone())).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    for (status, expect) in [(503, "503"), (403, "403"), (401, "401"), (404, "is gone"), (410, "is gone")] {
+        world.no_metadata.store(status, Ordering::SeqCst);
+        let error = person(parts(&world, &store)).login(&[]).await.expect_err("no login").to_string();
+        assert!(error.contains(expect), "{status}: {error}");
+    }
+    assert!(world.logins.lock().expect("logins").is_empty() && world.tokens.lock().expect("tokens").is_empty());
 }
 
 #[tokio::test]

@@ -47,7 +47,8 @@ async fn call(spec: OpenApiSpec, name: &str, arguments: Value) -> Result<ToolOut
     let tools = provider.list().await.expect("listed");
     let tool: &RegisteredTool = tools.iter().find(|tool| tool.raw_name() == name).expect("tool");
     let id: &ToolId = &tool.definition().id;
-    let call = ProviderCall { tool: id, raw_name: name, arguments, idempotency_key: "key-1" };
+    let source_hash = tool.source_hash();
+    let call = ProviderCall { tool: id, raw_name: name, source_hash, arguments, idempotency_key: "key-1" };
     provider.call(call, &Workspace::new().context).await
 }
 

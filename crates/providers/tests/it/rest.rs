@@ -25,7 +25,9 @@ fn build(name: &str, entry: Value) -> Result<RestProvider, RestError> {
 #[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]
 async fn call_in(provider: &RestProvider, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let tool = ToolId::parse("rest:t@1.0.0").expect("id");
-    provider.call(ProviderCall { tool: &tool, raw_name: "t", arguments, idempotency_key: "key-1" }, context).await
+    let source_hash = provider.list().await.expect("listed")[0].source_hash();
+    let call = ProviderCall { tool: &tool, raw_name: "t", source_hash, arguments, idempotency_key: "key-1" };
+    provider.call(call, context).await
 }
 
 async fn call(entry: Value, arguments: Value) -> Result<ToolOutput, ToolError> {

@@ -53,8 +53,13 @@ impl Attempts {
     async fn dispatch(&self, arguments: serde_json::Value) -> Result<ToolOutput, ToolError> {
         self.progress.note_attempt();
         let entry = &self.call.entry;
-        let (tool, raw_name) = (entry.id(), entry.tool.raw_name());
-        let request = ProviderCall { tool, raw_name, arguments, idempotency_key: &self.idempotency_key };
+        let request = ProviderCall {
+            tool: entry.id(),
+            raw_name: entry.tool.raw_name(),
+            source_hash: entry.tool.source_hash(),
+            arguments,
+            idempotency_key: &self.idempotency_key,
+        };
         entry.provider.call(request, &self.context).await
     }
 }

@@ -131,11 +131,11 @@ async fn verified(global: &Global, args: &Verify) -> Done {
     let terms = Terms { keys: &keys, namespace: &namespace, now: now(), max_bytes: MAX_BYTES, seen: None };
     let verified = verify(&bytes, &terms).map_err(|refusal| Failure::failed(format!("it is refused: {refusal}")))?;
     let secrets = args.secret.iter().map(|name| (name.clone(), String::new())).collect();
-    report(global, &verified, &Grants { secrets, ..Grants::default() }).await
+    report(global, &verified, &Grants { secrets, ..Grants::default() })
 }
 
-async fn report(global: &Global, verified: &Verified, grants: &Grants) -> Done {
-    let (tools, refused) = check_tools(verified, grants).await;
+fn report(global: &Global, verified: &Verified, grants: &Grants) -> Done {
+    let (tools, refused) = check_tools(verified, grants);
     let exit = if refused.is_empty() { Exit::Ok } else { Exit::Failed };
     let document = &verified.document;
     if global.json {

@@ -1,6 +1,6 @@
 //! Putting a configuration into force: at the start, and again whenever its files change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -77,13 +77,10 @@ impl House {
             .is_some_and(|old| (old.withheld_env(), old.sandbox()) == (settings.withheld_env(), settings.sandbox()));
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
+        self.remove_gone(&config, &running, &mut done).await;
         self.settle_catalogues(&config, &mut running, &mut done).await;
         let wanted: HashMap<String, _> =
             config.servers.iter().map(|server| (server.namespace.clone(), server.settings.clone())).collect();
-        let gone: Vec<String> = running.servers.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-        for name in gone.iter().filter(|name| !running.catalogues.contains_key(*name)) {
-            self.put(name, None, &mut done).await;
-        }
         for server in &config.servers {
             let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
             let same = running.servers.get(&server.namespace) == Some(&server.settings);
@@ -95,11 +92,6 @@ impl House {
         running.servers = wanted;
         let documents: HashMap<String, _> =
             config.openapi.iter().map(|document| (document.name.clone(), document.clone())).collect();
-        let gone: Vec<String> = running.openapi.keys().filter(|name| !documents.contains_key(*name)).cloned().collect();
-        let is_taken = |name: &String| running.servers.contains_key(name) || running.catalogues.contains_key(name);
-        for name in gone.iter().filter(|name| !is_taken(name)) {
-            self.put(name, None, &mut done).await;
-        }
         for spec in &config.openapi {
             if running.openapi.get(&spec.name) != Some(spec) {
                 self.put(&spec.name, Some(document(spec)), &mut done).await;
@@ -113,13 +105,21 @@ impl House {
         Ok(done)
     }
 
-    async fn settle_catalogues(&self, config: &Config, running: &mut Running, done: &mut Reloaded) {
-        let is_wanted = |name: &String| config.catalogues.iter().any(|spec| spec.namespace == *name);
-        let gone: Vec<String> = running.catalogues.keys().filter(|name| !is_wanted(name)).cloned().collect();
+    /// Removes the providers whose names the configuration has no more, before any is put: a name that now stands for
+    /// a source of another kind is replaced.
+    async fn remove_gone(&self, config: &Config, running: &Running, done: &mut Reloaded) {
+        let servers = config.servers.iter().map(|server| &server.namespace);
+        let documents = config.openapi.iter().map(|document| &document.name);
+        let catalogues = config.catalogues.iter().map(|spec| &spec.namespace);
+        let wanted: HashSet<&String> = servers.chain(documents).chain(catalogues).collect();
+        let names = running.servers.keys().chain(running.openapi.keys()).chain(running.catalogues.keys());
+        let gone: HashSet<&String> = names.filter(|name| !wanted.contains(name)).collect();
         for name in gone {
-            running.catalogues.remove(&name);
-            self.put(&name, None, done).await;
+            self.put(name, None, done).await;
         }
+    }
+
+    async fn settle_catalogues(&self, config: &Config, running: &mut Running, done: &mut Reloaded) {
         for spec in &config.catalogues {
             if running.catalogues.get(&spec.namespace) != Some(spec) {
                 let deps = CatalogueDeps {
@@ -129,9 +129,9 @@ impl House {
                 };
                 let provider = CatalogueProvider::new(spec.clone(), deps);
                 self.put(&spec.namespace, Some(provider), done).await;
-                running.catalogues.insert(spec.namespace.clone(), spec.clone());
             }
         }
+        running.catalogues = config.catalogues.iter().map(|spec| (spec.namespace.clone(), spec.clone())).collect();
     }
 
     /// Replaces the provider of that name, or takes it out.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use toolwright::providers::catalogue::SigningKey;
 
 use crate::cli::program;
 use crate::support::{Place, signal, until};
@@ -328,6 +329,21 @@ fn a_running_call_finishes_on_a_server_that_is_taken_out() {
     let result = gateway.answer(call);
     assert!(result["result"]["isError"] != json!(true) && result["result"]["content"].is_array(), "{result}");
     until("its process ends", || children(gateway.child.id()).is_empty());
+}
+
+#[test]
+fn a_name_that_moves_to_a_source_of_another_kind_stays() {
+    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("odd__echo", true);
+    let key = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read").public();
+    let entry = format!("catalogues:\n  odd: {{url: 'http://example.test/c.json', keys: ['{key}']}}\n");
+    place.write("project/toolwright.yaml", &entry);
+    gateway.says("replaced odd");
+    // It cannot be fetched, and says so, so it is there.
+    gateway.says("catalogue odd: ");
+    assert!(!gateway.said().contains("removed odd"), "{}", gateway.said());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{Provider, ProviderCall};
 use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
@@ -129,7 +130,9 @@ async fn run(
     context: &ToolContext,
 ) -> Result<ToolOutput, ToolError> {
     let id = ToolId::foreign("srv", tool).expect("id");
-    let call = ProviderCall { tool: &id, raw_name: tool, arguments, idempotency_key: "key-1" };
+    // A connection has no implementations to tell apart.
+    let source_hash = ContentHash::of_bytes(b"");
+    let call = ProviderCall { tool: &id, raw_name: tool, source_hash, arguments, idempotency_key: "key-1" };
     let call = provider.call(call, context);
     tokio::time::timeout(Duration::from_secs(30), call).await.expect("every call ends")
 }
