@@ -20,7 +20,7 @@ CASE_TIMEOUT = 300
 def suite():
     for path in sorted(pathlib.Path(__file__).parent.glob("test_*.py")):
         module = importlib.import_module(path.stem)
-        for name, test in vars(module).items():
+        for name, test in list(vars(module).items()):
             if not name.startswith("test_") or inspect.getmodule(test) is not module:
                 continue
             for parameters in getattr(test, "cases", [()]):

@@ -9,6 +9,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallLimits, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
+use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
@@ -93,7 +94,7 @@ impl Provider for McpMethods {
         };
         let result = self
             .source
-            .during(context, |connection| run(&self.source, connection, call.raw_name, params, context))
+            .during(context, Manner::Either, |connection| run(&self.source, connection, call.raw_name, params, context))
             .await?;
         let mut output = ToolOutput::default();
         output.extras.insert(METHOD_RESULT.to_owned(), result);

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 
 use super::connection::Connection;
 use super::exchange::transport;
 use super::facts::Facts;
-use super::link::Patience;
 use super::links::Links;
 use super::listener::Listener;
 use super::spec::McpServerSpec;
@@ -54,13 +54,14 @@ impl Source {
     }
 
     /// Does `work` on the connection of the call, until the call is cancelled. One that ran into its time limit has the
-    /// server probed.
+    /// server probed. `manner` is how the server is to ask meanwhile.
     ///
     /// # Errors
     /// Those of `work`; there is no connection; the call was cancelled.
     pub(super) async fn during<T, W>(
         &self,
         context: &ToolContext,
+        manner: Manner,
         work: impl FnOnce(Arc<Connection>) -> W,
     ) -> Result<T, ToolError>
     where
@@ -68,11 +69,10 @@ impl Source {
     {
         let name = &self.spec.name;
         let failed = |reason: String| transport(name, &reason).retryable();
-        let link = self.links.of(&context.session.id).map_err(failed)?;
         let connection = tokio::select! {
             biased;
             cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
-            connection = link.connection(Patience::FailFast) => connection.map_err(failed)?,
+            connection = self.links.connection(&context.session.id, manner) => connection.map_err(failed)?,
         };
         tokio::select! {
             biased;
