@@ -33,12 +33,28 @@ pub struct AskingCall {
     pub cancel: Cancel,
 }
 
+/// How a client is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// However the source does it.
+    #[default]
+    Either,
+    /// By requests in the middle of a call (MCP up to 2025-11-25). A source that speaks that as well as what came later
+    /// may be able to ask this client only so.
+    Requests,
+}
+
 /// The client of a call. What it answers goes to the tool's source, which is not trusted with more than that.
 #[async_trait]
 pub trait CallClient: Send + Sync {
     /// What it can be asked, as MCP's `ClientCapabilities` names it. Nothing else may be asked.
     fn capabilities(&self) -> Map<String, Value> {
         Map::new()
+    }
+
+    /// How it is asked.
+    fn manner(&self) -> Manner {
+        Manner::Either
     }
 
     /// The client as the source of this very call meets it; `None` where it is the same for every call.

@@ -42,6 +42,8 @@ pub(super) struct Connector {
     pub(super) followed: Arc<Followed>,
     /// What its server speaks, as far as that is known.
     pub(super) generation: Arc<Generation>,
+    /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
+    pub(super) wanted: Option<Era>,
 }
 
 /// One try at a handshake.
@@ -57,7 +59,10 @@ impl Connector {
     /// # Errors
     /// Cause and remedy, for the operator.
     pub(super) async fn connect(&self) -> Result<Arc<Connection>, String> {
-        let known = self.generation.known().await;
+        let known = match self.wanted {
+            Some(wanted) => Some(wanted),
+            None => self.generation.known().await,
+        };
         match &self.spec.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let depth = nesting::depth_of(command, args, env, cwd.as_deref())?;
@@ -134,7 +139,9 @@ impl Connector {
 
     /// Notes what was found.
     fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &Tried) -> Arc<Connection> {
-        self.generation.note(&server, tried.certainty);
+        if self.wanted.is_none() {
+            self.generation.note(&server, tried.certainty);
+        }
         Connection::new(peer, server, &self.followed)
     }
 

@@ -1,14 +1,19 @@
-//! The connections to one server: one for all sessions, or (`shared: false`) one a session.
+//! The connections to one server: one for all sessions, or (`shared: false`) one a session. A server that speaks both
+//! generations gets a second one, of the older, once a call's client can be asked in the older's way alone: what a
+//! server has to ask in the middle of a call it may not know how to ask in the newer way.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
+use toolwright_mcp::revision::Era;
 
 use super::connect::Connector;
-use super::link::Link;
+use super::connection::Connection;
+use super::link::{Link, Patience};
 
 /// Bound on the sessions that have a connection of their own at once.
 const MAX_SESSIONS: usize = 64;
@@ -21,8 +26,17 @@ const SWEEP: Duration = Duration::from_secs(60);
 pub(super) struct Links {
     /// That of all sessions; where each has its own, the one that lists.
     pub(super) shared: Arc<Link>,
+    older: Older,
     own: Option<Own>,
     closed: AtomicBool,
+}
+
+/// What makes the connection of the older generation, where the shared one is of the newer.
+struct Older {
+    connector: Connector,
+    link: OnceLock<Arc<Link>>,
+    /// The server does not speak it.
+    is_unspoken: AtomicBool,
 }
 
 /// What makes a session's own connection.
@@ -42,20 +56,34 @@ struct Kept {
 impl Links {
     /// Connections that `connector` makes; `changed` is told when the one that lists has changed.
     pub(super) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
-        let own = (!connector.spec.shared).then(|| Own {
-            // What is followed is followed by the connection that lists.
-            connector: Connector { followed: Arc::default(), ..connector.clone() },
-            sessions: Arc::default(),
-        });
-        Self { shared: Link::new(connector, changed), own, closed: AtomicBool::new(false) }
+        // What is followed is followed by the connection that lists.
+        let apart = Connector { followed: Arc::default(), ..connector.clone() };
+        let own = (!connector.spec.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
+        let older = Older {
+            connector: Connector { wanted: Some(Era::Legacy), ..apart },
+            link: OnceLock::new(),
+            is_unspoken: AtomicBool::new(false),
+        };
+        Self { shared: Link::new(connector, changed), older, own, closed: AtomicBool::new(false) }
     }
 
-    /// The link of this session's calls.
+    /// The connection of a call of this session, whose client is asked in this manner.
     ///
     /// # Errors
-    /// Too many sessions are at work.
-    pub(super) fn of(&self, session: &SessionId) -> Result<Arc<Link>, String> {
-        let Some(own) = &self.own else { return Ok(Arc::clone(&self.shared)) };
+    /// Why there is none, in words; nothing was sent then.
+    pub(super) async fn connection(&self, session: &SessionId, manner: Manner) -> Result<Arc<Connection>, String> {
+        let Some(own) = &self.own else {
+            let older = if manner == Manner::Requests { self.older.connection(&self.closed).await } else { None };
+            return match older {
+                Some(connection) => Ok(connection),
+                None => self.shared.connection(Patience::FailFast).await,
+            };
+        };
+        self.of(own, session, manner)?.connection(Patience::FailFast).await
+    }
+
+    /// The link of this session's calls. A session has one client, and so one manner.
+    fn of(&self, own: &Own, session: &SessionId, manner: Manner) -> Result<Arc<Link>, String> {
         let now = Instant::now();
         let mut sessions = own.sessions.lock();
         if self.closed.load(Ordering::Acquire) {
@@ -76,7 +104,11 @@ impl Links {
             }
         }
         // What its tools are is told by the connection that lists.
-        let link = Link::new(own.connector.clone(), Arc::new(|| {}));
+        let connector = match manner {
+            Manner::Either => own.connector.clone(),
+            Manner::Requests => self.older.connector.clone(),
+        };
+        let link = Link::new(connector, Arc::new(|| {}));
         if sessions.is_empty() {
             tokio::spawn(sweep(Arc::downgrade(&own.sessions)));
         }
@@ -100,10 +132,31 @@ impl Links {
     fn all(&self) -> Vec<Arc<Link>> {
         let mut all = vec![Arc::clone(&self.shared)];
         self.closed.store(true, Ordering::Release);
+        all.extend(self.older.link.get().cloned());
         if let Some(own) = &self.own {
             all.extend(own.sessions.lock().drain().map(|(_, kept)| kept.link));
         }
         all
+    }
+}
+
+impl Older {
+    /// The connection of the older generation, where the server speaks both.
+    async fn connection(&self, closed: &AtomicBool) -> Option<Arc<Connection>> {
+        if self.is_unspoken.load(Ordering::Acquire) || self.connector.generation.known().await != Some(Era::Modern) {
+            return None;
+        }
+        let link = self.link.get_or_init(|| Link::new(self.connector.clone(), Arc::new(|| {})));
+        if closed.load(Ordering::Acquire) {
+            link.give_up();
+        }
+        let connection = link.connection(Patience::FailFast).await.ok();
+        let older = connection.filter(|connection| connection.server().era == Era::Legacy);
+        if older.is_none() && !link.was_up_as(Era::Legacy) {
+            self.is_unspoken.store(true, Ordering::Release);
+            link.give_up();
+        }
+        older
     }
 }
 

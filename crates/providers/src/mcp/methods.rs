@@ -9,6 +9,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallLimits, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
+use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
@@ -94,7 +95,7 @@ impl Provider for McpMethods {
         // What is followed is followed for all sessions, and longer than one of them is at work.
         let way = match call.raw_name {
             "resources/subscribe" | "resources/unsubscribe" => Way::Shared,
-            _ => Way::OfSession,
+            _ => Way::OfSession(Manner::Either),
         };
         let result = self
             .source

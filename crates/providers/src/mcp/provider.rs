@@ -10,6 +10,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallLimits, ChangeNotifier, Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
+use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, McpPeer};
@@ -89,6 +90,7 @@ impl McpProvider {
             listener: Arc::clone(&listener),
             followed: Arc::clone(&followed),
             generation: Arc::clone(&generation),
+            wanted: None,
         };
         let links = Links::new(connector, announce());
         let source = Source::new(spec, links, listener, followed);
@@ -258,8 +260,10 @@ impl Provider for McpProvider {
         let facts = self.source.facts();
         let fact = facts.of(call.raw_name);
         let server = &self.spec().name;
+        // Who cannot be asked needs no connection over which it could be.
+        let manner = if context.client.capabilities().is_empty() { Manner::Either } else { context.client.manner() };
         self.source
-            .during(context, Way::OfSession, |connection| async move {
+            .during(context, Way::OfSession(manner), |connection| async move {
                 let exchange = Exchange { server, connection: &connection, context };
                 match fact.and_then(|fact| fact.stands_for.as_ref()) {
                     Some(stands_for) => shown::run(exchange, stands_for, call).await,

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 
@@ -31,8 +32,8 @@ pub(super) struct Source {
 /// Which of a server's connections a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// That of the call's session, where each has its own.
-    OfSession,
+    /// That of the call's session, where each has its own, and on which the server asks in this manner.
+    OfSession(Manner),
     /// The one that outlives sessions.
     Shared,
 }
@@ -62,8 +63,8 @@ impl Source {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `work` on the connection of the call that goes this way, until the call is cancelled. One that ran into its time limit has the
-    /// server probed.
+    /// Does `work` on the connection that goes this way, until the call is cancelled. One that ran into its time limit
+    /// has the server probed.
     ///
     /// # Errors
     /// Those of `work`; there is no connection; the call was cancelled.
@@ -78,14 +79,16 @@ impl Source {
     {
         let name = &self.spec.name;
         let failed = |reason: String| transport(name, &reason).retryable();
-        let link = match way {
-            Way::OfSession => self.links.of(&context.session.id).map_err(failed)?,
-            Way::Shared => Arc::clone(&self.links.shared),
+        let connection = async {
+            match way {
+                Way::OfSession(manner) => self.links.connection(&context.session.id, manner).await,
+                Way::Shared => self.links.shared.connection(Patience::FailFast).await,
+            }
         };
         let connection = tokio::select! {
             biased;
             cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
-            connection = link.connection(Patience::FailFast) => connection.map_err(failed)?,
+            connection = connection => connection.map_err(failed)?,
         };
         tokio::select! {
             biased;

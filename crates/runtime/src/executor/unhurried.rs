@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 
@@ -88,6 +88,10 @@ pub(super) struct Unhurried {
 impl CallClient for Unhurried {
     fn capabilities(&self) -> Map<String, Value> {
         self.client.capabilities()
+    }
+
+    fn manner(&self) -> Manner {
+        self.client.manner()
     }
 
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::EXPIRY;
-use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::client::{CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::asking;
 
@@ -83,6 +83,10 @@ fn unanswered(why: &str) -> ToolError {
 impl CallClient for SessionClient {
     fn capabilities(&self) -> Map<String, Value> {
         if self.line.takes_questions() { (*self.peer.capabilities()).clone() } else { Map::new() }
+    }
+
+    fn manner(&self) -> Manner {
+        Manner::Requests
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {

@@ -1,5 +1,5 @@
 //! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
-//! test binary again, started with `MCP_ASKER` set to `legacy` or `modern`.
+//! test binary again, started with `MCP_ASKER` set to `legacy`, `modern` or `both`.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -12,8 +12,9 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_ASKER") else { return };
     let log = std::env::var("MCP_PEER_LOG").expect("log");
+    let (is_modern, speaks_both) = (mode != "legacy", mode == "both");
     let mut asker =
-        Asker { is_modern: mode == "modern", asking: None, open: 0, is_lossy: false, looks: 0, answers: Value::Null };
+        Asker { is_modern, speaks_both, asking: None, open: 0, is_lossy: false, looks: 0, answers: Value::Null };
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let mut log = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
@@ -24,7 +25,10 @@ fn serve_when_asked() {
 }
 
 struct Asker {
+    /// What it speaks.
     is_modern: bool,
+    /// It is older once it is asked to `initialize`.
+    speaks_both: bool,
     /// The call that waits for the client's answer.
     asking: Option<Value>,
     /// How many answers it waits for.
@@ -50,6 +54,9 @@ impl Asker {
             return text(&call, &json!(answer).to_string());
         };
         let params = &message["params"];
+        if method == "initialize" && self.speaks_both {
+            self.is_modern = false;
+        }
         match method {
             "initialize" if !self.is_modern => result(
                 id,

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Provider as _, SourceNotice};
-use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::client::{CallClient, ClientRequest, Manner};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::event::Partial;
@@ -33,12 +33,17 @@ struct Ann {
     /// How many questions stand before her, and how many did at most.
     open: AtomicUsize,
     most: AtomicUsize,
+    manner: Manner,
 }
 
 #[async_trait]
 impl CallClient for Ann {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("elicitation".to_owned(), json!({"form": {}}))])
+    }
+
+    fn manner(&self) -> Manner {
+        self.manner
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -99,6 +104,39 @@ async fn a_question_reaches_the_client_of_the_call() {
             assert_ne!(calls[0]["id"], calls[1]["id"]);
             assert_eq!(calls[0]["params"]["arguments"], calls[1]["params"]["arguments"]);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_both_generations_asks_in_the_manner_of_the_client() {
+    let older = json!({"action": "accept", "content": {"name": "Ann"}});
+    let newer = json!([{"who": older}, "s1"]);
+    for (mode, shared, expect) in [
+        ("both", true, [&newer, &older, &older]),
+        ("both", false, [&newer, &older, &older]),
+        ("modern", true, [&newer, &newer, &newer]),
+        ("legacy", true, [&older, &older, &older]),
+    ] {
+        let script = asker(mode);
+        let rig = script.rig(|spec| spec.shared = shared);
+        rig.names().await;
+        for (manner, session, expect) in [
+            (Manner::Either, "one", expect[0]),
+            (Manner::Requests, "two", expect[1]),
+            (Manner::Requests, "two", expect[2]),
+        ] {
+            let ann = Arc::new(Ann { manner, ..Ann::default() });
+            let context = ToolContext { client: ann, ..rig.context(session) };
+            let output = run(&*rig.provider, "ask", json!({}), &context).await.expect("answered");
+            let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
+            assert_eq!(&said, expect, "{mode} {shared} {manner:?}");
+        }
+        // Each session's own connection shakes hands; that a server does not speak the older is found once.
+        let count = |kind: &str| script.methods().iter().filter(|method| *method == kind).count();
+        let counts = ["server/discover", "initialize"].map(count);
+        let expect = if mode == "modern" || !shared { [2, 1] } else { [1, 1] };
+        assert_eq!(counts, expect, "{mode} {shared}");
+        rig.provider.shut_down().await;
     }
 }
 

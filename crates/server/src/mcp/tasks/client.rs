@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::client::{CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ProtocolError, ToolError};
 use toolwright_mcp::tasks::RELATED;
 
@@ -38,6 +38,10 @@ impl CallClient for TaskClient {
             Way::InStream(peer) => (*peer.capabilities()).clone(),
             Way::ByStatus => self.first.capabilities(),
         }
+    }
+
+    fn manner(&self) -> Manner {
+        self.first.manner()
     }
 
     fn identity(&self) -> Option<String> {
