@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -252,11 +253,13 @@ impl Gateway {
             approver,
             listed: Listed::default(),
         });
+        // The task's future holds it once only.
+        let work = work.boxed();
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
         self.running.spawn(async move {
             let _held = (slot, counted);
             let result = match task {
-                Some(task) => task.run(&gateway.tasks, &line, &gateway.server_info, work).await,
+                Some(task) => task.run(&gateway.tasks, &line, &gateway.server_info, work).boxed().await,
                 None => Some(work.await),
             };
             if let Some(result) = result {
@@ -287,7 +290,8 @@ impl Gateway {
 
 /// Whether a client can ask its user about a call.
 fn has_forms(capabilities: &Map<String, Value>) -> bool {
-    asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
+    // Most offer nothing at all, and what is missing is not asked here.
+    !capabilities.is_empty() && asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
 }
 
 fn bound(caller: &Caller, method: String, params: Option<Box<RawValue>>) -> Bound {

@@ -211,29 +211,33 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
 }
 
 /// Says when a provider fails, and when it is there again.
-async fn tell_providers(mut events: Receiver<Event>) {
+async fn tell_providers(mut events: Receiver<Arc<Event>>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
         if events.is_empty() {
             tokio::time::sleep(TELL_REST).await;
         }
-        match events.recv().await {
-            Ok(Event::ProviderChanged { provider, error: Some(error), .. }) => {
-                if failed.get(&provider) != Some(&error) {
-                    say(styled(WARN, format_args!("{provider}: {}", harmless(&error))));
-                    failed.insert(provider, error);
+        let event = match events.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => break,
+        };
+        match &*event {
+            Event::ProviderChanged { provider, error: Some(error), .. } => {
+                if failed.get(provider) != Some(error) {
+                    say(styled(WARN, format_args!("{provider}: {}", harmless(error))));
+                    failed.insert(provider.clone(), error.clone());
                 }
             }
-            Ok(Event::ProviderChanged { provider, tools, error: None }) => {
-                if failed.remove(&provider).is_some() {
+            Event::ProviderChanged { provider, tools, error: None } => {
+                if failed.remove(provider).is_some() {
                     say(format_args!("{provider}: up again, {tools} tools"));
                 }
             }
-            Ok(Event::PinNotice { provider, raw_name, message, .. }) => {
-                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(&raw_name), harmless(&message))));
+            Event::PinNotice { provider, raw_name, message, .. } => {
+                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(raw_name), harmless(message))));
             }
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => break,
+            _ => {}
         }
     }
 }
