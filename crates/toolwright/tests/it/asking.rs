@@ -173,15 +173,20 @@ fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
     }
 }
 
-/// One request over a connection of its own; the body of the answer.
+/// One request to the API over a connection of its own; the body of the answer.
 fn posted(address: &str, body: &Value) -> Value {
+    posted_to(address, "/api/call", "", body)
+}
+
+/// As [`posted`], to any path, with more headers.
+fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
     let body = body.to_string();
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
     write!(
         stream,
-        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
-         close\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
+         close\r\n{headers}\r\n{body}",
         body.len()
     )
     .expect("sent");
@@ -189,6 +194,52 @@ fn posted(address: &str, body: &Value) -> Value {
     stream.read_to_string(&mut answer).expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// A call of a client of 2026-07-28 that offers this; its result.
+fn called(address: &str, capabilities: &Value) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    });
+    let arguments = json!({"prompt": "What is the capital of Norway?"});
+    let params = json!({"name": "test_sampling", "arguments": arguments, "_meta": meta});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let headers = "accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: \
+                   tools/call\r\nmcp-name: test_sampling\r\n";
+    posted_to(address, "/mcp/fx", headers, &request)["result"].take()
+}
+
+#[tokio::test]
+async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
+    for (rules, allowed) in [(ALLOWED, true), ("", false)] {
+        let place = place(&format!("models: {{default: openai/m}}\n{rules}"));
+        let script: Script = [(); 3].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
+        let (_model, variables) = with_model(WireApi::OpenAi, script).await;
+        let says = move |result: &Value| {
+            let text = result.to_string();
+            assert_eq!(text.contains("LLM response: Oslo"), allowed, "{text}");
+            assert_eq!(text.contains("denied"), !allowed, "{text}");
+        };
+        let checks = move || {
+            let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+            let mut pipe = Gateway::start_with(&place, &["--stdio", "--ask", "nobody"], &variables);
+            pipe.handshake();
+            pipe.has_tool("fx__test_sampling", true);
+            let arguments = json!({"prompt": "What is the capital of Norway?"});
+            says(&pipe.ask("tools/call", json!({"name": "fx__test_sampling", "arguments": arguments}))["result"]);
+            // It knows the tools from the list of the one before.
+            let http = Gateway::start_with(&place, &["--http", "127.0.0.1:0", "--ask", "nobody"], &variables);
+            let address = http.address();
+            says(&called(&address, &json!({})));
+            says(&posted(&address, &json!({"tool": "fx__test_sampling", "arguments": {"prompt": "Where is it?"}})));
+            let asked = called(&address, &json!({"sampling": {}}));
+            assert_eq!(asked["resultType"], "input_required", "{asked}");
+            assert!(asked["inputRequests"].to_string().contains("sampling/createMessage"), "{asked}");
+        };
+        tokio::task::spawn_blocking(checks).await.expect("checked");
+    }
 }
 
 #[test]

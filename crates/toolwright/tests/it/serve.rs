@@ -70,7 +70,7 @@ impl Gateway {
     }
 
     /// One request over stdio.
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
         self.answer(id)
     }
@@ -95,7 +95,7 @@ impl Gateway {
         }
     }
 
-    fn handshake(&mut self) {
+    pub(crate) fn handshake(&mut self) {
         let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
         assert!(self.ask("initialize", client)["result"]["serverInfo"]["name"].is_string());
         let (input, _) = self.streams.as_mut().expect("streams");
@@ -108,7 +108,7 @@ impl Gateway {
         tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()
     }
 
-    fn has_tool(&mut self, name: &str, present: bool) {
+    pub(crate) fn has_tool(&mut self, name: &str, present: bool) {
         let end = Instant::now() + Duration::from_secs(20);
         while self.tool_names().iter().any(|have| have == name) != present {
             assert!(Instant::now() < end, "{name} present: wanted {present}; {}", self.said());

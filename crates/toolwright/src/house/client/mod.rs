@@ -2,6 +2,7 @@
 //! model pass the executor as calls of `client:sample`, under the policy of whoever made the call.
 
 mod budget;
+mod host;
 mod sample;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
 use self::budget::Budget;
+pub use self::host::GatewayModels;
 use self::sample::Sample;
 use super::House;
 
@@ -73,9 +75,7 @@ impl House {
     pub fn client(&self, terms: ClientTerms) -> Arc<dyn CallClient> {
         let config = self.config();
         let section = &config.written.sampling;
-        let model = section.model.clone().or(terms.model).or_else(|| config.written.models.default.clone());
-        let model = model.filter(|model| section.enabled && self.models().endpoints().resolve(model).is_ok());
-        let sampling = model.zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
+        let sampling = self.sampling_model(terms.model).zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
             let budget = Budget::new(section.max_requests, section.max_total_tokens);
             let (executor, max_tokens) = (Arc::clone(&self.executor), section.max_tokens);
             let sample = Sample { id, model, executor, max_tokens, budget };
@@ -85,6 +85,14 @@ impl House {
         let executor = Arc::clone(&self.executor);
         let shared = Shared { executor, sampling, session, policy, approver, person };
         Arc::new(HouseClient { shared: Arc::new(shared), asking: None })
+    }
+
+    /// The model that answers sources, if one does: that of `sampling`, else that of the run, else the default.
+    fn sampling_model(&self, of_run: Option<String>) -> Option<String> {
+        let config = self.config();
+        let section = &config.written.sampling;
+        let model = section.model.clone().or(of_run).or_else(|| config.written.models.default.clone());
+        model.filter(|model| section.enabled && self.models().endpoints().resolve(model).is_ok())
     }
 }
 
