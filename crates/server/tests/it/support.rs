@@ -276,6 +276,14 @@ pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
 
 impl Http {
+    /// Sends this token with each request.
+    pub(crate) fn with_token(self, token: &str) -> Self {
+        let mut headers = reqwest::header::HeaderMap::new();
+        headers.insert("authorization", format!("Bearer {token}").parse().expect("a value"));
+        let client = reqwest::Client::builder().no_proxy().default_headers(headers).build().expect("client");
+        Self { client, ..self }
+    }
+
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client
             .request(method, format!("http://{}{path}", self.addr))
