@@ -97,6 +97,7 @@ impl Asker {
                 result(id, json!({"contents": [{"uri": "a://1", "text": "first", "later": 1}], "later": 2}));
             }
             "resources/read" => error(id, -32002, json!({"uri": params["uri"]})),
+            "logging/setLevel" if !self.is_modern => result(id, json!({})),
             "resources/subscribe" => {
                 result(id, json!({}));
                 notify("notifications/resources/updated", json!({"uri": params["uri"]}));
@@ -162,6 +163,7 @@ impl Asker {
                 result(id, task);
             }
             ("hang", _) => {}
+            ("die", _) => std::process::exit(1),
             _ => error(id, -32601, Value::Null),
         }
     }

@@ -288,6 +288,35 @@ async fn what_a_server_logs_reaches_the_client_of_the_call() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
+    let told = |script: &Script| -> Vec<Value> {
+        let sent = script.read().into_iter().filter(|message| message["method"] == "logging/setLevel");
+        sent.map(|message| message["params"]["level"].clone()).collect()
+    };
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    for level in ["info", "warning"] {
+        run(&*methods, "logging/setLevel", json!({"level": level}), &context).await.expect("taken");
+    }
+    rig.call("die", json!({})).await.expect_err("the server is gone");
+    eventually("the new one is told", || told(&script) == ["info", "warning", "warning"]).await;
+    // A server of both generations logs for such a client on the connection of the older.
+    let script = asker("both");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
+    assert!(told(&script).is_empty(), "the newer needs no telling");
+    context.client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
+    eventually("it is told when it is there", || told(&script) == ["info"]).await;
+    run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
+    eventually("and told of the next", || told(&script) == ["info", "error"]).await;
+}
+
+#[tokio::test]
 async fn methods_pass_untouched_and_subscriptions_are_told() {
     for mode in GENERATIONS {
         let script = asker(mode);
@@ -316,10 +345,7 @@ async fn methods_pass_untouched_and_subscriptions_are_told() {
         ask("resources/subscribe", json!({"uri": "a://1"})).await.expect("followed");
         let updated = SourceNotice::ResourceUpdated { uri: "a://1".into() };
         eventually("it is told", || notices.lock().expect("notices").contains(&updated)).await;
-        ask("logging/setLevel", json!({"level": "info"})).await.map_or_else(
-            |error| assert_eq!(error.protocol().expect("refused").code, -32601),
-            |result| assert_eq!((mode, result), ("modern", json!({}))),
-        );
+        assert_eq!(ask("logging/setLevel", json!({"level": "info"})).await.expect("taken"), json!({}), "{mode}");
     }
 }
 
