@@ -193,6 +193,11 @@ impl House {
         Self::build(|_, _| {}, |options, ()| change(options)).await.0
     }
 
+    /// Whose executor passes on so many bytes whole, and no more.
+    pub(crate) async fn passing_on(max_whole: usize) -> Self {
+        Self::build(|options, _| options.max_whole = max_whole, |_, ()| {}).await.0
+    }
+
     /// With jobs, in a store of their own.
     pub(crate) async fn with_jobs(
         change: impl FnOnce(&mut GatewayOptions, &Arc<SqliteStore>),
