@@ -229,15 +229,18 @@ async fn what_is_followed_outlives_the_connection_of_the_session_that_asked() {
 }
 
 #[tokio::test]
-async fn a_failed_look_at_a_task_does_not_end_it() {
+async fn neither_a_failed_look_at_a_task_nor_a_lost_answer_ends_it() {
     for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
         let script = asker(mode);
         let rig = script.rig(|_| {});
         rig.names().await;
-        let (_, context) = of_ann(&rig, "s");
+        let (ann, context) = of_ann(&rig, "s");
         let output = run(&*rig.provider, "job", json!({"lossy": true}), &context).await.expect("done");
         assert!(output.content[0].as_text().expect("text").contains(expect), "{mode}: {output:?}");
-        assert_eq!(script.methods().iter().filter(|method| *method == "tools/call").count(), 1, "{mode}");
+        let count = |wanted: &str| script.methods().iter().filter(|method| *method == wanted).count();
+        assert_eq!(count("tools/call"), 1, "{mode}");
+        let (updates, questions) = if mode == "modern" { (2, 1) } else { (0, 0) };
+        assert_eq!((count("tasks/update"), ann.asked.lock().expect("asked").len()), (updates, questions), "{mode}");
     }
 }
 
