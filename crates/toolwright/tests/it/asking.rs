@@ -6,15 +6,16 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toolwright::House;
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::approval::NoApprover;
 use toolwright::core::client::{CallClient, ClientRequest};
 use toolwright::core::{CallId, Cancel, Profile, RawArguments, ToolCall};
-use toolwright::house::{CallTimes, ClientTerms, Filled, Person};
+use toolwright::house::{CallTimes, ClientTerms, Filled, Person, Visited};
 use toolwright::mcp::form::Form;
+use toolwright::mcp::page::Page;
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};
@@ -100,6 +101,15 @@ impl Person for Ann {
         assert_eq!(form.fields.len(), 2);
         self.0.clone()
     }
+
+    async fn visit(&self, source: &str, page: &Page) -> Visited {
+        assert_eq!((source, &*page.message, page.host()), ("a tool", "Log in.", "bank.example"));
+        match self.0 {
+            Filled::Accepted(_) => Visited::Opened,
+            Filled::Declined => Visited::Declined,
+            Filled::Cancelled => Visited::Cancelled,
+        }
+    }
 }
 
 async fn house(place: &Place) -> Arc<House> {
@@ -135,6 +145,30 @@ async fn a_form_is_filled_in_declined_or_left() {
         assert!(outcome.text().contains(says), "{filled:?}: {}", outcome.text());
         assert_eq!(outcome.text().contains("action="), filled.is_some(), "{}", outcome.text());
     }
+    house.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_page_is_shown_to_a_person_and_opened_by_nobody_else() {
+    let place = Place::new();
+    let house = house(&place).await;
+    let ask = async |person: Option<Filled>, url: &str| {
+        let person = person.map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
+        let params = json!({"mode": "url", "message": "Log in.", "url": url, "elicitationId": "e1"});
+        let asked = ClientRequest { key: None, method: "elicitation/create".into(), params };
+        client(&house, person).ask(vec![asked]).await.expect("answered").remove(0)
+    };
+    let page = "https://bank.example/login?for=1";
+    for (filled, action) in
+        [(Filled::Accepted(Map::new()), "accept"), (Filled::Declined, "decline"), (Filled::Cancelled, "cancel")]
+    {
+        assert_eq!(ask(Some(filled), page).await, Ok(json!({"action": action})));
+    }
+    assert_eq!(ask(None, page).await.expect_err("nobody is there").code, -32601);
+    let hidden = ask(Some(Filled::Declined), "https://bank.example@evil.example/").await.expect_err("refused");
+    assert_eq!(hidden.code, -32602, "{hidden:?}");
+    let ann: Arc<dyn Person> = Arc::new(Ann(Filled::Declined));
+    assert_eq!(client(&house, Some(ann)).capabilities()["elicitation"], json!({"form": {}, "url": {}}));
     house.shut_down().await;
 }
 

@@ -21,6 +21,7 @@ use toolwright_core::tool::StaticProvider;
 use toolwright_core::{Policy, ToolId};
 use toolwright_mcp::asking::{ELICIT, ROOTS, SAMPLE};
 use toolwright_mcp::form::Form;
+use toolwright_mcp::page::Page;
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
@@ -36,11 +37,26 @@ const INTERNAL: i64 = -32603;
 /// MCP's code for a request that the user turned down ("Sampling", "Error Handling").
 const TURNED_DOWN: i64 = -1;
 
-/// A person who fills in forms.
+/// A person who fills in forms and opens pages.
 #[async_trait]
 pub trait Person: Send + Sync {
     /// Asks. `source` is the tool whose source wants to know. Dropping the future withdraws the form.
     async fn fill_in(&self, source: &str, form: &Form) -> Filled;
+
+    /// Asks the person to open a page, which nobody opens for them. The future ends with their word on whether they
+    /// did; what they do there is the page's own. Dropping it withdraws the question.
+    async fn visit(&self, source: &str, page: &Page) -> Visited;
+}
+
+/// What became of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visited {
+    /// It was opened.
+    Opened,
+    /// The person does not want to.
+    Declined,
+    /// The person went away without a word.
+    Cancelled,
 }
 
 /// What became of a form.
@@ -62,7 +78,7 @@ pub struct ClientTerms {
     pub policy: Arc<Policy>,
     /// Answers where the policy asks.
     pub approver: Arc<dyn Approver>,
-    /// Fills in forms; `None`: nobody does, and no source may ask.
+    /// Fills in forms and opens pages; `None`: nobody does, and no source may ask.
     pub person: Option<Arc<dyn Person>>,
     /// The model that answers where `sampling.model` names none; else `models.default`.
     pub model: Option<String>,
@@ -128,7 +144,7 @@ impl CallClient for HouseClient {
             capabilities.insert("sampling".into(), json!({}));
         }
         if self.shared.person.is_some() {
-            capabilities.insert("elicitation".into(), json!({"form": {}}));
+            capabilities.insert("elicitation".into(), json!({"form": {}, "url": {}}));
         }
         capabilities
     }
@@ -202,7 +218,12 @@ impl HouseClient {
 
     async fn elicit(&self, person: &dyn Person, params: &Value) -> Result<Value, ProtocolError> {
         if params.get("mode").and_then(Value::as_str) == Some("url") {
-            return Err(refusal(INVALID_PARAMS, "only forms can be filled in here".into()));
+            let page = Page::of(params).map_err(|why| refusal(INVALID_PARAMS, why))?;
+            return Ok(json!({"action": match person.visit(self.source(), &page).await {
+                Visited::Opened => "accept",
+                Visited::Declined => "decline",
+                Visited::Cancelled => "cancel",
+            }}));
         }
         let form = Form::of(params).map_err(|why| refusal(INVALID_PARAMS, why))?;
         Ok(match person.fill_in(self.source(), &form).await {
