@@ -45,7 +45,6 @@ pub use credentials::{AuthMethod, Client, Credentials, Token};
 pub use error::OAuthError;
 pub use login_state::{LoginState, TokenState};
 pub use revocation::{Logout, Revocation};
-pub use secret::Secret;
 pub use session::{OAuth, OAuthParts};
 pub use settings::{AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings};
 pub use store::{CredentialLock, CredentialStore};

@@ -4,11 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use serde::Deserialize;
+use toolwright_core::Secret;
 use url::Url;
 
 use super::credentials::{AuthMethod, Client, Token, unix_now};
 use super::error::{OAuthError, excerpt};
-use super::secret::Secret;
 use super::settings::ClientProof;
 use super::wire::{Answer, Wire};
 

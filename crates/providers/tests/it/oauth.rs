@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use toolwright_core::Secret;
 use toolwright_providers::net::{Authorizer as _, Challenge, HttpOptions, Retry};
 use toolwright_providers::oauth::{
     ClientProof, ClientSettings, Consent, CredentialStore, Grant, Logout, OAuth, OAuthParts, OAuthSettings, Revocation,
-    Secret,
 };
 use url::Url;
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
+use toolwright_core::Secret;
 use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
-use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
+use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits};
 use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
