@@ -126,7 +126,7 @@ async fn who_cannot_read_handles_gets_none() {
 
 #[tokio::test]
 async fn structured_results_stay_whole_where_they_were_promised() {
-    let house = house(|options| (options.max_output, options.max_structured) = (1000, 5000)).await;
+    let house = house(|options| (options.max_output, options.max_whole) = (1000, 5000)).await;
     let value = |bytes: usize| json!({"a": "x".repeat(bytes)});
     let promised = Some(json!({"type": "object"}));
 

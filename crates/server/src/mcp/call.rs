@@ -229,14 +229,9 @@ impl Gateway {
             }
             None => client,
         };
-        let approver = match self.options.elicitation {
-            // What others than the owner may do is not theirs to decide.
-            Elicitation::WherePossible { expiry } if can_be_asked && caller.session.principal.owner => {
-                let (client, otherwise) = (Arc::clone(&client), Arc::clone(&self.options.approver));
-                Arc::new(ClientApprover { client, expiry, otherwise })
-            }
-            _ => Arc::clone(&self.options.approver),
-        };
+        let owner = can_be_asked.then(|| Arc::clone(&client));
+        let approver = self.approver(caller, owner.clone(), Arc::clone(&self.options.approver));
+        let client = self.with_model(client, &caller.session, |otherwise| self.approver(caller, owner, otherwise));
         let progress = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))) as Arc<dyn PartialSink>);
         let progress = match &task {
             Some(task) => Some(Arc::new(TaskProgress { task: Arc::clone(task), to_client: progress }) as Arc<_>),
@@ -267,6 +262,22 @@ impl Gateway {
             }
         });
         Ok(waiting)
+    }
+
+    /// Who answers where policy asks: the user of `client` where that can be asked and is the owner's, else `otherwise`.
+    fn approver(
+        &self,
+        caller: &Caller,
+        client: Option<Arc<dyn CallClient>>,
+        otherwise: Arc<dyn Approver>,
+    ) -> Arc<dyn Approver> {
+        match (self.options.elicitation, client) {
+            // What others than the owner may do is not theirs to decide.
+            (Elicitation::WherePossible { expiry }, Some(client)) if caller.session.principal.owner => {
+                Arc::new(ClientApprover { client, expiry, otherwise })
+            }
+            _ => otherwise,
+        }
     }
 
     /// Takes a request that brings answers to a call that waits for them.

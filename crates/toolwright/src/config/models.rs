@@ -1,6 +1,7 @@
 //! From a written model endpoint to one that can be asked.
 
-use toolwright_models::{Api, Endpoint, ModelHabits, Secret, ToolFormat, text};
+use toolwright_core::Secret;
+use toolwright_models::{Api, Endpoint, ModelHabits, ToolFormat, text};
 
 use super::node::Member;
 use super::problem::{At, Problem, Severity};
