@@ -213,13 +213,18 @@ impl Gateway {
 
     /// The policy of calls in a view.
     pub(crate) fn policy_at(&self, view: &View) -> Arc<Policy> {
-        let profile = match &view.scope {
-            Scope::View(name) => self.view(name).and_then(|view| view.profile),
-            Scope::Whole | Scope::Provider(_) => None,
-        };
+        let profile = self.profile_at(view);
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
         let with = profile.and_then(|profile| policies.with.iter().find(|(other, _)| *other == profile));
         Arc::clone(with.map_or(&policies.own, |(_, policy)| policy))
+    }
+
+    /// The profile of a view that has one of its own.
+    pub(crate) fn profile_at(&self, view: &View) -> Option<Profile> {
+        match &view.scope {
+            Scope::View(name) => self.view(name).and_then(|view| view.profile),
+            Scope::Whole | Scope::Provider(_) => None,
+        }
     }
 
     /// The configured view of this name.

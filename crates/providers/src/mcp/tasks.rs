@@ -176,15 +176,17 @@ async fn deliver(
     params: Map<String, Value>,
     mut pause: Duration,
 ) -> Result<(), ToolError> {
-    let mut was_sent = false;
+    let mut may_have_arrived = false;
     loop {
         match exchange.attempt("tasks/update", Some(id), Vec::new(), &mut params.clone()).await {
             Ok(_) => return Ok(()),
             // They may have arrived the first time, and the task have ended by them: the next look tells.
-            Err(AskError::Rpc(_)) if was_sent => return Ok(()),
-            Err(error) => put_off(exchange, ("tasks/update", what), error, &mut pause).await?,
+            Err(AskError::Rpc(_)) if may_have_arrived => return Ok(()),
+            Err(error) => {
+                may_have_arrived |= matches!(error, AskError::Broken(_));
+                put_off(exchange, ("tasks/update", what), error, &mut pause).await?;
+            }
         }
-        was_sent = true;
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let wanted = Wanted(Cancel::new());
     let options = &api.gateway.options;
     let session = api.session();
-    let client = api.gateway.with_model(Arc::new(NoClient), &session, |otherwise| otherwise);
+    let client = api.gateway.with_model(Arc::new(NoClient), (&session, None), |otherwise| otherwise);
     let run = RunContext {
         lineage: traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(|| Lineage::named(id.as_str())),
         origin: Origin::Gateway,

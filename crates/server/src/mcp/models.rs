@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::approval::Approver;
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ProtocolError, ToolError};
+use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
 use toolwright_mcp::asking::SAMPLE;
 
@@ -27,23 +28,29 @@ pub trait ModelHost: Send + Sync {
     /// it must not put the answer off.
     fn approver(&self) -> Arc<dyn Approver>;
 
-    /// The client that takes the questions to a model of one call of `session`, and nothing else.
-    fn client(&self, session: Arc<Session>, approver: Arc<dyn Approver>) -> Arc<dyn CallClient>;
+    /// The client that takes the questions to a model of one call of `session`, and nothing else. `profile` is that of
+    /// the view in which the call was made, and counts before the server's.
+    fn client(
+        &self,
+        session: Arc<Session>,
+        profile: Option<Profile>,
+        approver: Arc<dyn Approver>,
+    ) -> Arc<dyn CallClient>;
 }
 
 impl Gateway {
-    /// This client with our models beside it, if it cannot be asked for its own and there is one of ours. `ask` says
-    /// who answers where policy asks about a question, given who does otherwise.
+    /// This client with our models beside it, under the profile of its view, if it cannot be asked for its own and
+    /// there is one of ours. `ask` says who answers where policy asks about a question, given who does otherwise.
     pub(crate) fn with_model(
         &self,
         client: Arc<dyn CallClient>,
-        session: &Arc<Session>,
+        (session, profile): (&Arc<Session>, Option<Profile>),
         ask: impl FnOnce(Arc<dyn Approver>) -> Arc<dyn Approver>,
     ) -> Arc<dyn CallClient> {
         let host = self.options.models.as_ref().filter(|_| !client.capabilities().contains_key(SAMPLING));
         let Some(host) = host.filter(|host| host.is_offered()) else { return client };
         let approver = ask(host.approver());
-        let terms = Terms { host: Arc::clone(host), session: Arc::clone(session), approver };
+        let terms = Terms { host: Arc::clone(host), session: Arc::clone(session), profile, approver };
         Arc::new(WithModel::new(client, terms))
     }
 }
@@ -52,6 +59,7 @@ impl Gateway {
 struct Terms {
     host: Arc<dyn ModelHost>,
     session: Arc<Session>,
+    profile: Option<Profile>,
     approver: Arc<dyn Approver>,
 }
 
@@ -78,7 +86,8 @@ impl WithModel {
             return Ok(Vec::new());
         }
         let Models { terms, client } = &*self.models;
-        let ours = client.get_or_init(|| terms.host.client(Arc::clone(&terms.session), Arc::clone(&terms.approver)));
+        let ours = client
+            .get_or_init(|| terms.host.client(Arc::clone(&terms.session), terms.profile, Arc::clone(&terms.approver)));
         match self.asking.as_ref().and_then(|asking| ours.for_call(asking)) {
             Some(ours) => ours.ask(requests).await,
             None => ours.ask(requests).await,
@@ -95,7 +104,8 @@ impl CallClient for WithModel {
     }
 
     fn manner(&self) -> Manner {
-        self.client.manner()
+        // Ours is asked either way: a client that offers nothing needs no connection of its own kind.
+        if self.client.capabilities().is_empty() { Manner::Either } else { self.client.manner() }
     }
 
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
@@ -152,6 +162,10 @@ mod tests {
         async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
             Ok(requests.iter().map(|request| Ok(json!([self.0, request.params]))).collect())
         }
+
+        fn manner(&self) -> Manner {
+            Manner::Requests
+        }
     }
 
     struct Host;
@@ -165,7 +179,7 @@ mod tests {
             Arc::new(NoApprover { remedy: String::new() })
         }
 
-        fn client(&self, _: Arc<Session>, _: Arc<dyn Approver>) -> Arc<dyn CallClient> {
+        fn client(&self, _: Arc<Session>, _: Option<Profile>, _: Arc<dyn Approver>) -> Arc<dyn CallClient> {
             Arc::new(Named("house", json!({})))
         }
     }
@@ -183,9 +197,10 @@ mod tests {
                 root: std::path::PathBuf::new(),
                 agent: None,
             };
-            let terms = Terms { host: Arc::new(Host), session: Arc::new(session), approver: Host.approver() };
+            let approver = Host.approver();
+            let terms = Terms { host: Arc::new(Host), session: Arc::new(session), profile: None, approver };
             let client = WithModel::new(Arc::new(Named("client", capabilities)), terms);
-            assert_eq!(Value::from(client.capabilities()), announced);
+            assert_eq!((Value::from(client.capabilities()), client.manner()), (announced, Manner::Requests));
             let asked = order.iter().enumerate();
             let asked =
                 asked.map(|(at, method)| ClientRequest { key: None, method: (*method).into(), params: json!(at) });
@@ -193,5 +208,13 @@ mod tests {
             let wanted: Vec<_> = expect.iter().enumerate().map(|(at, who)| Ok(json!([who, at]))).collect();
             assert_eq!(answers, wanted);
         }
+    }
+
+    #[test]
+    fn a_client_that_offers_nothing_needs_no_connection_of_its_own_kind() {
+        let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "".into(), agent: None };
+        let approver = Host.approver();
+        let terms = Terms { host: Arc::new(Host), session: Arc::new(session), profile: None, approver };
+        assert_eq!(WithModel::new(Arc::new(Named("client", json!({}))), terms).manner(), Manner::Either);
     }
 }

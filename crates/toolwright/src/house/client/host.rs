@@ -38,8 +38,13 @@ impl ModelHost for GatewayModels {
         Arc::clone(&self.approver)
     }
 
-    fn client(&self, session: Arc<Session>, approver: Arc<dyn Approver>) -> Arc<dyn CallClient> {
-        let mut policy = self.house.config().policy(self.given, Profile::Ask);
+    fn client(
+        &self,
+        session: Arc<Session>,
+        profile: Option<Profile>,
+        approver: Arc<dyn Approver>,
+    ) -> Arc<dyn CallClient> {
+        let mut policy = self.house.config().policy(profile.or(self.given), Profile::Ask);
         if policy.profile == Profile::Client {
             // Nobody decides there.
             policy.profile = Profile::Ask;
