@@ -166,7 +166,7 @@ impl Assemble for Assembly {
             self.answer.usage = Usage {
                 input_tokens: line.prompt_eval_count.unwrap_or(0),
                 output_tokens: line.eval_count.unwrap_or(0),
-                cached_tokens: 0,
+                ..Usage::default()
             };
             self.answer.release(sink);
             if !self.answer.shown_reasoning().is_empty() {

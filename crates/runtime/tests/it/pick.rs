@@ -212,7 +212,7 @@ impl ModelClient for Answers {
         if self.0.is_empty() {
             return Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
         }
-        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0, ..Usage::default() };
         Ok(ModelResponse { text: self.0.into(), usage, ..ModelResponse::default() })
     }
 }

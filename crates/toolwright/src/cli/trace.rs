@@ -307,7 +307,12 @@ mod tests {
     #[test]
     fn a_run_is_drawn_as_a_tree() {
         let model = LedgerEntry {
-            usage: toolwright::core::model::Usage { input_tokens: 900, output_tokens: 12, cached_tokens: 300 },
+            usage: toolwright::core::model::Usage {
+                input_tokens: 900,
+                output_tokens: 12,
+                cached_tokens: 300,
+                ..Default::default()
+            },
             cost_usd: Some(0.0123),
             ..entry(1, None, OpKind::Model, "p/m", 500, 500)
         };

@@ -337,11 +337,15 @@ pub struct ModelPrices {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub cached: Option<f64>,
+    /// What it takes in and its provider writes to its cache. Default: as `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub cache_written: Option<f64>,
 }
 
 impl From<ModelPrices> for toolwright_core::model::Prices {
-    fn from(ModelPrices { input, output, cached }: ModelPrices) -> Self {
-        Self { input, output, cached }
+    fn from(ModelPrices { input, output, cached, cache_written }: ModelPrices) -> Self {
+        Self { input, output, cached, cache_written }
     }
 }
 
