@@ -385,6 +385,8 @@ pub struct ModelError {
     /// Whether another try may help and can do no harm, by the word of the provider or of the client that knows how
     /// far the request came; absent for what its kind says.
     pub should_retry: Option<bool>,
+    /// What the failed request used, as far as the provider said it.
+    pub usage: Usage,
     /// What was complete when an answer broke off or failed amid its stream. Its calls are whole, but the
     /// answer is not: none of them may start because of it.
     pub partial: Option<Box<ModelResponse>>,
@@ -396,13 +398,15 @@ pub struct ModelError {
 impl ModelError {
     /// An error without a source.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after_ms: None, should_retry: None, partial: None, source: None }
-    }
-
-    /// What the failed request used, as far as the provider said it.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.partial.as_ref().map(|partial| partial.usage).unwrap_or_default()
+        Self {
+            kind,
+            message: message.into(),
+            retry_after_ms: None,
+            should_retry: None,
+            usage: Usage::default(),
+            partial: None,
+            source: None,
+        }
     }
 }
 
