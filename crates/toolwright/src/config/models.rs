@@ -1,5 +1,6 @@
 //! From a written model endpoint to one that can be asked.
 
+use indexmap::IndexMap;
 use toolwright_core::model::RetryTerms;
 use toolwright_models::{Api, Endpoint, ModelHabits, Secret, Timeouts, ToolFormat, text};
 use toolwright_runtime::{QueueSpec, TrafficTerms, default_model_queue};
@@ -52,9 +53,16 @@ pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scop
     })
 }
 
-/// Resolves how requests to a model are made; `None`, with the reason among the problems, when its format
-/// is unknown.
-pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mut Vec<Problem>) -> Option<ModelHabits> {
+/// Resolves how requests to a model are made, sizes and bounds that it leaves open by what stands under its provider's
+/// name in `all`; `None`, with the reason among the problems, when its format is unknown.
+pub(crate) fn habits(
+    name: &str,
+    all: &IndexMap<String, WrittenHabits>,
+    at: &At,
+    problems: &mut Vec<Problem>,
+) -> Option<ModelHabits> {
+    let written = all.get(name)?;
+    let provider = name.split_once('/').and_then(|(provider, _)| all.get(provider));
     let tool_format = match written.tool_format.as_deref() {
         None => None,
         Some("auto") => Some(ToolFormat::Auto),
@@ -75,7 +83,7 @@ pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mu
     };
     // Who writes it of a model knows that its endpoint can.
     let tool_search = (written.exposure == Some(ExposureSetting::Deferred)).then_some(true);
-    let timeouts = written.timeouts.map(|written| {
+    let timeouts = written.timeouts.or_else(|| provider?.timeouts).map(|written| {
         let default = Timeouts::default();
         Timeouts {
             first_byte: written.first_byte.map_or(default.first_byte, |span| span.0),
@@ -87,8 +95,8 @@ pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mu
         tool_format,
         strict_tools: written.strict_tools.unwrap_or(false),
         tool_search,
-        window: written.window,
-        max_output: written.max_output,
+        window: written.window.or_else(|| provider?.window),
+        max_output: written.max_output.or_else(|| provider?.max_output),
         timeouts,
     })
 }
