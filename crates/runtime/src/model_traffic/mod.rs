@@ -115,9 +115,11 @@ impl ModelClient for ModelTraffic {
         let holder: Arc<str> = model.into();
         let mut priority = request.priority;
         let mut attempt = 1;
+        let mut before = None;
         loop {
             let waits = |_: &str| events.on_traffic(Traffic::Waits { queue: Arc::clone(&name) });
-            let (slot, waited) = line.take(&holder, priority, cancel, waits).await.map_err(refused)?;
+            let taken = line.take(&holder, priority, cancel, waits).await;
+            let (slot, waited) = taken.map_err(|error| refused(error, before.as_ref()))?;
             events.on_traffic(Traffic::Began { attempt, waited_us: micros(waited) });
             let feedback = Feedback::of(events, &line, terms.longest_wait);
             let began = Instant::now();
@@ -133,7 +135,7 @@ impl ModelClient for ModelTraffic {
             events.on_traffic(Traffic::Failed {
                 attempt,
                 kind: error.kind,
-                message: error.message,
+                message: error.message.clone(),
                 usage: error.usage,
                 latency_us: micros(began.elapsed()),
                 again_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
@@ -145,6 +147,7 @@ impl ModelClient for ModelTraffic {
             }
             attempt += 1;
             priority = ModelPriority::Retry;
+            before = Some(error);
         }
     }
 
@@ -157,8 +160,8 @@ impl ModelClient for ModelTraffic {
     }
 }
 
-/// Why a request did not get its turn.
-fn refused(error: ToolError) -> ModelError {
+/// Why a request did not get its turn, after the failure `before` if it is made again.
+fn refused(error: ToolError, before: Option<&ModelError>) -> ModelError {
     if let Some(cause) = error.cancel_cause() {
         return canceled(cause);
     }
@@ -166,7 +169,8 @@ fn refused(error: ToolError) -> ModelError {
         ErrorKind::LimitExceeded => ModelErrorKind::RateLimit,
         _ => ModelErrorKind::Unavailable,
     };
-    let message = error.message().to_owned();
+    let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
+    let message = format!("{}{failed}", error.message());
     ModelError { should_retry: Some(false), source: Some(Box::new(error)), ..ModelError::new(kind, message) }
 }
 

@@ -321,6 +321,26 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_finds_the_line_full_the_second_time_says_why_it_came_again() {
+    let provider = Provider::new(Duration::ZERO, [Deed::Fail(ModelErrorKind::Unavailable, None), Deed::Hang]);
+    let traffic = queued(&provider, QueueSpec { concurrent: 1, max_waiting: 0, ..default_model_queue() });
+    let request = plain();
+    let error = tokio::select! {
+        biased;
+        answer = ask(&traffic, &request) => answer.expect_err("refused"),
+        // Comes while the first one waits to be made again, and stays.
+        _ = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            ask(&traffic, &request).await
+        } => panic!("it hangs"),
+    };
+    assert_eq!(error.kind, ModelErrorKind::RateLimit);
+    for part in ["0 calls wait already", "held by p/m", "it had failed: not now"] {
+        assert!(error.message.contains(part), "{part}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_model_has_a_queue_unless_one_is_set_for_its_provider() {
     let one = || Some(QueueSpec { concurrent: 1, ..default_model_queue() });
     let check = async |names: &[&str], models: [&str; 2], most: usize| {
