@@ -23,7 +23,7 @@ pub(crate) struct House {
     pub(crate) run: RunContext,
     pub(crate) store: Arc<SqliteStore>,
     /// Held, so that events are made.
-    _observer: tokio::sync::broadcast::Receiver<Event>,
+    _observer: tokio::sync::broadcast::Receiver<Arc<Event>>,
     _dir: tempfile::TempDir,
 }
 

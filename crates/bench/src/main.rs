@@ -63,17 +63,12 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         calls: usize,
     },
-    /// A call to the reference server `everything`: direct, through a relay of two `cat`s, through Toolwright with
-    /// everything on, through a naive proxy on the official SDK, and through pinned peers; over stdio and HTTP, 1, 16
-    /// and 128 at once. Then starts with 1, 10 and 50 servers.
-    Gateway {
-        /// Calls to time on each path.
-        #[arg(long, default_value_t = 4_000)]
-        calls: usize,
-        /// Directory of the peers. What is not there is installed with npm, pip and cargo.
-        #[arg(long, default_value = "target/bench-peers")]
-        peers: PathBuf,
-    },
+    /// The gateway beside the direct way, a relay of two `cat`s, a naive proxy on the official SDK and pinned peers.
+    ///
+    /// Calls to the reference server `everything` over stdio and HTTP, 1, 16 and 128 at once; starts with 1, 10 and 50
+    /// servers; the first call to a lazy server; memory with 1,000 tools. Rows come on standard error as they are
+    /// measured, the table or the JSON on standard output at the end. Exit code 1 if the gateway failed.
+    Gateway(gateway::Options),
     /// Background jobs, every second of which may run again, in processes that are killed every second: what became
     /// of each id that was told, and what ran twice.
     Jobs {
@@ -120,9 +115,12 @@ fn main() -> ExitCode {
         },
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Queue { calls } => queue::run(calls).and_then(|rows| print(&rows, cli.json)),
-        Command::Gateway { calls, peers } => {
-            gateway::run(&cli.binary, &peers, calls).and_then(|rows| print(&rows, cli.json))
-        }
+        Command::Gateway(options) => match gateway::run(&cli.binary, &options) {
+            Ok(rows) if rows.iter().any(gateway::Row::is_fault) => {
+                print(&rows, cli.json).and(Err("the gateway failed: see the rows with an error".into()))
+            }
+            rows => rows.and_then(|rows| print(&rows, cli.json)),
+        },
         Command::Jobs { jobs, seconds } => jobs::run(jobs, seconds).and_then(|rows| print(&rows, cli.json)),
         Command::JobsWorker(worker) => jobs::work(&worker),
         Command::Select { tools, data } => select::run(data.as_deref(), tools).and_then(|rows| print(&rows, cli.json)),
@@ -130,9 +128,17 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            println!("toolwright-bench: {error}");
+            eprintln!("toolwright-bench: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn cell(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => "-".to_owned(),
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -148,7 +154,7 @@ fn print<T: Serialize>(rows: &[T], json: bool) -> Result<(), Failure> {
         lines.push(first.keys().cloned().collect());
     }
     for value in values.iter().filter_map(|value| value.as_object()) {
-        lines.push(value.values().map(|cell| cell.as_str().map_or_else(|| cell.to_string(), str::to_owned)).collect());
+        lines.push(value.values().map(cell).collect());
     }
     let columns = lines.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns).map(|n| lines.iter().map(|line| line[n].len()).max().unwrap_or(0)).collect();

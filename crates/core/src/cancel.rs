@@ -1,11 +1,9 @@
 //! Cancellation: a tree of tokens that remember why. Runtime-free.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use event_listener::{Event as Wakeup, EventListener};
-use futures_util::future::select_all;
+use event_listener::Event as Wakeup;
 use serde::{Deserialize, Serialize};
 
 /// Who or what cancelled.
@@ -52,6 +50,39 @@ struct Inner {
     cause: OnceLock<CancelCause>,
     wakeup: Wakeup,
     parent: Option<Cancel>,
+    children: Mutex<Children>,
+}
+
+/// Whom to wake besides one's own waiters.
+#[derive(Default)]
+struct Children {
+    all: Vec<Weak<Inner>>,
+    /// Length at which those that are gone are looked for next.
+    full: usize,
+}
+
+/// Below so many children those that are gone are not looked for.
+const FEW: usize = 32;
+
+impl Children {
+    fn add(&mut self, child: Weak<Inner>) {
+        if self.all.len() >= self.full {
+            self.all.retain(|child| child.strong_count() > 0);
+            self.full = (2 * self.all.len()).max(FEW);
+        }
+        self.all.push(child);
+    }
+}
+
+impl Inner {
+    /// Wakes who waits for this token or a descendant.
+    fn wake(&self) {
+        self.wakeup.notify(usize::MAX);
+        let children = self.children.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
+        for child in children.iter().filter_map(Weak::upgrade) {
+            child.wake();
+        }
+    }
 }
 
 impl Default for Cancel {
@@ -67,20 +98,23 @@ impl Cancel {
         Self::with_parent(None)
     }
 
-    /// A token that is also cancelled when `self` is. Nesting costs one listener a level while waiting.
+    /// A token that is also cancelled when `self` is.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self::with_parent(Some(self.clone()))
+        let child = Self::with_parent(Some(self.clone()));
+        self.inner.children.lock().unwrap_or_else(PoisonError::into_inner).add(Arc::downgrade(&child.inner));
+        child
     }
 
     fn with_parent(parent: Option<Cancel>) -> Self {
-        Self { inner: Arc::new(Inner { cause: OnceLock::new(), wakeup: Wakeup::new(), parent }) }
+        let inner = Inner { cause: OnceLock::new(), wakeup: Wakeup::new(), parent, children: Mutex::default() };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Cancels this token and its descendants. Later causes are ignored.
     pub fn cancel(&self, cause: CancelCause) {
         if self.inner.cause.set(cause).is_ok() {
-            self.inner.wakeup.notify(usize::MAX);
+            self.inner.wake();
         }
     }
 
@@ -100,12 +134,11 @@ impl Cancel {
     pub async fn cancelled(&self) -> CancelCause {
         loop {
             // Listen first, look second: a cancel between the two is not missed.
-            let listeners: Vec<Pin<Box<EventListener>>> =
-                self.chain().map(|token| Box::pin(token.inner.wakeup.listen())).collect();
+            let woken = self.inner.wakeup.listen();
             if let Some(cause) = self.cause() {
                 return cause;
             }
-            select_all(listeners).await;
+            woken.await;
         }
     }
 
@@ -137,6 +170,21 @@ mod tests {
         parent.cancel(CancelCause::User);
         assert_eq!(other.cancelled().now_or_never(), Some(CancelCause::Shutdown));
         assert_eq!(child.cause(), Some(CancelCause::Sibling));
+    }
+
+    #[test]
+    fn children_that_are_gone_are_forgotten() {
+        let parent = Cancel::new();
+        let kept: Vec<Cancel> = (0..10).map(|_| parent.child()).collect();
+        for _ in 0..10_000 {
+            drop(parent.child());
+        }
+        assert!(parent.inner.children.lock().expect("children").all.len() <= FEW);
+        let waits = kept[9].child();
+        let mut waiting = Box::pin(waits.cancelled());
+        assert!((&mut waiting).now_or_never().is_none());
+        parent.cancel(CancelCause::Shutdown);
+        assert_eq!(waiting.now_or_never(), Some(CancelCause::Shutdown));
     }
 
     #[test]

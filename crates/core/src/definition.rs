@@ -335,12 +335,13 @@ impl ToolDefinition {
     }
 
     /// The fields of a server's listing that are passed on as they are: annotations, icons, execution, `_meta`. Without
-    /// hints, whose meaning `effects` holds.
+    /// hints, whose meaning `effects` holds, and without what depends on how the source is spoken to.
     fn listed(&self) -> Option<Map<String, Value>> {
         let mut listed = self.meta.get(LISTED_FIELDS)?.as_object()?.clone();
         if let Some(annotations) = listed.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.retain(|key, value| !(HINTS.contains(&key.as_str()) && value.is_boolean()));
         }
+        drop_carriage(&mut listed);
         listed.retain(|_, value| !value.as_object().is_some_and(Map::is_empty) && !value.is_null());
         (!listed.is_empty()).then_some(listed)
     }
@@ -361,6 +362,18 @@ impl ToolDefinition {
             .or(self.parameters.as_ref())
             .cloned()
             .unwrap_or_else(|| json!({"type": "object", "additionalProperties": true}))
+    }
+}
+
+/// Takes `execution.taskSupport` out of what a server lists of a tool. It says how a call is carried (MCP 2025-11-25,
+/// "Tasks"), not what it does, and only that revision has it: a server that speaks several lists the same tool with it and
+/// without.
+pub(crate) fn drop_carriage(listed: &mut Map<String, Value>) {
+    if let Some(execution) = listed.get_mut("execution").and_then(Value::as_object_mut) {
+        execution.shift_remove("taskSupport");
+        if execution.is_empty() {
+            listed.shift_remove("execution");
+        }
     }
 }
 
@@ -451,13 +464,16 @@ mod tests {
         };
         for (listed, in_contract) in [
             (json!({"annotations": {"title": "Harmless"}}), true),
-            (json!({"execution": {"taskSupport": "required"}}), true),
+            (json!({"execution": {"later": true}}), true),
             (json!({"icons": [{"src": "https://x/i.png"}]}), true),
             (json!({"_meta": {"template": "ui://x"}}), true),
             (json!({"annotations": {"readOnlyHint": "yes"}}), true),
             // Their meaning is in the effects.
             (json!({"annotations": {"readOnlyHint": true, "openWorldHint": false}}), false),
             (json!({"annotations": {}, "_meta": null}), false),
+            // One revision says so and another does not, of the same tool.
+            (json!({"execution": {"taskSupport": "forbidden"}}), false),
+            (json!({"execution": {"taskSupport": "required"}}), false),
         ] {
             assert_eq!(with(listed.clone()) != sample().contract_hash(), in_contract, "{listed}");
         }

@@ -9,7 +9,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest, Sha256};
+
+use crate::canonical::ContentHash;
 
 /// The longest wire name any supported model API accepts (OpenAI, Anthropic and Gemini all stop at 64).
 pub const MAX_WIRE_NAME: usize = 64;
@@ -304,12 +305,7 @@ fn hashed(candidate: &str, identity: &str, max: usize, digits: usize) -> String 
 /// The first `digits` hexadecimal digits (64 at most) of the SHA-256 of `text`.
 #[must_use]
 pub fn short_hash(text: &str, digits: usize) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    let mut out = String::with_capacity(64);
-    for byte in digest {
-        use std::fmt::Write as _;
-        let _ = write!(out, "{byte:02x}");
-    }
+    let mut out = ContentHash::of_bytes(text.as_bytes()).to_hex();
     out.truncate(digits);
     out
 }

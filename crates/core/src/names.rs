@@ -195,6 +195,9 @@ impl NameTable {
         if let Some(&index) = self.by_wire.get(written) {
             return Resolution::Found(index, NameMatch::Wire);
         }
+        if let Some(&index) = self.by_id.get(written) {
+            return Resolution::Found(index, NameMatch::Id);
+        }
         let cleaned = strip_markers(written);
         let name = cleaned.trim();
         if let Some((index, matched)) = self.exact(name) {

@@ -41,8 +41,8 @@ impl TraceId {
     /// The id that belongs to a name, always the same: a resumed run goes on in its trace.
     #[must_use]
     pub fn of(name: &str) -> Self {
-        let hash = ContentHash::of_bytes(name.as_bytes()).to_hex();
-        Self::new(u128::from_str_radix(&hash[..32], 16).unwrap_or_default())
+        let hash = ContentHash::of_bytes(name.as_bytes());
+        Self::new(hash.as_bytes().iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)))
     }
 
     /// The number.

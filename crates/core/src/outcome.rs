@@ -87,7 +87,7 @@ pub struct Outcome {
     pub extras: Map<String, Value>,
     /// Set when no result exists yet: a person must decide first (SPEC section 8, Approval). Such a
     /// call is executed again, with the decision, and then gets its one result.
-    pub pending: Option<ApprovalRequest>,
+    pub pending: Option<Box<ApprovalRequest>>,
 }
 
 impl Outcome {

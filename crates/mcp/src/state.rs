@@ -43,7 +43,9 @@ pub enum StateError {
     #[error("this requestState was not made by this server, or was changed")]
     Forged,
     /// Too late.
-    #[error("this requestState has expired: send the request again without it")]
+    #[error(
+        "too late: the call of this requestState has ended, or went on without the answers; it may have had effects"
+    )]
     Expired,
     /// Another request than the one that was answered with it.
     #[error("this requestState belongs to another request")]

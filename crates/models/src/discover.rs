@@ -39,7 +39,7 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
         let (key, url) = (keys.iter().find_map(|key| set(get, key)), set(get, url));
         if key.is_some() || url.is_some() {
             let mut endpoint = Endpoint::new(provider, api, url.unwrap_or_else(|| default.into()));
-            endpoint.key = key.map(crate::Secret::new);
+            endpoint.key = key.map(toolwright_core::Secret::new);
             endpoints.insert(endpoint);
         }
     }

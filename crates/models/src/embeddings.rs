@@ -4,11 +4,12 @@
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Map, json};
+use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::model::ModelError;
 
 use crate::api::{Api, EncodedRequest};
-use crate::endpoint::{Endpoint, Endpoints, Secret};
+use crate::endpoint::{Endpoint, Endpoints};
 use crate::http::{HttpModelClient, Timeouts, describe};
 
 /// The most texts of one request, and their bytes together. OpenAI takes 2048 texts and 300,000 tokens, which

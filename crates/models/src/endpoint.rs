@@ -1,36 +1,13 @@
 //! Where models are, and with which key they answer.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use toolwright_core::Secret;
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use crate::api::Api;
 use crate::http::Timeouts;
 use crate::text::Format;
-
-/// A secret text. It never prints; [`Secret::expose`] is the one way to it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a secret.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The secret itself, for the header that carries it.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(***)")
-    }
-}
 
 /// One place that answers model requests.
 #[derive(Debug, Clone)]

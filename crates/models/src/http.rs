@@ -452,7 +452,7 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 /// Providers quote the key they refuse.
 fn redacted(endpoint: &Endpoint, mut error: ModelError) -> ModelError {
-    if let Some(key) = endpoint.key.as_ref().map(crate::Secret::expose).filter(|key| !key.is_empty()) {
+    if let Some(key) = endpoint.key.as_ref().map(toolwright_core::Secret::expose).filter(|key| !key.is_empty()) {
         error.message = error.message.replace(key, "***");
     }
     error

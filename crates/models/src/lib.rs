@@ -35,6 +35,6 @@ pub use decoder::{Decoder, decode_whole};
 pub use discover::{default_model, endpoints_from_env};
 pub use embeddings::{EmbeddingsApi, HttpEmbedder};
 pub use encoder::{encode, encode_shown, encode_with, tools_json};
-pub use endpoint::{Endpoint, Endpoints, ModelHabits, Secret, ToolFormat};
+pub use endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
 pub use http::{HttpModelClient, Timeouts};
 pub use shown::{ShownCache, ShownTools};

@@ -12,13 +12,15 @@ use toolwright_core::event::{Event, EventSink};
 
 /// How many events an observer may lag behind before it loses the oldest.
 const CAPACITY: usize = 4096;
+/// How long an observer that has seen all rests: it is woken for what came meanwhile together, not for every event.
+const REST: Duration = Duration::from_millis(5);
 /// How long the end of an observation waits for the observer to see what is left.
 const LAST: Duration = Duration::from_secs(2);
 
 /// The hub. An observer that lags loses events and is told how many; nobody waits for it.
 #[derive(Debug)]
 pub struct EventHub {
-    sender: broadcast::Sender<Event>,
+    sender: broadcast::Sender<Arc<Event>>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -29,21 +31,27 @@ impl Default for EventHub {
 }
 
 impl EventHub {
-    /// Observes from now on.
+    /// Observes from now on. An event is made once, however many see it.
     #[must_use]
-    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.sender.subscribe()
     }
 
-    /// Calls `see` with each event from now on, on a task of its own. A panic of `see` costs it that event. What it
-    /// is too slow for is counted in [`EventSink::dropped`].
-    pub fn observe(&self, mut see: impl FnMut(Event) + Send + 'static) -> Observation {
+    /// Calls `see` with each event from now on, some milliseconds late, on a task of its own. A panic of `see` costs
+    /// it that event. What it is too slow for is counted in [`EventSink::dropped`].
+    pub fn observe(&self, mut see: impl FnMut(&Event) + Send + 'static) -> Observation {
         let mut events = self.subscribe();
         let dropped = Arc::clone(&self.dropped);
         let (stop, mut stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let (mut may_end, mut ends) = (true, false);
             loop {
+                if events.is_empty() && !ends {
+                    tokio::select! {
+                        said = &mut stopped, if may_end => (may_end, ends) = (false, said.is_ok()),
+                        () = tokio::time::sleep(REST) => {}
+                    }
+                }
                 let event = tokio::select! {
                     biased;
                     event = events.recv() => event,
@@ -56,7 +64,7 @@ impl EventHub {
                 };
                 match event {
                     Ok(event) => {
-                        if catch_unwind(AssertUnwindSafe(|| see(event))).is_err() {
+                        if catch_unwind(AssertUnwindSafe(|| see(&event))).is_err() {
                             dropped.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -74,7 +82,7 @@ impl EventHub {
 impl EventSink for EventHub {
     fn emit(&self, event: Event) {
         // Nobody is there to see it: nothing is lost.
-        let _ = self.sender.send(event);
+        let _ = self.sender.send(Arc::new(event));
     }
 
     fn is_observed(&self) -> bool {
@@ -131,7 +139,7 @@ mod tests {
         let observation = hub.observe(move |event| {
             let Event::Warning { code, .. } = event else { return };
             assert_ne!(code, "2", "this panic is meant");
-            into.lock().expect("seen").push(code);
+            into.lock().expect("seen").push(code.clone());
         });
         (1..=3).for_each(tell);
         observation.end().await;

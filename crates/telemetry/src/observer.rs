@@ -40,7 +40,7 @@ impl Observer {
 
     /// Observes until `stop` or the end of events. What was sent before is taken still; then what is under way is
     /// given as it is, and the taker is let go.
-    pub async fn run(mut self, mut events: broadcast::Receiver<Event>, stop: Cancel) {
+    pub async fn run(mut self, mut events: broadcast::Receiver<Arc<Event>>, stop: Cancel) {
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
@@ -65,7 +65,7 @@ impl Observer {
     }
 
     /// Takes what is there. Whatever else happens meanwhile is not waited for.
-    fn take_waiting(&mut self, events: &mut broadcast::Receiver<Event>) {
+    fn take_waiting(&mut self, events: &mut broadcast::Receiver<Arc<Event>>) {
         for _ in 0..events.len() {
             match events.try_recv() {
                 Ok(event) => self.take(&event),

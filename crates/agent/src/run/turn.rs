@@ -155,7 +155,7 @@ impl TurnCall {
     /// Takes the outcome of the call: its result, or a question to a person.
     pub(super) fn ended(&mut self, outcome: Outcome) {
         if let Some(request) = outcome.pending {
-            self.status = CallStatus::Asked { request };
+            self.status = CallStatus::Asked { request: *request };
             return;
         }
         let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);

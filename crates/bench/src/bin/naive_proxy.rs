@@ -2,6 +2,7 @@
 //!
 //! `naive-proxy [--port N] COMMAND [ARGS…]` or `naive-proxy [--port N] URL`.
 
+use axum::serve::ListenerExt as _;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
     ServerConfig,
@@ -46,6 +47,7 @@ fn failed(error: rmcp::ServiceError) -> ErrorData {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    rustls::crypto::ring::default_provider().install_default().map_err(|_| "two providers of TLS")?;
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let port = if args.first().is_some_and(|arg| arg == "--port") { args.drain(..2).nth(1) } else { None };
     let target = args.first().ok_or("what is to be proxied?")?;
@@ -68,6 +70,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sessions = Arc::new(LocalSessionManager::default());
         let service = StreamableHttpService::new(move || Ok(naive.clone()), sessions, Default::default());
         let listener = tokio::net::TcpListener::bind(format!("127.0.0.1:{port}")).await?;
+        // Else each answer waits 40 ms for an acknowledgement, and what is measured is that.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await?;
     } else {
         naive.serve(rmcp::transport::stdio()).await?.waiting().await?;

@@ -2,15 +2,66 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use super::choice::Target;
 use crate::Failure;
 
+/// How long an installation may take; the crate is compiled.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// A program of others: the package, its version, and where it is once it is installed.
+struct Package {
+    kind: Kind,
+    name: &'static str,
+    version: &'static str,
+    folder: &'static str,
+    program: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Npm,
+    Pip,
+    Cargo,
+}
+
 /// The server that everything is measured in front of.
-const EVERYTHING: &str = "@modelcontextprotocol/server-everything@2026.8.31";
-const MCP_HUB: &str = "mcp-hub@4.2.1";
-const FASTMCP: &str = "fastmcp==4.1.2";
-const PY_MCP_PROXY: &str = "mcp-proxy==0.13.0";
-const CRATE_MCP_PROXY: [&str; 3] = ["mcp-proxy", "--version", "0.6.0"];
+const EVERYTHING: Package = Package {
+    kind: Kind::Npm,
+    name: "@modelcontextprotocol/server-everything",
+    version: "2026.8.31",
+    folder: "node/everything",
+    program: "node_modules/@modelcontextprotocol/server-everything/dist/index.js",
+};
+
+const MCP_HUB: Package = Package {
+    kind: Kind::Npm,
+    name: "mcp-hub",
+    version: "4.2.1",
+    folder: "node/hub",
+    program: "node_modules/.bin/mcp-hub",
+};
+
+const FASTMCP: Package =
+    Package { kind: Kind::Pip, name: "fastmcp", version: "4.1.2", folder: "fastmcp", program: "bin/python" };
+
+const PY_PROXY: Package =
+    Package { kind: Kind::Pip, name: "mcp-proxy", version: "0.13.0", folder: "mcp-proxy-py", program: "bin/mcp-proxy" };
+
+const CRATE_PROXY: Package =
+    Package { kind: Kind::Cargo, name: "mcp-proxy", version: "0.6.0", folder: "cargo", program: "bin/mcp-proxy" };
+
+/// The package of a target; none for what is part of this program or of the system.
+fn package(target: Target) -> Option<&'static Package> {
+    match target {
+        Target::Direct | Target::DirectUnversioned | Target::TwoCats | Target::Toolwright | Target::NaiveProxy => None,
+        Target::CrateProxy => Some(&CRATE_PROXY),
+        Target::PyProxy => Some(&PY_PROXY),
+        Target::FastMcp => Some(&FASTMCP),
+        Target::McpHub => Some(&MCP_HUB),
+    }
+}
 
 /// Programs of others in a directory.
 pub(super) struct Peers {
@@ -18,92 +69,106 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Installs what is not there yet. What cannot be installed is named on standard error and left out.
-    pub(super) fn install(dir: &Path) -> Result<Self, Failure> {
-        std::fs::create_dir_all(dir.join("node"))?;
-        let peers = Self { dir: std::path::absolute(dir)? };
-        for (name, package) in [("everything", EVERYTHING), ("hub", MCP_HUB)] {
-            peers.npm(name, package);
+    /// The programs in this directory, whether they are there or not.
+    pub(super) fn within(dir: &Path) -> Result<Self, Failure> {
+        Ok(Self { dir: std::path::absolute(dir)? })
+    }
+
+    /// Installs the reference server, unless it is there.
+    pub(super) fn install_everything(&self) -> Result<(), Failure> {
+        self.install_package(&EVERYTHING)
+    }
+
+    /// Installs what a target needs, unless it is there.
+    pub(super) fn install(&self, target: Target) -> Result<(), Failure> {
+        package(target).map_or(Ok(()), |package| self.install_package(package))
+    }
+
+    fn install_package(&self, package: &Package) -> Result<(), Failure> {
+        let folder = self.dir.join(package.folder);
+        let mark = self.dir.join(format!("{}.installed", package.folder.replace('/', "-")));
+        let wanted = package.spec();
+        // What was put there by other means has no mark, and is taken as it is.
+        let is_right = std::fs::read_to_string(&mark).map_or(true, |installed| installed == wanted);
+        if is_right && folder.join(package.program).exists() {
+            return Ok(());
         }
-        for (name, package) in [("fastmcp", FASTMCP), ("mcp-proxy-py", PY_MCP_PROXY)] {
-            peers.pip(name, package);
+        eprintln!("toolwright-bench: installing {wanted}");
+        std::fs::create_dir_all(&folder)?;
+        // Half an installation is not taken for a whole one.
+        std::fs::write(&mark, "begun")?;
+        for mut command in package.installation(&folder) {
+            run(&mut command).map_err(|error| format!("{wanted} cannot be installed: {error}"))?;
         }
-        if !peers.dir.join("cargo/bin/mcp-proxy").exists() {
-            let mut cargo = Command::new("cargo");
-            cargo.arg("install").args(CRATE_MCP_PROXY).args([
-                "--locked",
-                "--no-default-features",
-                "--features",
-                "yaml",
-            ]);
-            said(cargo.arg("--root").arg(peers.dir.join("cargo")), "the crate mcp-proxy");
-        }
-        Ok(peers)
+        Ok(std::fs::write(mark, wanted)?)
     }
 
-    fn npm(&self, name: &str, package: &str) {
-        let prefix = self.dir.join("node").join(name);
-        if !prefix.join("node_modules").exists() {
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(&prefix).arg(package);
-            said(&mut npm, package);
-        }
+    /// The command of the reference server, without the name of its transport.
+    pub(super) fn everything(&self) -> Result<Vec<String>, Failure> {
+        Ok(vec!["node".into(), self.program(&EVERYTHING)?.to_string_lossy().into_owned()])
     }
 
-    fn pip(&self, name: &str, package: &str) {
-        let venv = self.dir.join(name);
-        if !venv.join("installed").exists() {
-            let made = said(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv), package);
-            let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", package];
-            if made && said(Command::new(venv.join("bin/python")).args(pip), package) {
-                // Half an installation would be taken for a whole one.
-                let _ = std::fs::write(venv.join("installed"), package);
-            }
-        }
+    /// The program of a target.
+    pub(super) fn command(&self, target: Target) -> Result<Command, Failure> {
+        let package = package(target).ok_or("no program of others")?;
+        Ok(Command::new(self.program(package)?))
     }
 
-    /// The reference server, over this transport (`stdio`, `streamableHttp`).
-    pub(super) fn everything(&self) -> Vec<String> {
-        let script = "node/everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
-        vec!["node".into(), self.path(script)]
-    }
-
-    /// PyPI `fastmcp`, if it is there.
-    pub(super) fn fastmcp(&self) -> Option<Command> {
-        self.program("fastmcp/bin/python")
-    }
-
-    /// PyPI `mcp-proxy`, if it is there.
-    pub(super) fn py_mcp_proxy(&self) -> Option<Command> {
-        self.program("mcp-proxy-py/bin/mcp-proxy")
-    }
-
-    /// The crate `mcp-proxy`, if it is there.
-    pub(super) fn crate_mcp_proxy(&self) -> Option<Command> {
-        self.program("cargo/bin/mcp-proxy")
-    }
-
-    /// npm `mcp-hub`, if it is there.
-    pub(super) fn mcp_hub(&self) -> Option<Command> {
-        self.program("node/hub/node_modules/.bin/mcp-hub")
-    }
-
-    fn program(&self, at: &str) -> Option<Command> {
-        let path = self.dir.join(at);
-        path.exists().then(|| Command::new(path))
-    }
-
-    fn path(&self, at: &str) -> String {
-        self.dir.join(at).to_string_lossy().into_owned()
+    fn program(&self, package: &Package) -> Result<PathBuf, Failure> {
+        let program = self.dir.join(package.folder).join(package.program);
+        if program.exists() { Ok(program) } else { Err(format!("{} is not installed", package.spec()).into()) }
     }
 }
 
-/// Runs it and says if it fails.
-fn said(command: &mut Command, what: &str) -> bool {
-    eprintln!("toolwright-bench: installing {what}");
-    let done = command.stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    if !done {
-        eprintln!("toolwright-bench: {what} cannot be installed, and is left out");
+impl Package {
+    fn spec(&self) -> String {
+        let between = if self.kind == Kind::Pip { "==" } else { "@" };
+        format!("{}{between}{}", self.name, self.version)
     }
-    done
+
+    fn installation(&self, folder: &Path) -> Vec<Command> {
+        let command = |program: &Path, args: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(args);
+            command
+        };
+        match self.kind {
+            Kind::Npm => {
+                let mut npm = command(Path::new("npm"), &["install", "--no-audit", "--no-fund", "--loglevel=error"]);
+                npm.arg("--prefix").arg(folder).arg(self.spec());
+                vec![npm]
+            }
+            Kind::Pip => {
+                let mut venv = command(Path::new("python3"), &["-m", "venv", "--clear"]);
+                venv.arg(folder);
+                let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &self.spec()];
+                vec![venv, command(&folder.join("bin/python"), &pip)]
+            }
+            Kind::Cargo => {
+                let wanted = ["--no-default-features", "--features", "yaml", "--root"];
+                let mut cargo = command(Path::new("cargo"), &["install", &self.spec(), "--locked", "--force"]);
+                cargo.args(wanted).arg(folder);
+                vec![cargo]
+            }
+        }
+    }
+}
+
+/// Runs it to its end. What it says goes to standard error.
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let started = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{program}: {status}").into()),
+            None if started.elapsed() > PATIENCE => {
+                child.kill()?;
+                child.wait()?;
+                return Err(format!("{program} was not done within {} s", PATIENCE.as_secs()).into());
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
 }

@@ -1,133 +1,224 @@
 //! Starting: many servers until all their tools are listed, a server that starts at its first call, many tools.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value, json};
-
-use super::Row;
-use super::front::{Front, Pipe, call_params};
+use super::call::{Call, Echo};
+use super::choice::{Part, Target};
+use super::report::{Report, Row};
+use super::yard::{Door, Lane, Reach, Server, Yard};
 use crate::Failure;
-use crate::memory::rss_mb;
-use crate::stats::percentile_ms;
+use crate::stats::percentile_us;
 
-/// Starts of each kind that are timed.
+/// Runs of each kind that are timed.
 const RUNS: usize = 5;
-/// Tools of one server of `many`; each has `echo` and others besides.
-const MANY_TOOLS: usize = 1000;
-/// How long the server that starts at its first call takes to start.
-const SLOW_START: u64 = 300;
+/// How many servers are started.
+const SERVERS: [usize; 3] = [1, 10, 50];
+/// Tools of the one server with many, beside its few others.
+const TOOLS: usize = 1000;
+/// How often they are listed.
+const LISTS: usize = 20;
+/// How long the lazy server takes to start by itself.
+const SLOW_START_MS: u64 = 300;
+/// How long a gateway is left alone before its memory is read.
+const SETTLE: Duration = Duration::from_millis(300);
+/// No further runs of a target once it took so long; what it did until then counts.
+const ENOUGH: Duration = Duration::from_secs(5);
 
-/// Rows of starts: the first with an empty state directory, then from cached lists.
-pub(super) fn run(binary: &Path, dir: &Path) -> Result<Vec<Row>, Failure> {
-    let mut rows = Vec::new();
-    let server = toolwright_testkit::bin("misbehaving-mcp");
-    for servers in [1, 10, 50] {
-        let place = Place::new(binary, dir, &format!("start-{servers}"))?;
-        let entries = (0..servers).map(|n| (format!("s{n}"), json!({"command": server})));
-        place.write(entries.collect())?;
-        let mut cold = vec![place.time_until_listed(servers)?];
-        rows.push(row(format!("start, {servers} servers, first"), &mut cold, 0.0));
-        let (mut warm, mut rss) = (Vec::new(), 0.0);
-        for _ in 0..RUNS {
-            let (time, memory) = place.started(servers)?;
-            warm.push(time);
-            rss = memory;
+/// Where a gateway of this kind takes calls when it is started.
+fn door(target: Target) -> Door {
+    match target {
+        Target::CrateProxy | Target::PyProxy | Target::McpHub => Door::Http,
+        _ => Door::Stdio,
+    }
+}
+
+fn testkit(args: &[String]) -> Reach {
+    let program = toolwright_testkit::bin("misbehaving-mcp").to_string_lossy().into_owned();
+    Reach::Command([vec![program], args.to_vec()].concat())
+}
+
+/// What one kind of start took so far.
+struct Started {
+    target: Target,
+    label: &'static str,
+    times: Result<Vec<Duration>, String>,
+    rss_mb: Option<f64>,
+}
+
+impl Started {
+    fn of(target: Target, label: &'static str) -> Self {
+        Self { target, label, times: Ok(Vec::new()), rss_mb: None }
+    }
+
+    /// Once more, unless it has failed or has taken long enough.
+    fn again(&mut self, run: impl FnOnce() -> Result<(Duration, Option<f64>), Failure>) {
+        let Ok(times) = &mut self.times else { return };
+        if times.iter().sum::<Duration>() > ENOUGH {
+            return;
         }
-        rows.push(row(format!("start, {servers} servers, cached"), &mut warm, rss));
-    }
-    rows.extend(lazy(binary, dir)?);
-    let place = Place::new(binary, dir, "tools")?;
-    let many = MANY_TOOLS.to_string();
-    place.write([("many".to_owned(), json!({"command": server, "args": ["--many", many]}))].into_iter().collect())?;
-    let (time, rss) = place.started(MANY_TOOLS)?;
-    rows.push(row(format!("start, {MANY_TOOLS} tools"), &mut [time], rss));
-    Ok(rows)
-}
-
-/// The first call to a server that is not running yet, whose tools are known; and the server's own start.
-fn lazy(binary: &Path, dir: &Path) -> Result<Vec<Row>, Failure> {
-    let server = toolwright_testkit::bin("misbehaving-mcp");
-    let place = Place::new(binary, dir, "lazy")?;
-    let slow = SLOW_START.to_string();
-    let entry = json!({"command": server, "args": ["--slow-start", slow], "lazy": true});
-    place.write([("s".to_owned(), entry)].into_iter().collect())?;
-    place.time_until_listed(1)?;
-    let (mut alone, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
-        let started = Instant::now();
-        let mut direct = Front::Pipe(Pipe::open(Command::new(&server).args(["--slow-start", &slow]))?);
-        direct.load(&call_params("echo", &json!({"text": "hello"})), 1, 1)?;
-        alone.push(started.elapsed());
-        let mut front = place.open()?;
-        let tool = front.tool("echo")?;
-        let called = Instant::now();
-        front.load(&call_params(&tool, &json!({"text": "hello"})), 1, 1)?;
-        through.push(called.elapsed());
-    }
-    Ok(vec![
-        row(format!("first call, server of {slow} ms alone"), &mut alone, 0.0),
-        row(format!("first call, lazy server of {slow} ms"), &mut through, 0.0),
-    ])
-}
-
-fn row(target: String, times: &mut [Duration], rss_mb: f64) -> Row {
-    Row {
-        path: "toolwright",
-        target,
-        in_flight: 1,
-        p50_ms: percentile_ms(times, 0.5),
-        p99_ms: percentile_ms(times, 0.99),
-        calls_per_s: 0.0,
-        rss_mb,
-        ratio: 0.0,
-    }
-}
-
-/// A configuration with a state directory of its own.
-struct Place<'a> {
-    binary: &'a Path,
-    dir: std::path::PathBuf,
-}
-
-impl<'a> Place<'a> {
-    fn new(binary: &'a Path, dir: &Path, name: &str) -> Result<Self, Failure> {
-        let dir = dir.join(name);
-        std::fs::create_dir_all(&dir)?;
-        Ok(Self { binary, dir })
-    }
-
-    fn write(&self, servers: Map<String, Value>) -> Result<(), Failure> {
-        Ok(std::fs::write(self.dir.join("toolwright.yaml"), json!({"mcpServers": servers}).to_string())?)
-    }
-
-    fn open(&self) -> Result<Front, Failure> {
-        let mut command = Command::new(self.binary);
-        command.args(["serve", "--stdio", "--config"]).arg(self.dir.join("toolwright.yaml"));
-        command.env("TOOLWRIGHT_STATE_DIR", self.dir.join("state")).current_dir(&self.dir);
-        Ok(Front::Pipe(Pipe::open(&mut command)?))
-    }
-
-    /// From `exec` until so many tools, built-in ones not counted, are listed at the least.
-    fn time_until_listed(&self, tools: usize) -> Result<Duration, Failure> {
-        self.started(tools).map(|(time, _)| time)
-    }
-
-    /// The time, and the memory a little later.
-    fn started(&self, tools: usize) -> Result<(Duration, f64), Failure> {
-        let started = Instant::now();
-        let mut front = self.open()?;
-        // Every server has several tools, and there are built-in ones: enough is more than one a server.
-        while front.tools()? < tools * 2 {
-            if started.elapsed() > Duration::from_secs(60) {
-                return Err("the tools were never listed".into());
+        match run() {
+            Ok((time, rss_mb)) => {
+                times.push(time);
+                self.rss_mb = rss_mb;
             }
-            std::thread::sleep(Duration::from_millis(2));
+            Err(error) => self.times = Err(error.to_string()),
         }
-        let time = started.elapsed();
-        std::thread::sleep(Duration::from_millis(500));
-        let Front::Pipe(pipe) = &front else { return Ok((time, 0.0)) };
-        Ok((time, rss_mb(pipe.id())))
     }
+}
+
+fn tell(path: &str, all: Vec<Started>, report: &mut Report) {
+    let mut base = None;
+    for started in all {
+        let target = format!("{}{}", started.target.name(), started.label);
+        let row = match started.times {
+            Err(error) => Row::failed(path.to_owned(), target, error),
+            Ok(mut times) => {
+                if started.target == Target::Direct {
+                    base = Some(percentile_us(&mut times, 0.5));
+                }
+                Row::timed(path.to_owned(), target, &mut times, base).rss_mb(started.rss_mb)
+            }
+        };
+        report.add(row);
+    }
+}
+
+const COLD: &str = ", nothing cached";
+
+/// From `exec` until the `echo` of each server is listed.
+pub(super) fn starts(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
+    for count in SERVERS {
+        let path = format!("start-{count}");
+        let servers: Vec<Server> = (0..count).map(|n| Server::of(&format!("s{n}"), testkit(&[]))).collect();
+        let mut all: Vec<Started> = Vec::new();
+        for target in targets {
+            if *target == Target::Toolwright {
+                all.push(Started::of(*target, COLD));
+            }
+            all.push(Started::of(*target, ""));
+        }
+        for run in 0..=RUNS {
+            for started in &mut all {
+                // The first run of Toolwright fills its cache; of the others it brings their files into memory.
+                let target = started.target;
+                let home = match started.label {
+                    COLD => format!("{path}-cold-{run}"),
+                    _ => format!("{path}-{}", target.name()),
+                };
+                let timed = || {
+                    if target == Target::Direct {
+                        all_at_once(yard, &servers)
+                    } else {
+                        through(yard, target, &servers, &home)
+                    }
+                };
+                match run {
+                    0 if started.label == COLD => {}
+                    0 => started.times = timed().map(|_| Vec::new()).map_err(|error| error.to_string()),
+                    _ => started.again(timed),
+                }
+            }
+        }
+        tell(&path, all, report);
+    }
+}
+
+fn through(
+    yard: &Yard<'_>,
+    target: Target,
+    servers: &[Server],
+    home: &str,
+) -> Result<(Duration, Option<f64>), Failure> {
+    let started = Instant::now();
+    let mut lane = yard.open(target, door(target), servers, home)?;
+    lane.front.listed("echo", servers.len())?;
+    let time = started.elapsed();
+    std::thread::sleep(SETTLE);
+    Ok((time, lane.rss_mb()))
+}
+
+/// A client that starts all servers itself, at once.
+fn all_at_once(yard: &Yard<'_>, servers: &[Server]) -> Result<(Duration, Option<f64>), Failure> {
+    let started = Instant::now();
+    let lanes: Vec<Result<Lane, Failure>> = std::thread::scope(|scope| {
+        let one = |server| {
+            let mut lane = yard.open(Target::Direct, Door::Stdio, std::slice::from_ref(server), "start-direct")?;
+            lane.front.listed("echo", 1)?;
+            Ok(lane)
+        };
+        let each: Vec<_> = servers.iter().map(|server| scope.spawn(move || one(server))).collect();
+        each.into_iter().map(|one| one.join().map_err(|_| "a thread panicked")?).collect()
+    });
+    let time = started.elapsed();
+    let lanes = lanes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok((time, if let [lane] = lanes.as_slice() { lane.rss_mb() } else { None }))
+}
+
+/// The first call to a server that is not running yet, whose tools are known, beside a start of it and a call.
+pub(super) fn lazy(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
+    let reach = testkit(&["--slow-start".to_owned(), SLOW_START_MS.to_string()]);
+    let server = Server { lazy: true, ..Server::of("s", reach) };
+    let mut all: Vec<Started> = targets.iter().map(|target| Started::of(*target, "")).collect();
+    for run in 0..=RUNS {
+        for started in &mut all {
+            let target = started.target;
+            let timed = || first_call(yard, target, &server);
+            match run {
+                0 => started.times = timed().map(|_| Vec::new()).map_err(|error| error.to_string()),
+                _ => started.again(timed),
+            }
+        }
+    }
+    tell(Part::Lazy.name(), all, report);
+}
+
+/// Directly from `exec` on; through a gateway that is up, the call alone.
+fn first_call(yard: &Yard<'_>, target: Target, server: &Server) -> Result<(Duration, Option<f64>), Failure> {
+    let spawned = Instant::now();
+    let mut lane = yard.open(target, Door::Stdio, std::slice::from_ref(server), &format!("lazy-{}", target.name()))?;
+    if target == Target::Direct {
+        lane.call_once(&Call::mcp("echo", Echo::Testkit))?;
+        return Ok((spawned.elapsed(), lane.rss_mb()));
+    }
+    let call = lane.echo(Echo::Testkit, server)?;
+    std::thread::sleep(SETTLE);
+    let called = Instant::now();
+    lane.call_once(&call)?;
+    Ok((called.elapsed(), lane.rss_mb()))
+}
+
+/// Lists many tools, and what is held in memory then.
+pub(super) fn memory(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
+    let server = Server::of("m", testkit(&["--many".to_owned(), TOOLS.to_string()]));
+    let mut all: Vec<Started> = targets.iter().map(|target| Started::of(*target, "")).collect();
+    for started in &mut all {
+        let target = started.target;
+        let opened =
+            yard.open(target, door(target), std::slice::from_ref(&server), &format!("memory-{}", target.name()));
+        let listed = opened.and_then(|mut lane| {
+            lane.front.listed("many_", TOOLS)?;
+            let call = lane.echo(Echo::Testkit, &server)?;
+            lane.call_once(&call)?;
+            Ok(lane)
+        });
+        let mut lane = match listed {
+            Ok(lane) => lane,
+            Err(error) => {
+                started.times = Err(error.to_string());
+                continue;
+            }
+        };
+        for _ in 0..LISTS {
+            started.again(|| timed_list(&mut lane));
+        }
+        std::thread::sleep(SETTLE);
+        started.rss_mb = lane.rss_mb();
+    }
+    tell(Part::Memory.name(), all, report);
+}
+
+fn timed_list(lane: &mut Lane) -> Result<(Duration, Option<f64>), Failure> {
+    let started = Instant::now();
+    let count = lane.front.names()?.len();
+    if count < TOOLS { Err(format!("{count} tools are listed").into()) } else { Ok((started.elapsed(), None)) }
 }

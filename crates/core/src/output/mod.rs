@@ -17,8 +17,9 @@ pub use truncate::{head_and_tail, truncate};
 
 /// Cap on the text of a result (SPEC section 9), in bytes.
 pub const DEFAULT_MAX_BYTES: usize = 12_288;
-/// Cap on the structured result of a tool with an output schema, in bytes of JSON: what one message may have.
-pub const DEFAULT_MAX_STRUCTURED: usize = 16 * 1024 * 1024;
+/// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output schema,
+/// and what a protocol's method gives. As much as one message of a server may have.
+pub const DEFAULT_MAX_WHOLE: usize = 16 * 1024 * 1024;
 
 /// Bytes of all text in `content`: text blocks and the text of embedded resources.
 #[must_use]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{schema, words};
+use crate::definition::drop_carriage;
 
 /// Differences told of one contract; what is beyond is counted.
 const MAX_CHANGES: usize = 200;
@@ -91,8 +92,13 @@ fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
 
 /// What a server lists besides, each by its own name; icons only look different.
 fn listed(was: &Value, is: &Value, changes: &mut Vec<Change>) {
-    let empty = Map::new();
-    let (old, new) = (was.as_object().unwrap_or(&empty), is.as_object().unwrap_or(&empty));
+    // What was pinned before this was left out of contracts has it.
+    let lasting = |listed: &Value| {
+        let mut listed = listed.as_object().cloned().unwrap_or_default();
+        drop_carriage(&mut listed);
+        listed
+    };
+    let (old, new) = (&lasting(was), &lasting(is));
     for key in keys(old, new) {
         let (was, is) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
         if was != is {
@@ -327,6 +333,7 @@ mod tests {
             },
             &[],
         );
+        check(|new| new["listed"] = json!({"execution": {"taskSupport": "forbidden"}}), &[]);
     }
 
     #[test]

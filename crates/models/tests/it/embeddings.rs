@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder as _, EmbeddingError, TextRole};
-use toolwright_models::{EmbeddingsApi, HttpEmbedder, Secret, Timeouts};
+use toolwright_models::{EmbeddingsApi, HttpEmbedder, Timeouts};
 
 /// Answers each request by the next status and body, the last again and again, and keeps what it was sent.
 struct Server {

@@ -14,6 +14,7 @@ use super::generation::{Certainty, Generation};
 use super::handshake::{ServerInfo, shake};
 use super::inbox::Inbox;
 use super::listener::Listener;
+use super::log_level::LogLevel;
 use super::nesting::{self, DEPTH_VARIABLE};
 use super::peer::Peer;
 use super::process::{Process, with_last_words};
@@ -40,6 +41,8 @@ pub(super) struct Connector {
     pub(super) listener: Arc<Listener>,
     /// The resources that are followed.
     pub(super) followed: Arc<Followed>,
+    /// How much the server is to log.
+    pub(super) log_level: Arc<LogLevel>,
     /// What its server speaks, as far as that is known.
     pub(super) generation: Arc<Generation>,
     /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
@@ -142,7 +145,7 @@ impl Connector {
         if self.wanted.is_none() {
             self.generation.note(&server, tried.certainty);
         }
-        Connection::new(peer, server, &self.followed)
+        Connection::new(peer, server, &self.followed, &self.log_level)
     }
 
     fn start(&self, command: SupervisedCommand) -> Result<(Arc<Peer>, Arc<StdioTransport>), String> {

@@ -11,6 +11,7 @@ use toolwright_mcp::revision::Era;
 
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::{Caller, Inbox};
+use super::log_level::LogLevel;
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
 use super::transport::{Incoming as _, RequestId};
@@ -26,6 +27,7 @@ const PROBE_BOUND: Duration = Duration::from_secs(5);
 pub(super) struct Connection {
     peer: Arc<Peer>,
     server: ServerInfo,
+    log_level: Arc<LogLevel>,
     close: CancellationToken,
     /// Why we ended it, if we did.
     verdict: OnceLock<String>,
@@ -34,17 +36,25 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over after a handshake. Must be called inside a runtime.
-    pub(super) fn new(peer: Arc<Peer>, server: ServerInfo, followed: &Arc<Followed>) -> Arc<Self> {
+    /// Takes over after a handshake. What was followed, and how much is logged, goes on as on the connection before.
+    /// Must be called inside a runtime.
+    pub(super) fn new(
+        peer: Arc<Peer>,
+        server: ServerInfo,
+        followed: &Arc<Followed>,
+        log_level: &Arc<LogLevel>,
+    ) -> Arc<Self> {
         tokio::spawn(follow(Arc::clone(&peer), server.clone(), Arc::clone(followed)));
         let connection = Arc::new(Self {
             peer: Arc::clone(&peer),
             server,
+            log_level: Arc::clone(log_level),
             close: CancellationToken::new(),
             verdict: OnceLock::new(),
             end: watch::Sender::new(None),
             probing: AtomicBool::new(false),
         });
+        tokio::spawn(connection.told_level());
         let (watched, close) = (Arc::downgrade(&connection), connection.close.clone());
         tokio::spawn(async move {
             let ended_itself = tokio::select! {
@@ -68,6 +78,22 @@ impl Connection {
             peer.inbox.ended("the connection is closed".to_owned());
         });
         connection
+    }
+
+    /// How much its server is to log, on this connection and those that follow it.
+    pub(super) fn log_level(&self) -> &LogLevel {
+        &self.log_level
+    }
+
+    /// Tells the server how much to log, if that is known. Bounded by the end of the connection.
+    pub(super) fn told_level(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (peer, server, level) = (Arc::clone(&self.peer), self.server.clone(), Arc::clone(&self.log_level));
+        async move {
+            tokio::select! {
+                () = level.tell(&peer, &server) => {}
+                () = peer.inbox.over.cancelled() => {}
+            }
+        }
     }
 
     /// What the server said of itself.

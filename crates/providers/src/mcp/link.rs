@@ -92,6 +92,11 @@ impl Link {
     /// # Errors
     /// Why there is none, in words; nothing was sent then.
     pub(super) async fn connection(self: &Arc<Self>, patience: Patience) -> Result<Arc<Connection>, String> {
+        if let Some(connection) = self.current()
+            && !connection.is_expired()
+        {
+            return Ok(connection);
+        }
         let _lister = (patience == Patience::WaitToList).then(|| Lister::new(self));
         let mut state = self.state.subscribe();
         loop {

@@ -108,12 +108,19 @@ impl Links {
             Manner::Either => own.connector.clone(),
             Manner::Requests => self.older.connector.clone(),
         };
+        // Each session says for itself how much is logged.
+        let connector = Connector { log_level: Arc::default(), ..connector };
         let link = Link::new(connector, Arc::new(|| {}));
         if sessions.is_empty() {
             tokio::spawn(sweep(Arc::downgrade(&own.sessions)));
         }
         sessions.insert(session.clone(), Kept { link: Arc::clone(&link), used: now });
         Ok(link)
+    }
+
+    /// The connection of the older generation beside the shared one, if there is one now.
+    pub(super) fn beside(&self) -> Option<Arc<Connection>> {
+        self.older.link.get().and_then(|link| link.current())
     }
 
     /// Closes all for good, without waiting.

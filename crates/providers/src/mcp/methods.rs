@@ -21,6 +21,7 @@ use toolwright_mcp::revision::Era;
 
 use super::connection::Connection;
 use super::exchange::{Exchange, Sent, refusal};
+use super::log_level::SET_LEVEL;
 use super::source::{Source, Way};
 
 /// A method, what it does, the parameter that it needs, and the parameter that names its object (header `Mcp-Name`).
@@ -44,7 +45,7 @@ const METHODS: [Method; 9] = [
     method("prompts/list", "Lists prompts."),
     Method { required: &["name"], named_by: Some("name"), ..method("prompts/get", "Makes a prompt.") },
     Method { required: &["ref", "argument"], ..method("completion/complete", "Completes an argument.") },
-    Method { required: &["level"], ..method("logging/setLevel", "Sets how much the server logs.") },
+    Method { required: &["level"], ..method(SET_LEVEL, "Sets how much the server logs.") },
 ];
 
 /// The methods of one server.
@@ -148,8 +149,15 @@ async fn run(
             source.followed.remove(&uri);
             if is_modern { Ok(json!({})) } else { send(&exchange, method, params).await }
         }
-        // There every request says it for itself.
-        "logging/setLevel" if is_modern => Ok(json!({})),
+        SET_LEVEL => {
+            // There every request says it for itself.
+            let result = if is_modern { json!({}) } else { send(&exchange, method, params.clone()).await? };
+            connection.log_level().keep(params);
+            if let Some(beside) = source.links.beside().filter(|_| is_modern) {
+                beside.told_level().await;
+            }
+            Ok(result)
+        }
         _ => send(&exchange, method, params).await,
     }
 }

@@ -42,6 +42,7 @@ mod link;
 mod links;
 mod listener;
 mod listing;
+mod log_level;
 mod manifest;
 mod methods;
 mod nesting;

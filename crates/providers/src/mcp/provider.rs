@@ -89,6 +89,7 @@ impl McpProvider {
             events: Arc::clone(&deps.events),
             listener: Arc::clone(&listener),
             followed: Arc::clone(&followed),
+            log_level: Arc::default(),
             generation: Arc::clone(&generation),
             wanted: None,
         };

@@ -85,14 +85,15 @@ impl Source {
                 Way::Shared => self.links.shared.connection(Patience::FailFast).await,
             }
         };
+        let mut cancelled = std::pin::pin!(context.cancel.cancelled());
         let connection = tokio::select! {
             biased;
-            cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            cause = &mut cancelled => return Err(ToolError::canceled(cause)),
             connection = connection => connection.map_err(failed)?,
         };
         tokio::select! {
             biased;
-            cause = context.cancel.cancelled() => {
+            cause = cancelled => {
                 if cause == CancelCause::Deadline {
                     connection.probe();
                 }

@@ -129,7 +129,7 @@ pub(super) async fn finish(
                         let responses = exchange.answers(requests).await?;
                         let mut params = params_of(exchange, "tasks/update", &id);
                         params.insert("inputResponses".to_owned(), responses.into());
-                        exchange.ask("tasks/update", what, Some(&id), Vec::new(), &mut params).await?;
+                        deliver(exchange, what, &id, params, pause(&task)).await?;
                     }
                 }
             }
@@ -157,18 +157,55 @@ async fn look(
 ) -> Result<Value, ToolError> {
     loop {
         let mut params = params_of(exchange, method, id);
-        let error = match exchange.attempt(method, Some(id), Vec::new(), &mut params).await {
+        match exchange.attempt(method, Some(id), Vec::new(), &mut params).await {
             Ok(result) => return Ok(result),
-            Err(error) => error,
-        };
-        let connection = exchange.connection;
-        if !is_passing(&error) || connection.is_closed() || connection.is_expired() {
-            return Err(tool_error(exchange.server, what, error));
+            Err(error) => put_off(exchange, (method, what), error, &mut pause).await?,
         }
-        tracing::debug!(server = exchange.server, "{method} is asked again in {pause:?}: {error:?}");
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(POLL_BOUNDS.1);
     }
+}
+
+/// Sends answers to what a task asked, as [`look`] does: a server leaves alone what it was told already ("Task Input
+/// Requests" of the extension).
+///
+/// # Errors
+/// As [`look`].
+async fn deliver(
+    exchange: &Exchange<'_>,
+    what: &str,
+    id: &str,
+    params: Map<String, Value>,
+    mut pause: Duration,
+) -> Result<(), ToolError> {
+    let mut was_sent = false;
+    loop {
+        match exchange.attempt("tasks/update", Some(id), Vec::new(), &mut params.clone()).await {
+            Ok(_) => return Ok(()),
+            // They may have arrived the first time, and the task have ended by them: the next look tells.
+            Err(AskError::Rpc(_)) if was_sent => return Ok(()),
+            Err(error) => put_off(exchange, ("tasks/update", what), error, &mut pause).await?,
+        }
+        was_sent = true;
+    }
+}
+
+/// Waits before a request of a task is made again.
+///
+/// # Errors
+/// Another try would fare no better.
+async fn put_off(
+    exchange: &Exchange<'_>,
+    (method, what): (&str, &str),
+    error: AskError,
+    pause: &mut Duration,
+) -> Result<(), ToolError> {
+    let connection = exchange.connection;
+    if !is_passing(&error) || connection.is_closed() || connection.is_expired() {
+        return Err(tool_error(exchange.server, what, error));
+    }
+    tracing::debug!(server = exchange.server, "{method} is sent again in {pause:?}: {error:?}");
+    tokio::time::sleep(*pause).await;
+    *pause = (*pause * 2).min(POLL_BOUNDS.1);
+    Ok(())
 }
 
 /// Whether another try may fare better.

@@ -14,10 +14,10 @@ use ring::signature::{
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
+use toolwright_core::Secret;
 
 use super::error::OAuthError;
 use super::random::random_text;
-use super::secret::Secret;
 
 /// How long an assertion holds. It is made for one request.
 const LIFETIME_SECONDS: u64 = 120;

@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use toolwright_core::Secret;
 
-use super::secret::Secret;
+use super::secret::{kept, kept_if_any};
 
 /// How long before its end a token is not used any more, unless it lives shorter than ten times that.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -31,6 +32,7 @@ pub struct Client {
     /// Its identifier.
     pub id: String,
     /// Its secret, if it was given one when it registered. A configured secret is not kept here.
+    #[serde(default, serialize_with = "kept_if_any")]
     pub secret: Option<Secret>,
     /// How it proves itself: `none`, `client_secret_basic`, `client_secret_post` or `private_key_jwt`.
     pub method: AuthMethod,
@@ -71,8 +73,10 @@ impl AuthMethod {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     /// The access token.
+    #[serde(serialize_with = "kept")]
     pub access: Secret,
     /// What it is renewed with.
+    #[serde(default, serialize_with = "kept_if_any")]
     pub refresh: Option<Secret>,
     /// When it was given, in seconds since 1970.
     pub since: u64,

@@ -107,7 +107,11 @@ async fn without_metadata(wire: &Wire, server: &Url, wanted: Option<&str>) -> Re
     Ok(Discovered { resource: None, scopes: Vec::new(), issuer, server: metadata, published: found })
 }
 
-async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<ServerMetadata>, OAuthError> {
+/// What an issuer publishes of itself, which names that issuer; `None` where it publishes nothing.
+///
+/// # Errors
+/// [`OAuthError`].
+pub(super) async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<ServerMetadata>, OAuthError> {
     let base = wire.endpoint("the authorization server", issuer)?;
     for url in server_metadata_urls(&base) {
         let found = wire.document::<ServerMetadata>("the authorization server's metadata", &url).await?;

@@ -1,12 +1,12 @@
 //! Grants that need nobody: a client's own rights, and assertions.
 
 use serde::Deserialize;
+use toolwright_core::Secret;
 
 use super::consent::token_endpoint;
 use super::credentials::{Client, Token};
 use super::discovery::Discovered;
 use super::error::OAuthError;
-use super::secret::Secret;
 use super::settings::{AssertionSource, ClientProof, Grant, IdentityProvider};
 use super::token::{TokenAnswer, TokenRequest, basic, request};
 use super::wire::Wire;

@@ -30,6 +30,8 @@ pub(super) struct ServerMetadata {
     pub(super) token_endpoint: Option<String>,
     /// Where clients register (RFC 7591).
     pub(super) registration_endpoint: Option<String>,
+    /// Where tokens are taken back (RFC 7009).
+    pub(super) revocation_endpoint: Option<String>,
     /// Scopes that it knows.
     #[serde(default)]
     pub(super) scopes_supported: Vec<String>,

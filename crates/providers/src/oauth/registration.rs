@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 use serde_json::json;
+use toolwright_core::Secret;
 
 use super::credentials::{AuthMethod, Client, unix_now};
 use super::discovery::Discovered;
 use super::error::{OAuthError, excerpt};
 use super::metadata::ServerMetadata;
-use super::secret::Secret;
 use super::settings::{ClientProof, ClientSettings};
 use super::wire::Wire;
 

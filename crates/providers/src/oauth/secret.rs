@@ -1,30 +1,18 @@
-//! A secret that does not print.
+//! Secrets as the [credential store](super::CredentialStore), and nothing else, writes them.
 
-use std::fmt;
+use serde::Serializer;
+use toolwright_core::Secret;
 
-use serde::{Deserialize, Serialize};
-
-/// A secret text. It never prints; [`Secret::expose`] is the one way to it, and its serialized form is for the
-/// [credential store](super::CredentialStore) alone.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a secret.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The secret itself.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
+/// Writes a secret.
+pub(super) fn kept<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose())
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(***)")
+/// Writes a secret, if there is one.
+#[expect(clippy::ref_option, reason = "what serde calls a function with")]
+pub(super) fn kept_if_any<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+    match secret {
+        Some(secret) => serializer.serialize_some(secret.expose()),
+        None => serializer.serialize_none(),
     }
 }

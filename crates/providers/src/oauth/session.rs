@@ -18,6 +18,7 @@ use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
 use super::grants::renewed;
 use super::login_state::LoginState;
+use super::revocation::Logout;
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
 use super::store::CredentialStore;
@@ -114,15 +115,22 @@ impl OAuth {
         Ok(LoginState::of(state.kept.as_ref()))
     }
 
-    /// Forgets the token and the registration. Whether there was anything.
+    /// Forgets the token and the registration, and has the authorization server take the token back if it can; that
+    /// it could not is no error, and takes 20 s at most.
     ///
     /// # Errors
-    /// [`OAuthError::Store`].
-    pub async fn logout(&self) -> Result<bool, OAuthError> {
-        let mut state = self.0.state.lock().await;
-        let _lock = self.0.store.lock(&self.0.server).await?;
-        state.kept = None;
-        self.0.store.remove(&self.0.server).await
+    /// [`OAuthError::Store`]: it is not forgotten.
+    pub async fn logout(&self) -> Result<Logout, OAuthError> {
+        let session = &self.0;
+        let mut state = session.state.lock().await;
+        let (removed, kept) = {
+            let _lock = session.store.lock(&session.server).await?;
+            // What cannot be read cannot be revoked, and is to go all the same.
+            let kept = session.reload(&mut state).await.ok().and_then(|()| state.kept.take());
+            state.kept = None;
+            (session.store.remove(&session.server).await?, kept)
+        };
+        Ok(Logout { removed, revocation: session.revoked(kept.as_ref()).await })
     }
 
     /// What is kept.

@@ -1,7 +1,8 @@
 //! What is configured of one server's OAuth.
 
+use toolwright_core::Secret;
+
 use super::assertion::SigningKey;
-use super::secret::Secret;
 
 /// How one server's tokens are got. The default asks a person, and registers by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use serde::Deserialize;
+use toolwright_core::Secret;
 use url::Url;
 
 use super::credentials::{AuthMethod, Client, Token, unix_now};
 use super::error::{OAuthError, excerpt};
-use super::secret::Secret;
 use super::settings::ClientProof;
 use super::wire::{Answer, Wire};
 
@@ -55,12 +55,16 @@ pub(super) async fn request(
 }
 
 /// Authentication of a request.
-struct Proven {
-    header: Option<HeaderValue>,
-    fields: Vec<(&'static str, String)>,
+pub(super) struct Proven {
+    pub(super) header: Option<HeaderValue>,
+    pub(super) fields: Vec<(&'static str, String)>,
 }
 
-fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Result<Proven, OAuthError> {
+/// How `client` proves itself to whoever answers for `audience`, an issuer.
+///
+/// # Errors
+/// [`OAuthError::Setting`].
+pub(super) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Result<Proven, OAuthError> {
     let secret = || match (proof, &client.secret) {
         (ClientProof::Secret(secret), _) | (_, Some(secret)) => Ok(secret.expose().to_owned()),
         _ => Err(OAuthError::Setting(format!(

@@ -12,9 +12,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use toolwright_core::Secret;
 use toolwright_providers::net::{Authorizer as _, Challenge, HttpOptions, Retry};
 use toolwright_providers::oauth::{
-    ClientProof, ClientSettings, Consent, CredentialStore, Grant, OAuth, OAuthParts, OAuthSettings, Secret,
+    ClientProof, ClientSettings, Consent, CredentialStore, Grant, Logout, OAuth, OAuthParts, OAuthSettings, Revocation,
 };
 use url::Url;
 
@@ -37,6 +38,10 @@ struct World {
     issuer: Option<String>,
     /// Status instead of the resource's metadata; 0 gives it.
     no_metadata: AtomicU16,
+    /// Status of its revocation endpoint; it has none where none is said.
+    revocation: Option<u16>,
+    /// Forms that were sent there, with `Authorization`.
+    revoked: Mutex<Vec<HashMap<String, String>>>,
 }
 
 impl World {
@@ -53,6 +58,7 @@ impl World {
             .route("/authorize", get(authorize))
             .route("/register", post(register))
             .route("/token", post(token))
+            .route("/revoke", post(revoke))
             .with_state(Arc::clone(&world));
         tokio::spawn(async move { axum::serve(listener, routes).await });
         world
@@ -84,7 +90,7 @@ async fn resource(State(world): Shared) -> Response {
 
 async fn server(State(world): Shared) -> Json<Value> {
     let at = |path: &str| format!("{}{path}", world.base);
-    Json(json!({
+    let mut metadata = json!({
         "issuer": world.base,
         "authorization_endpoint": at("/authorize"),
         "token_endpoint": at("/token"),
@@ -92,7 +98,24 @@ async fn server(State(world): Shared) -> Json<Value> {
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
         "authorization_response_iss_parameter_supported": true,
-    }))
+    });
+    if world.revocation.is_some() {
+        metadata["revocation_endpoint"] = json!(at("/revoke"));
+    }
+    Json(metadata)
+}
+
+async fn revoke(
+    State(world): Shared,
+    headers: HeaderMap,
+    Form(mut form): Form<HashMap<String, String>>,
+) -> (StatusCode, Json<Value>) {
+    let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    form.insert("Authorization".into(), authorization.to_owned());
+    world.revoked.lock().expect("revoked").push(form);
+    let status = world.revocation.and_then(|status| StatusCode::from_u16(status).ok()).expect("it has one");
+    let answer = if status.is_success() { json!({}) } else { json!({"error": "unsupported_token_type"}) };
+    (status, Json(answer))
 }
 
 async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Redirect {
@@ -215,7 +238,7 @@ async fn a_person_logs_in_once_and_every_process_has_the_token() {
     // Who holds the old token takes the new one, without asking anybody.
     assert_eq!(other.challenged(refusal(401, "Bearer"), headers).await, Ok(Retry::Yes));
     assert_eq!(bearer(&other.headers().await.expect("headers")), Some("Bearer t2"));
-    assert!(other.logout().await.expect("logged out"));
+    assert!(other.logout().await.expect("logged out").removed);
     assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
 }
 
@@ -364,4 +387,48 @@ async fn without_a_login_the_remedy_is_named_and_nothing_is_asked() {
         assert!(error.contains(expect) && error.contains("toolwright mcp login srv"), "{error}");
     }
     assert!(world.tokens.lock().expect("tokens").is_empty());
+}
+
+#[tokio::test]
+async fn a_logout_takes_the_token_back_where_the_server_lets_it_and_forgets_it_in_any_case() {
+    for (revocation, expect) in [(Some(200), "Revoked"), (Some(400), "unsupported_token_type"), (None, "NotOffered")] {
+        let world = World::start(|world| world.revocation = revocation).await;
+        let store = CredentialStore::memory();
+        person(parts(&world, &store)).login(&[]).await.expect("logged in");
+        // Another process than the one that logged in.
+        let other = OAuth::new(parts(&world, &store));
+        let done = other.logout().await.expect("forgotten");
+        let came_to = format!("{:?}", done.revocation);
+        assert!(came_to.contains(expect) && !came_to.contains("r1"), "{came_to}");
+        assert!(done.removed && other.login_state().await.expect("a state").token.is_none());
+        let nothing = Logout { removed: false, revocation: Revocation::NoToken };
+        assert_eq!(other.logout().await.expect("nothing"), nothing);
+        let sent: Vec<_> = world.revoked.lock().expect("revoked").drain(..).collect();
+        let sent: Vec<_> =
+            sent.iter().map(|form| ["token", "token_type_hint", "client_id"].map(|key| &*form[key])).collect();
+        let both = [["r1", "refresh_token", "registered"], ["t1", "access_token", "registered"]];
+        let count = match revocation {
+            Some(200) => 2,
+            Some(_) => 1,
+            None => 0,
+        };
+        assert_eq!(sent, both[..count], "{revocation:?}");
+    }
+    // A client with a secret proves itself, and a server that is gone holds nothing up.
+    let world = World::start(|world| world.revocation = Some(200)).await;
+    let store = CredentialStore::memory();
+    let with_secret = || {
+        let mut parts = parts(&world, &store);
+        parts.settings.grant = Grant::ClientCredentials;
+        parts.settings.client = ClientSettings {
+            id: Some("us".into()),
+            proof: ClientProof::Secret(Secret::new("s")),
+            ..ClientSettings::default()
+        };
+        parts
+    };
+    OAuth::new(with_secret()).login(&[]).await.expect("a token");
+    assert_eq!(OAuth::new(with_secret()).logout().await.expect("forgotten").revocation, Revocation::Revoked);
+    let sent = world.revoked.lock().expect("revoked")[0]["Authorization"].clone();
+    assert_eq!(sent, "Basic dXM6cw==");
 }

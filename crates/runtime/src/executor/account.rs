@@ -90,7 +90,7 @@ impl Executor {
 
     /// The end of a call that never came to run.
     pub(super) async fn reject(&self, rejection: Rejection, run: &RunContext) -> Outcome {
-        let outcome = Outcome::failed(rejection.call_id, rejection.error);
+        let mut outcome = Outcome::failed(rejection.call_id, rejection.error);
         let services = &self.options.services;
         let redactor = &*services.redactor;
         let entry = rejection.entry.as_deref();
@@ -101,29 +101,30 @@ impl Executor {
             Some(entry) => shown_arguments(entry, &rejection.arguments, redactor),
             None => redactor.redact_value(&rejection.arguments),
         };
-        let account = Account {
+        let mut account = Account {
             characters_in: argument_length(&rejection.arguments),
             decided_by: Cow::Borrowed("check"),
             refused: Some(Refused { name: redactor.redact(&rejection.name).into_owned(), arguments }),
             provenance: rejection.provenance.redacted(redactor),
             ..Account::begin(self.begin(&run.lineage), services.clock.now())
         };
-        self.finish(outcome, entry, account, run).await
+        self.finish(&mut outcome, entry, &mut account, run).await;
+        outcome
     }
 
     /// Completes an outcome with what is known of the tool, tells observers, and enters it in ledger
     /// and journal. A sink that fails is logged; it never changes the outcome.
     pub(super) async fn finish(
         &self,
-        mut outcome: Outcome,
+        outcome: &mut Outcome,
         entry: Option<&Entry>,
-        mut account: Account,
+        account: &mut Account,
         run: &RunContext,
-    ) -> Outcome {
+    ) {
         let services = &self.options.services;
         outcome.latency = services.clock.now().saturating_duration_since(account.started);
         if let Some(entry) = entry {
-            name_tool(&mut outcome, entry);
+            name_tool(outcome, entry);
         }
         outcome.provenance = std::mem::take(&mut account.provenance);
         outcome.ran_with = account.ran_with.take();
@@ -135,22 +136,22 @@ impl Executor {
             outcome.extras.insert("wait_ms".into(), waited_ms.into());
         }
         if outcome.pending.is_some() {
-            return outcome;
+            return;
         }
         // Of a run whose driver is gone, what was cancelled with it is in doubt, as after a crash: that the run
         // resumes is not known here.
         let abandoned = outcome.error.as_ref().and_then(ToolError::cancel_cause) == Some(CancelCause::CallerGone);
         if !abandoned {
-            journal(&outcome, run).await;
+            journal(outcome, run).await;
         }
         let characters_out =
             outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
-        services.events.tell(|| self.finished(&outcome, entry, &account, run, characters_out));
+        services.events.tell(|| self.finished(outcome, entry, account, run, characters_out));
         let name =
             entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
         let appended = self.options.ledger.append(LedgerEntry {
             call: Some(outcome.call_id.clone()),
-            status: Cow::Borrowed(status(&outcome)),
+            status: Cow::Borrowed(status(outcome)),
             latency_us: micros(outcome.latency),
             wait_us: micros(account.waited),
             attempts: account.attempts,
@@ -158,11 +159,11 @@ impl Executor {
             characters_in: account.characters_in as u64,
             characters_out: characters_out as u64,
             validated: outcome.validated == Validated(true),
-            decided_by: account.decided_by,
+            decided_by: std::mem::take(&mut account.decided_by),
             approval: account.approval.map(Cow::Borrowed),
             provenance: outcome.provenance.clone(),
             ..LedgerEntry::new(
-                account.op,
+                account.op.clone(),
                 services.clock.wall_ms(),
                 run.session.id.clone(),
                 run.session.principal.id.as_str().into(),
@@ -173,7 +174,6 @@ impl Executor {
         if appended == Appended::Full {
             self.options.ledger.room().await;
         }
-        outcome
     }
 
     fn finished(

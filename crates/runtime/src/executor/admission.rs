@@ -20,7 +20,7 @@ use toolwright_core::redact::shown_arguments;
 
 use super::account::Account;
 use super::background::{How, Leave};
-use super::pipeline::{End, Stop};
+use super::pipeline::{Stop, Underway};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
 
@@ -123,14 +123,8 @@ impl Executor {
     }
 
     /// Makes the call a job that asks, and runs if it may. Its caller gets the job's id.
-    pub(super) async fn ask_later(
-        self: &Arc<Self>,
-        call: ValidCall,
-        request: Box<ApprovalRequest>,
-        run: RunContext,
-        account: Account,
-    ) -> Outcome {
-        let end = End::of(&call);
+    pub(super) async fn ask_later(self: &Arc<Self>, it: Box<Underway>, request: Box<ApprovalRequest>) -> Outcome {
+        let Underway { call, run, account } = &*it;
         let (executor, asked) = (Arc::clone(self), call.clone());
         // The job's own token ends the wait; the caller's ends with the caller.
         let terms = RunContext { cancel: Cancel::new(), ..run.clone() };
@@ -141,13 +135,14 @@ impl Executor {
             Leave { admitted: answer.map(|()| Admitted::Approved), said }
         };
         let patience = toolwright_core::duration::format(EXPIRY);
-        let started = self.start_job(call, How::AwaitsApproval(Box::pin(asking), reason), &run, &account.op).await;
+        let how = How::AwaitsApproval(Box::pin(asking), reason);
+        let started = self.start_job(call.clone(), how, run, &account.op).await;
         let started = started.map(|mut output| {
             let note = format!("It waits for a person's approval, for {patience} at most; then it is denied.");
             output.content.push(ContentBlock::text(note));
             output
         });
-        self.conclude(end, started, &run, account).await
+        self.conclude(it, started).await
     }
 
     fn refused(&self, call: &ValidCall) -> Refused {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright_core::call::ValidCall;
+use serde_json::Value;
 use toolwright_core::catalogue::{Entry, ProviderCall};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -17,7 +17,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// What one call is dispatched with, however often.
 pub(super) struct Attempts {
-    pub(super) call: ValidCall,
+    pub(super) entry: Arc<Entry>,
+    pub(super) arguments: Value,
     pub(super) context: ToolContext,
     pub(super) progress: Arc<Partials>,
     /// How often it may be tried again.
@@ -32,10 +33,10 @@ impl Attempts {
     /// Runs the call until it succeeds, must not be tried again, or is cancelled.
     pub(super) async fn run(mut self) -> Result<ToolOutput, ToolError> {
         for failed in 0..self.retries {
-            let arguments = self.call.arguments.clone();
+            let arguments = self.arguments.clone();
             match self.dispatch(arguments).await {
-                Err(error) if repeats_nothing(&error, &self.call.entry) => {
-                    tracing::debug!(tool = %self.call.entry.id(), "attempt {} failed: {error}", failed + 1);
+                Err(error) if repeats_nothing(&error, &self.entry) => {
+                    tracing::debug!(tool = %self.entry.id(), "attempt {} failed: {error}", failed + 1);
                     tokio::select! {
                         _ = self.context.cancel.cancelled() => return Err(error),
                         () = tokio::time::sleep(pause(failed, self.seed)) => {}
@@ -44,15 +45,15 @@ impl Attempts {
                 ended => return ended,
             }
         }
-        let arguments = self.call.arguments.take();
+        let arguments = self.arguments.take();
         self.dispatch(arguments).await
     }
 
     /// The only place that runs a tool.
     #[expect(clippy::disallowed_methods, reason = "this is the one executor")]
-    async fn dispatch(&self, arguments: serde_json::Value) -> Result<ToolOutput, ToolError> {
+    async fn dispatch(&self, arguments: Value) -> Result<ToolOutput, ToolError> {
         self.progress.note_attempt();
-        let entry = &self.call.entry;
+        let entry = &self.entry;
         let request = ProviderCall {
             tool: entry.id(),
             raw_name: entry.tool.raw_name(),

@@ -26,7 +26,7 @@ use super::account::{Account, journal, name_tool};
 use super::admission::Admitted;
 use super::contained::contained;
 use super::limits::Limits;
-use super::pipeline::{End, Stop};
+use super::pipeline::{Stop, Underway, validated};
 use super::turn::Held;
 use super::{Executor, PartialsFor, RunContext};
 use crate::jobs::{Begun, JobManager, Live, Told};
@@ -68,25 +68,20 @@ const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
 impl Executor {
     /// Carries an admitted call out the way its tool's results come back. Without jobs in the house, every result
     /// is awaited.
-    pub(super) async fn deliver(
-        self: Arc<Self>,
-        call: ValidCall,
-        admitted: Admitted,
-        run: RunContext,
-        account: Account,
-    ) -> Outcome {
-        let mode = match call.entry.definition().mode {
-            Mode::Direct if run.background_after == Some(Duration::ZERO) => Mode::Background,
+    pub(super) fn deliver(self: Arc<Self>, it: Box<Underway>, admitted: Admitted) -> Work {
+        let mode = match it.call.entry.definition().mode {
+            Mode::Direct if it.run.background_after == Some(Duration::ZERO) => Mode::Background,
             mode => mode,
         };
         match (self.options.jobs.clone(), mode) {
-            (None, _) => self.carry_out(call, admitted, run, account).await,
-            (Some(jobs), Mode::Direct) => self.await_or_promote(&jobs, call, admitted, run, account).boxed().await,
-            (Some(_), _) => {
-                let end = End::of(&call);
-                let started = self.start_job(call, How::Admitted(admitted), &run, &account.op).boxed().await;
-                self.conclude(end, started, &run, account).boxed().await
+            (None, _) => self.carry_out(it, admitted).boxed(),
+            (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, it, admitted).boxed(),
+            (Some(_), _) => async move {
+                let how = How::Admitted(admitted);
+                let started = self.start_job(it.call.clone(), how, &it.run, &it.account.op).await;
+                self.conclude(it, started).await
             }
+            .boxed(),
         }
     }
 
@@ -159,18 +154,19 @@ impl Executor {
         account.decided_by = "job".into();
         let executor = Arc::clone(self);
         let id = call.id.clone();
+        let mut it = Box::new(Underway { call, run, account });
         let work = async move {
             let leave = tokio::select! {
                 biased;
                 leave = contained(leave) => {
-                    leave.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry)).into())
+                    leave.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)).into())
                 }
-                cause = run.cancel.cancelled() => Err(ToolError::canceled(cause).into()).into(),
+                cause = it.run.cancel.cancelled() => Err(ToolError::canceled(cause).into()).into(),
             };
-            account.approval = leave.said;
+            it.account.approval = leave.said;
             match leave.admitted {
-                Ok(admitted) => executor.carry_out(call, admitted, run, account).await,
-                Err(stop) => executor.conclude(End::of(&call), Err(stop), &run, account).await,
+                Ok(admitted) => executor.carry_out(it, admitted).await,
+                Err(stop) => executor.conclude(it, Err(stop)).await,
             }
         };
         match limit.filter(|_| stepwise) {
@@ -202,20 +198,20 @@ impl Executor {
     /// Awaits a call, unless a person or its time makes a job of it: then it goes on as it is, and its caller gets
     /// the id.
     async fn await_or_promote(
-        self: &Arc<Self>,
-        jobs: &Arc<JobManager>,
-        call: ValidCall,
+        self: Arc<Self>,
+        jobs: Arc<JobManager>,
+        mut it: Box<Underway>,
         admitted: Admitted,
-        run: RunContext,
-        account: Account,
     ) -> Outcome {
         // Its own token: a job outlives what cancels its caller.
         let (cancel, became) = (Cancel::new(), Became::default());
-        let own = became.terms(&call, &run, cancel.clone());
-        let after = run.background_after.or_else(|| self.background_after(&call));
-        let (kept, op) = (call.clone(), account.op.clone());
-        let mut work: Work = Arc::clone(self).carry_out(call, admitted, own, account).boxed();
-        let promotable = jobs.promotable(&run.session.id, &kept);
+        let own = became.terms(&it.call, &it.run, cancel.clone());
+        let run = std::mem::replace(&mut it.run, own);
+        let kept = Box::new(Kept { call: it.call.clone(), run, op: it.account.op.clone(), became });
+        let Kept { call, run, .. } = &*kept;
+        let after = run.background_after.or_else(|| self.background_after(call));
+        let mut work: Work = Arc::clone(&self).carry_out(it, admitted).boxed();
+        let promotable = jobs.promotable(&run.session.id, call);
         let in_time = async {
             match after {
                 Some(after) => tokio::time::sleep(after).await,
@@ -232,30 +228,43 @@ impl Executor {
             () = promotable.wanted() => "user",
             () = in_time => "auto_background_after",
         };
-        let mut new = self.new_job(&kept, admission(admitted), JobState::Running, &run);
+        self.promote(&jobs, &kept, work, (admitted, by), &cancel).boxed().await
+    }
+
+    /// Makes a call that is being awaited a job, for this reason. It is awaited on where that fails.
+    async fn promote(
+        &self,
+        jobs: &Arc<JobManager>,
+        kept: &Kept,
+        work: Work,
+        (admitted, by): (Admitted, &'static str),
+        cancel: &Cancel,
+    ) -> Outcome {
+        let Kept { call, run, op, became } = kept;
+        let mut new = self.new_job(call, admission(admitted), JobState::Running, run);
         // A resumed run finds this call's end in its journal.
         new.run = None;
         let told = self.told(&new.record, &op.inside());
         let job = match jobs.begin(new, cancel.clone(), told).await {
             Ok(Begun::New(job)) => job,
             Ok(Begun::Known(_)) | Err(_) => {
-                tracing::warn!(tool = %kept.entry.id(), "a call could not be made a job; it is awaited");
-                return until_cancelled(work, &run, &cancel).await;
+                tracing::warn!(tool = %call.entry.id(), "a call could not be made a job; it is awaited");
+                return until_cancelled(work, run, cancel).await;
             }
         };
         became.job(&job);
-        job.told.promoted(op, &kept.id, by);
-        follow(jobs, &job, kept.id.clone(), work);
-        self.promised(&kept, &job, &run).await
+        job.told.promoted(op.clone(), &call.id, by);
+        follow(jobs, &job, call.id.clone(), work);
+        self.promised(call, &job, run).await
     }
 
     /// The end, for its caller, of a call that goes on as a job. Event and account have it once: when it is over.
     async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
-        let (end, entry) = (End::of(call), &call.entry);
+        let entry = &call.entry;
         let output = started(&job.id, entry.definition(), JobState::Running);
-        let mut outcome = self.shaped(&end, Ok(output), run).await;
+        let mut outcome = self.shaped(call, Ok(output), run).await;
         name_tool(&mut outcome, entry);
-        outcome.validated = end.validated;
+        outcome.validated = validated(call);
         journal(&outcome, run).await;
         outcome
     }
@@ -332,6 +341,15 @@ impl Executor {
     }
 }
 
+/// What a call that may become a job leaves with whoever awaits it.
+struct Kept {
+    call: ValidCall,
+    /// Its caller's terms; the call itself goes on under others.
+    run: RunContext,
+    op: Op,
+    became: Became,
+}
+
 /// Follows a job's work to its end, on a task of its own.
 fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, work: Work) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
@@ -359,7 +377,7 @@ struct JobTurns {
 #[async_trait]
 impl Turns for JobTurns {
     async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError> {
-        let partial = self.executor.shaped(&End::of(&self.call), Ok(output), &self.run).await;
+        let partial = self.executor.shaped(&self.call, Ok(output), &self.run).await;
         self.job.pause(partial).await
     }
 }

@@ -14,6 +14,7 @@ use toolwright_core::output::{
     EXTRACT_ID, GREP_ID, READ_ID, Readers, countable, countable_text, cut_message, head_and_tail, json_bytes,
     stored_message, stored_note, text_bytes,
 };
+use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::policy::{Effect, PolicyQuery};
 use toolwright_core::session::CallId;
 use toolwright_core::store::StoredOutput;
@@ -38,7 +39,12 @@ impl Executor {
     /// Text over the cap goes to the output store and a message with its handle takes its place; other blocks pass.
     /// Of what the tool has stored itself, its text is a preview. The structured result of a tool with an output schema
     /// stays whole up to its own cap; another one counts as text.
+    /// The result of a protocol's method is the protocol's own and is read by a program: it stays whole, or the call
+    /// fails.
     pub(super) async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
+        if let Some(error) = self.over_whole(output.extras.get(METHOD_RESULT), "the result", entry) {
+            return Outcome::failed(id, error);
+        }
         let mut output = match self.conform(output, entry) {
             Ok(output) => output,
             Err(error) => return Outcome::failed(id, error),
@@ -87,6 +93,19 @@ impl Executor {
         outcome
     }
 
+    /// Why a value that goes on whole or not at all does not go on.
+    fn over_whole(&self, value: Option<&Value>, what: &str, entry: &Entry) -> Option<ToolError> {
+        let (size, limit) = (json_bytes(value?), self.options.max_whole);
+        let message = || {
+            format!(
+                "{what} of {} has {size} bytes, over the limit of {limit} bytes (defaults.whole_result_max_bytes): ask \
+                 for less, or raise the limit",
+                entry.id()
+            )
+        };
+        (size > limit).then(|| ToolError::new(ErrorKind::ExecutionError, message()))
+    }
+
     /// Takes out text that is too large, and returns it.
     async fn cap_text(&self, output: &mut ToolOutput, max: usize, run: &RunContext) -> Option<String> {
         if text_bytes(&output.content) <= max {
@@ -110,9 +129,10 @@ impl Executor {
     ) -> Option<ToolError> {
         let max = self.max_output(entry);
         let promised = entry.definition().output_schema.is_some();
-        let limit = if promised { self.options.max_structured } else { max };
+        let whole = output.structured.as_ref().filter(|_| promised);
+        let error = self.over_whole(whole, "the structured result", entry);
         let size = json_bytes(output.structured.as_ref()?);
-        if size <= limit {
+        if error.is_none() && (promised || size <= max) {
             // A model has nothing else to go by, and no handle yet.
             if size > max && output.content.is_empty() {
                 let whole = output.structured.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -122,13 +142,8 @@ impl Executor {
             return None;
         }
         let structured = output.structured.take()?;
-        if promised {
+        if let Some(error) = error {
             let shown = self.stored(&structured.to_string(), max, output, run).await;
-            let message = format!(
-                "the structured result of {} has {size} bytes, over the limit of {limit} bytes (max_message_bytes)",
-                entry.id()
-            );
-            let error = ToolError::new(ErrorKind::ExecutionError, message);
             output.content = vec![ContentBlock::text(format!("{}\n{shown}", error.for_model()))];
             return Some(error);
         }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, EventSink};
 
@@ -33,8 +33,9 @@ pub(super) fn contained_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> 
 }
 
 /// Awaits what may panic.
-pub(super) async fn contained<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
-    AssertUnwindSafe(work).catch_unwind().await.map_err(Panicked::from)
+pub(super) fn contained<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
+    // No future around the work: it would hold it twice.
+    AssertUnwindSafe(work).catch_unwind().map_err(Panicked::from)
 }
 
 /// A sink that cannot break who emits.

@@ -76,8 +76,9 @@ pub struct ExecutorOptions {
     pub grace: Duration,
     /// Cap on the text of a result, in bytes.
     pub max_output: usize,
-    /// Cap on the structured result of a tool with an output schema, in bytes of JSON.
-    pub max_structured: usize,
+    /// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output schema,
+    /// and what a protocol's method gives (`resources/read`, `prompts/get`).
+    pub max_whole: usize,
     /// Calls that run in one turn.
     pub calls_per_turn: usize,
     /// Calls that one call may make in its turn.
@@ -117,7 +118,7 @@ impl ExecutorOptions {
             idle_timeout: None,
             grace: Duration::from_secs(2),
             max_output: toolwright_core::output::DEFAULT_MAX_BYTES,
-            max_structured: toolwright_core::output::DEFAULT_MAX_STRUCTURED,
+            max_whole: toolwright_core::output::DEFAULT_MAX_WHOLE,
             calls_per_turn: DEFAULT_CALLS_PER_TURN,
             inner_calls: DEFAULT_INNER_CALLS,
             queues: Queues::default(),

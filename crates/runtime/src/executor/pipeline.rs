@@ -39,12 +39,21 @@ impl From<ToolError> for Stop {
     }
 }
 
+/// A call on its way, under its terms, with its account. It passes through many futures, none of which should be as
+/// large as it is: they hold it by its box.
+pub(super) struct Underway {
+    pub(super) call: ValidCall,
+    pub(super) run: RunContext,
+    pub(super) account: Account,
+}
+
 impl Executor {
     /// Runs a checked call. It has a token of its own under the run's, and goes on to its end, cancelled, if its
     /// caller does not wait for it.
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Attended {
         let (executor, run) = (Arc::clone(self), run.of_one_call());
-        Attended::new(run.cancel.clone(), executor.whole(call, run).boxed())
+        let account = self.open_account(&call, &run);
+        Attended::new(run.cancel.clone(), executor.whole(Box::new(Underway { call, run, account })).boxed())
     }
 
     /// The end of a call that never came to run.
@@ -53,24 +62,19 @@ impl Executor {
         Attended::new(run.cancel.clone(), async move { executor.reject(rejection, &run).await }.boxed())
     }
 
-    async fn whole(self: Arc<Self>, mut call: ValidCall, run: RunContext) -> Outcome {
-        let mut account = self.open_account(&call, &run);
-        let admission = contained(self.admission(&mut call, &run, &mut account)).await;
-        match admission.unwrap_or_else(|panicked| Err(account.blame(&panicked, &call.entry))) {
-            Ok(Judged::Admitted(admitted)) => self.deliver(call, admitted, run, account).await,
-            Ok(Judged::Asks(request)) => self.ask_later(call, request, run, account).boxed().await,
-            Err(stop) => self.conclude(End::of(&call), Err(stop), &run, account).boxed().await,
+    async fn whole(self: Arc<Self>, mut it: Box<Underway>) -> Outcome {
+        let admission = contained(self.admission(&mut it)).await;
+        match admission.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry))) {
+            Ok(Judged::Admitted(admitted)) => self.deliver(it, admitted).await,
+            Ok(Judged::Asks(request)) => self.ask_later(it, request).boxed().await,
+            Err(stop) => self.conclude(it, Err(stop)).await,
         }
     }
 
     /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
     /// the answer as a job.
-    async fn admission(
-        self: &Arc<Self>,
-        call: &mut ValidCall,
-        run: &RunContext,
-        account: &mut Account,
-    ) -> Result<Judged, Stop> {
+    async fn admission(self: &Arc<Self>, it: &mut Underway) -> Result<Judged, Stop> {
+        let Underway { call, run, account } = it;
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
@@ -84,7 +88,7 @@ impl Executor {
         account.stage = Stage::Policy;
         let judged = match self.judge(call, guard_asks, run, account).await? {
             Judged::Asks(request) if !self.asks_later(run) => {
-                Judged::Admitted(self.ask_person(call, *request, run, account).await?)
+                Judged::Admitted(self.ask_person(call, *request, run, account).boxed().await?)
             }
             judged => judged,
         };
@@ -95,30 +99,17 @@ impl Executor {
     }
 
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
-    pub(super) async fn carry_out(
-        self: Arc<Self>,
-        call: ValidCall,
-        admitted: Admitted,
-        run: RunContext,
-        mut account: Account,
-    ) -> Outcome {
-        let end = End::of(&call);
-        let performed = contained(self.perform(call, admitted, &run, &mut account)).await;
-        let performed = performed.unwrap_or_else(|panicked| Err(account.blame(&panicked, &end.entry)));
-        // Boxed, as the run is: thousands of calls may wait in line, and what comes later need not.
-        self.conclude(end, performed, &run, account).boxed().await
+    pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<Underway>, admitted: Admitted) -> Outcome {
+        let performed = contained(self.perform(&mut it, admitted)).await;
+        let performed = performed.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)));
+        self.conclude(it, performed).await
     }
 
     /// What an admitted call says: from the cache, or in its turn from its tool.
-    async fn perform(
-        self: &Arc<Self>,
-        call: ValidCall,
-        admitted: Admitted,
-        run: &RunContext,
-        account: &mut Account,
-    ) -> Result<ToolOutput, Stop> {
+    async fn perform(self: &Arc<Self>, it: &mut Underway, admitted: Admitted) -> Result<ToolOutput, Stop> {
+        let Underway { call, run, account } = it;
         account.stage = Stage::Cache;
-        let cached = self.cached(&call, admitted, run).await;
+        let cached = self.cached(call, admitted, run).await;
         if let Some(output) = cached.hit {
             account.cached = true;
             let (op, id, tool) = (&account.op, &call.id, call.entry.id());
@@ -130,63 +121,54 @@ impl Executor {
             return Ok(output);
         }
         account.stage = Stage::Turn;
-        let held = self.turn_in_time(&call, run, account).await?;
+        let held = self.turn_in_time(call, run, account).await?;
         account.stage = Stage::Run;
-        let entry = Arc::clone(&call.entry);
+        // Boxed: thousands of calls may wait in line, and what comes later need not.
         let output = self.run_tool(call, held, run, account).boxed().await?;
         account.stage = Stage::Interceptors;
-        let output = self.intercept_output(&entry, output, run).await?;
+        let output = self.intercept_output(&call.entry, output, run).await?;
         account.stage = Stage::Cache;
         self.keep(cached.place, &output).await;
         Ok(output)
     }
 
     /// Makes the outcome: capped, within the budget, told and in the account.
-    pub(super) async fn conclude(
-        &self,
-        end: End,
-        performed: Result<ToolOutput, Stop>,
-        run: &RunContext,
-        mut account: Account,
-    ) -> Outcome {
-        account.stage = Stage::Shaping;
-        let id = end.id.clone();
-        let shaped = contained(self.shaped(&end, performed, run)).await;
-        let mut outcome = shaped.unwrap_or_else(|panicked| Outcome::failed(id, panicked.error(account.stage.whose())));
-        outcome.validated = end.validated;
-        self.finish(outcome, Some(&end.entry), account, run).await
+    pub(super) async fn conclude(&self, mut it: Box<Underway>, performed: Result<ToolOutput, Stop>) -> Outcome {
+        it.account.stage = Stage::Shaping;
+        let shaped = contained(self.shaped(&it.call, performed, &it.run)).await;
+        let mut outcome = shaped
+            .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.account.stage.whose())));
+        outcome.validated = validated(&it.call);
+        self.finish(&mut outcome, Some(&it.call.entry), &mut it.account, &it.run).await;
+        outcome
     }
 
-    pub(super) async fn shaped(&self, end: &End, performed: Result<ToolOutput, Stop>, run: &RunContext) -> Outcome {
-        let id = end.id.clone();
+    pub(super) async fn shaped(
+        &self,
+        call: &ValidCall,
+        performed: Result<ToolOutput, Stop>,
+        run: &RunContext,
+    ) -> Outcome {
+        let (id, entry) = (call.id.clone(), &call.entry);
         let outcome = match performed {
-            Ok(output) => self.cap(id, output, &end.entry, run).await,
-            Err(Stop::Answered(output)) => self.cap(id, *output, &end.entry, run).await,
-            Err(Stop::Failed(error)) => self.cap_failure(Outcome::failed(id, error), &end.entry, run).await,
+            Ok(output) => self.cap(id, output, entry, run).await,
+            Err(Stop::Answered(output)) => self.cap(id, *output, entry, run).boxed().await,
+            Err(Stop::Failed(error)) => self.cap_failure(Outcome::failed(id, error), entry, run).boxed().await,
             Err(Stop::Skipped) => neutral(id),
             Err(Stop::Pending(request)) => Outcome {
-                pending: Some(*request),
+                pending: Some(request),
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
         // A job's outcome goes into no turn.
         let is_job = run.became.as_ref().is_some_and(Became::is_job);
-        if run.budget.is_none() || is_job { outcome } else { self.fit(outcome, &end.entry, run).boxed().await }
+        if run.budget.is_none() || is_job { outcome } else { self.fit(outcome, entry, run).boxed().await }
     }
 }
 
-/// What the end of a call needs of it.
-pub(super) struct End {
-    pub(super) id: CallId,
-    pub(super) entry: Arc<toolwright_core::Entry>,
-    pub(super) validated: Validated,
-}
-
-impl End {
-    pub(super) fn of(call: &ValidCall) -> Self {
-        let validated = Validated(call.unvalidated.is_none());
-        Self { id: call.id.clone(), entry: Arc::clone(&call.entry), validated }
-    }
+/// Whether a schema has validated the call's arguments.
+pub(super) fn validated(call: &ValidCall) -> Validated {
+    Validated(call.unvalidated.is_none())
 }
 
 /// What can be refused without asking anybody.

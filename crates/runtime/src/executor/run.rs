@@ -26,10 +26,10 @@ use super::{Executor, RunContext};
 
 impl Executor {
     /// Runs the tool on a task of its own: a panic stays there, and a tool that does not let go of its thread
-    /// holds up nobody. The task takes along what the call holds.
+    /// holds up nobody. The task takes along what the call holds, and its arguments.
     pub(super) async fn run_tool(
         self: &Arc<Self>,
-        call: ValidCall,
+        call: &mut ValidCall,
         held: Held,
         run: &RunContext,
         account: &mut Account,
@@ -44,12 +44,13 @@ impl Executor {
         let limits = Limits::of(&call.entry, run, &self.options);
         let also = run.partials.as_ref().map(|make| make(&call.id));
         let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
-        self.tell_start(&call, run, &account.op);
-        let (id, entry) = (call.id.clone(), Arc::clone(&call.entry));
+        self.tell_start(call, run, &account.op);
+        let entry = &call.entry;
         let attempts = Attempts {
-            context: self.context(&call, &held, run, &limits, &progress, &account.op),
-            idempotency_key: idempotency_key(&call, run),
-            call,
+            context: self.context(call, &held, run, &limits, &progress, &account.op),
+            idempotency_key: idempotency_key(call, run),
+            entry: Arc::clone(entry),
+            arguments: call.arguments.take(),
             progress: Arc::clone(&progress),
             retries: limits.retries,
             seed: account.op.id.get(),
@@ -62,17 +63,17 @@ impl Executor {
             biased;
             joined = &mut task => {
                 account.attempts = progress.attempts();
-                return joined.unwrap_or_else(|error| Err(died(&entry, error)));
+                return joined.unwrap_or_else(|error| Err(died(entry, error)));
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
-            timeout = limits.reached(&entry, &progress) => {
+            timeout = limits.reached(entry, &progress) => {
                 run.cancel.cancel(CancelCause::Deadline);
                 timeout
             }
         };
         let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
         let told_and_ended = async {
-            entry.provider.cancel(&id).await;
+            entry.provider.cancel(&call.id).await;
             (&mut task).await
         };
         let ended = tokio::time::timeout(grace, told_and_ended).await;

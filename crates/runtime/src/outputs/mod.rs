@@ -1,5 +1,6 @@
 //! Large outputs as files: one folder a session, private to the user, bounded in size and age.
 
+mod looked;
 mod read;
 mod room;
 mod writer;
@@ -176,8 +177,10 @@ impl OutputStore for OutputFiles {
     }
 
     fn has_outputs(&self, session: &SessionId) -> bool {
-        let Ok(files) = std::fs::read_dir(self.room.dir().join(session_folder(session))) else { return false };
-        files.flatten().any(|file| !room::is_part(&file.path()))
+        self.room.looked.has(session, || {
+            let Ok(files) = std::fs::read_dir(self.room.dir().join(session_folder(session))) else { return false };
+            files.flatten().any(|file| !room::is_part(&file.path()))
+        })
     }
 }
 

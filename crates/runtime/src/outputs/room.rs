@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use toolwright_core::store::StoreError;
 
+use super::looked::Looked;
 use super::{failed, private_dir};
 
 /// An output that is being written ends so.
@@ -25,6 +26,8 @@ pub(super) struct Room {
     quota: u64,
     max_age: Duration,
     state: Mutex<State>,
+    /// Which sessions have any.
+    pub(super) looked: Looked,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +40,7 @@ struct State {
 
 impl Room {
     pub(super) fn new(dir: PathBuf, quota: u64, max_age: Duration) -> Self {
-        Self { dir, quota, max_age, state: Mutex::default() }
+        Self { dir, quota, max_age, state: Mutex::default(), looked: Looked::default() }
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -122,6 +125,7 @@ impl Room {
                 used -= size;
             }
         }
+        self.looked.forget();
         Ok(used)
     }
 }

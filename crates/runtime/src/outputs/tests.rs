@@ -101,6 +101,7 @@ async fn a_stream_counts_on_the_way_and_is_read_like_any_other() {
     }
     assert!(!store.has_outputs(&session("s")), "it has no handle yet");
     let during = store.put(&session("s"), b"meanwhile").await.expect("a stream holds nobody up");
+    assert!(store.has_outputs(&session("s")), "it was looked for just before");
     let stored = writer.finish().await.expect("finish");
     assert_eq!((stored.bytes, stored.lines, stored.tokens), (1_000_000, 10_000, 250_000));
     let slice = store.read(&session("s"), &stored.handle, 999_900, 200).await.expect("read");

@@ -155,6 +155,7 @@ impl Part {
     fn keep(&self, path: &Path) -> Result<(), StoreError> {
         std::fs::rename(&self.path, path).map_err(failed(DOING))?;
         self.kept.store(true, Ordering::Relaxed);
+        self.room.looked.forget();
         Ok(())
     }
 }

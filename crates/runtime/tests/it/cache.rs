@@ -113,7 +113,7 @@ async fn an_equal_call_is_served_without_being_run() {
     assert_eq!(desk.call(&tool, json!({"n": 2}), as_is).await, ("run 2".into(), false));
     let mut started = 0;
     let mut finished = 0;
-    while let Ok(event) = events.try_recv() {
+    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         match event {
             Event::ToolStarted { .. } => started += 1,
             Event::ToolFinished { .. } => finished += 1,

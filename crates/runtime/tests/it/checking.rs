@@ -116,7 +116,7 @@ async fn a_model_mends_arguments_once_and_it_is_on_record() {
         "{asked:?}"
     );
     let (mut told, mut asked) = (0, Vec::new());
-    while let Ok(event) = events.try_recv() {
+    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         match event {
             Event::CallRepair { .. } => told += 1,
             Event::ModelStarted { op, model, .. } => asked.push((op, model)),
@@ -286,7 +286,7 @@ async fn a_foreign_schema_that_cannot_be_used_leaves_the_tool_and_a_warning() {
     written.name = "x__echo".into();
     let outcome = house.executor.run_calls(vec![written], &run).await.remove(0);
     assert_eq!(outcome.to_json()["provenance"]["unvalidated"], "full");
-    let warned = std::iter::from_fn(|| events.try_recv().ok())
+    let warned = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone))
         .any(|event| matches!(event, Event::Warning { code, message } if code == "schema_unusable" && message.contains("x:echo")));
     assert!(warned);
 }

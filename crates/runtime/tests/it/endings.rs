@@ -169,7 +169,7 @@ struct Scene {
     house: House,
     run: RunContext,
     started: Arc<tokio::sync::Notify>,
-    events: Receiver<Event>,
+    events: Receiver<Arc<Event>>,
 }
 
 impl Scene {
@@ -232,13 +232,14 @@ impl Scene {
         let mut finished = Vec::new();
         let deadline = Duration::from_secs(5);
         while finished.is_empty() {
-            match tokio::time::timeout(deadline, self.events.recv()).await.expect("a finished event").expect("open") {
-                Event::ToolFinished { call, error, .. } if call.as_str() == "c" => finished.push(error),
+            let event = tokio::time::timeout(deadline, self.events.recv()).await.expect("a finished event");
+            match &*event.expect("open") {
+                Event::ToolFinished { call, error, .. } if call.as_str() == "c" => finished.push(*error),
                 _ => {}
             }
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        while let Ok(event) = self.events.try_recv() {
+        while let Ok(event) = self.events.try_recv().map(Arc::unwrap_or_clone) {
             if matches!(&event, Event::ToolFinished { call, .. } if call.as_str() == "c") {
                 finished.push(None);
             }

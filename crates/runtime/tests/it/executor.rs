@@ -250,7 +250,7 @@ async fn events_tell_the_story_and_progress_goes_where_it_was_asked_for() {
     house.run.partials = Some(Arc::new(move |_: &CallId| Arc::new(Into(Arc::clone(&sink))) as _));
     house.one("progress", json!({})).await;
     let mut names = Vec::new();
-    while let Ok(event) = events.try_recv() {
+    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         names.push(match event {
             Event::ToolStarted { .. } => "started",
             Event::ToolPartial { .. } => "partial",
@@ -321,10 +321,11 @@ async fn a_call_that_never_started_says_what_was_asked_for() {
         ("echo", json!({"n": 1}), None),
     ] {
         house.one(name, arguments).await;
-        let refused = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
-            Event::ToolFinished { refused, .. } => Some(refused),
-            _ => None,
-        });
+        let refused =
+            std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
+                Event::ToolFinished { refused, .. } => Some(refused),
+                _ => None,
+            });
         let refused = refused.expect("finished").map(|refused| (refused.name, refused.arguments));
         assert_eq!(refused, shown.map(|(name, arguments)| (name.to_owned(), arguments)));
     }

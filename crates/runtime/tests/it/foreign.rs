@@ -89,7 +89,7 @@ async fn the_reason_that_is_told_has_no_secrets() {
     let rule = json!({"effect": "ask", "reason": "it holds AKIAQ3EGRJ7XK2V5PWNL"});
     let (run, _) = terms(&house, HintTrust::Foreign, json!({"rules": [rule]}));
     house.executor.run_calls(vec![call("c", "shell", json!({}))], &run).await;
-    let told = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
+    let told = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
         Event::ApprovalRequested { reason, .. } => Some(reason),
         _ => None,
     });

@@ -214,10 +214,10 @@ async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not
 }
 
 /// What observers hear of jobs, one word or two each.
-fn heard(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Vec<String> {
+fn heard(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
     let mut heard = Vec::new();
     let mut ops = Vec::new();
-    while let Ok(event) = events.try_recv() {
+    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         let (op, said) = match event {
             Event::JobStarted { op, .. } => (op, "started".to_owned()),
             Event::JobChanged { op, state, .. } => (op, state.to_string()),

@@ -126,7 +126,7 @@ async fn who_cannot_read_handles_gets_none() {
 
 #[tokio::test]
 async fn structured_results_stay_whole_where_they_were_promised() {
-    let house = house(|options| (options.max_output, options.max_structured) = (1000, 5000)).await;
+    let house = house(|options| (options.max_output, options.max_whole) = (1000, 5000)).await;
     let value = |bytes: usize| json!({"a": "x".repeat(bytes)});
     let promised = Some(json!({"type": "object"}));
 
@@ -167,10 +167,11 @@ async fn a_broken_promise_is_told_or_an_error() {
             let output = ToolOutput { structured: structured.clone(), ..ToolOutput::text("text") };
             let tool = Gives { output, schema: Some(schema.clone()), on_mismatch };
             let outcome = one(&house, tool).await;
-            let told = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
-                Event::Warning { code, message } => Some((code, message)),
-                _ => None,
-            });
+            let told =
+                std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
+                    Event::Warning { code, message } => Some((code, message)),
+                    _ => None,
+                });
             assert_eq!(told.is_some(), path.is_some(), "{structured:?}");
             let Some(path) = path else {
                 assert!(outcome.ok && outcome.extras.is_empty());
@@ -205,10 +206,11 @@ async fn what_does_not_fit_the_conversation_is_stored_and_at_last_refused() {
         let mut events = house.events.subscribe();
         let outcome = run(&house, &terms).await;
         let text = outcome.text();
-        let told = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
-            Event::BudgetExceeded { needed, left, handle, .. } => Some((needed > left, handle.is_some())),
-            _ => None,
-        });
+        let told =
+            std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
+                Event::BudgetExceeded { needed, left, handle, .. } => Some((needed > left, handle.is_some())),
+                _ => None,
+            });
         assert_eq!(told, (expect != "whole").then_some((true, true)), "{limit} {removable}");
         match expect {
             "whole" => assert_eq!(text.len(), 4000),

@@ -284,7 +284,7 @@ async fn each_request_of_a_judge_is_in_the_account() {
         Selector::new().with_judge(Arc::new(judge.await)).pick("a letter", &snapshot, &options).await;
     }
     let (mut began, mut ended) = (Vec::new(), Vec::new());
-    while let Ok(event) = heard.try_recv() {
+    while let Ok(event) = heard.try_recv().map(Arc::unwrap_or_clone) {
         match event {
             Event::ModelStarted { op, .. } => began.push(op),
             Event::ModelFinished { op, .. } => ended.push(op),

@@ -11,9 +11,9 @@ use toolwright_core::catalogue::{
 };
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::EventSink;
-use toolwright_core::pins::{FirstUse, OnDrift, PinTerms};
-use toolwright_core::store::{PinDecision, PinStore as _};
-use toolwright_core::{Effects, Event, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_core::pins::{FirstUse, Note, OnDrift, PinTerms};
+use toolwright_core::store::{PinDecision, PinNote, PinStore as _};
+use toolwright_core::{ContentHash, Effects, Event, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_runtime::{Catalogue, Pins, SqliteStore};
 
 /// Lists what it is told to, from its cache at first.
@@ -169,6 +169,33 @@ async fn what_goes_back_or_is_only_written_otherwise_is_what_was_pinned() {
     assert_eq!(here.offered(), ["a"]);
     let pins = here.store.pins(None).await.expect("pins");
     assert_eq!((pins[0].state(), here.heard.notices().len()), ("pinned", 1), "nothing waits any more");
+}
+
+#[tokio::test]
+async fn one_tool_in_several_revisions_is_one_definition_however_it_was_pinned() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    let listed = |name: &str, support: Option<&str>| {
+        let mut definition = definition(name, "Reads.");
+        if let Some(support) = support {
+            definition.meta.insert("mcp".into(), json!({"execution": {"taskSupport": support}}));
+        }
+        RegisteredTool::foreign(definition, name)
+    };
+    // What is pinned of `old` says how its calls are carried, as contracts once did.
+    let mut contract = definition("old", "Reads.").contract();
+    contract["listed"] = json!({"execution": {"taskSupport": "forbidden"}});
+    let (id, hash) = (ToolId::foreign("s", "old").expect("id"), ContentHash::of_value(&contract));
+    let note = PinNote { tool: "old".into(), id, note: Note::Pin, hash, contract };
+    here.store.note_pins("s", vec![note]).await.expect("pinned");
+    for support in [Some("forbidden"), None, Some("optional")] {
+        here.list(vec![listed("old", support), listed("new", support)]).await;
+        assert_eq!(here.offered(), ["old", "new"], "{support:?}");
+        assert!(here.heard.notices().is_empty(), "{support:?}");
+    }
+    let other = RegisteredTool::foreign(definition("old", "Reads and sends."), "old");
+    here.list(vec![other, listed("new", None)]).await;
+    assert_eq!(here.offered(), ["new"]);
 }
 
 #[tokio::test]

@@ -198,7 +198,7 @@ async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
         let expect = tokens as f64 / 1e6 + if expect.is_ok() { 1e-4 } else { 0.0 };
         assert!((cost - expect).abs() < 1e-12, "{named}: {cost}");
         let (mut retried, mut finished) = (0, Vec::new());
-        while let Ok(event) = events.try_recv() {
+        while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
             match event {
                 Event::ModelRetried { attempt, .. } => {
                     retried += 1;
@@ -309,7 +309,7 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
     assert_eq!(ended.expect_err("cancelled").kind, ModelErrorKind::Canceled);
     assert_eq!(provider.came().len(), 1, "nobody else got through");
     let mut told = Vec::new();
-    while let Ok(event) = events.try_recv() {
+    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         match event {
             Event::ModelWait { model, queue, .. } => told.push(format!("{model} waits for {queue}")),
             Event::ModelWaited { ok, .. } => told.push(format!("waited: {ok}")),

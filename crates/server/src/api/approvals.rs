@@ -1,4 +1,5 @@
-//! The inbox of approvals, for the owner alone: nobody lets their own calls run.
+//! The inbox of approvals, for the owner alone: nobody lets their own calls run. What changes what may run needs the
+//! server's token too: where none is set, every program of this machine speaks as the owner, the model's own included.
 
 use std::sync::Arc;
 
@@ -39,7 +40,27 @@ enum Word {
     Skip,
 }
 
+/// Whether whoever gets to the API has shown the server's token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Nobody gets here without it.
+    Token,
+    /// There is none to show.
+    Nothing,
+}
+
 impl Api {
+    fn decider_only(&self) -> Result<(), ApiError> {
+        self.owner_only()?;
+        match self.shown {
+            Shown::Token => Ok(()),
+            Shown::Nothing => Err(ApiError::forbidden(
+                "this server has no token, so that any program could decide here: start it with --token, TOOLWRIGHT_TOKEN \
+                 or server.token, or use `toolwright approvals`",
+            )),
+        }
+    }
+
     fn owner_only(&self) -> Result<(), ApiError> {
         if self.principal.owner {
             Ok(())
@@ -59,7 +80,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
 
 /// `POST /api/approvals/{id}`.
 pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, Json(asked): Json<Decide>) -> Answer {
-    api.owner_only()?;
+    api.decider_only()?;
     let (decision, state) = match asked.decision {
         Word::Approve => (ApprovalDecision::Approve, QuestionState::Approved),
         Word::Always => (ApprovalDecision::Always, QuestionState::Approved),
@@ -89,7 +110,7 @@ pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
 
 /// `DELETE /api/approvals/standing/{id}`.
 pub(super) async fn revoke(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
-    api.owner_only()?;
+    api.decider_only()?;
     if api.stores.approvals.revoke(&id).await? {
         return api.ok(&json!({"id": id, "state": "revoked"}));
     }

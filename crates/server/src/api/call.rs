@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::client::NoClient;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::operation::{Lineage, Origin};
 use toolwright_core::outcome::Outcome;
@@ -61,13 +62,16 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
     let wanted = Wanted(Cancel::new());
     let options = &api.gateway.options;
+    let session = api.session();
+    let client = api.gateway.with_model(Arc::new(NoClient), &session, |otherwise| otherwise);
     let run = RunContext {
         lineage: traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(|| Lineage::named(id.as_str())),
         origin: Origin::Gateway,
         cancel: wanted.0.clone(),
+        client,
         timeout,
         background_after: asked.background.then_some(Duration::ZERO),
-        ..RunContext::new(api.session(), api.snapshot(), api.gateway.policy(), Arc::clone(&options.approver))
+        ..RunContext::new(session, api.snapshot(), api.gateway.policy(), Arc::clone(&options.approver))
     };
     let executor = Arc::clone(&options.executor);
     // On a task of its own, so that a shutdown waits for its end even where nobody else does.

@@ -79,6 +79,8 @@ fn described(operation: &Operation) -> Value {
     }
     if !operation.path.starts_with(ROOT) {
         described["security"] = json!([]);
+    } else if operation.token == Need::Required {
+        described["security"] = json!([{"bearer": []}]);
     }
     described
 }

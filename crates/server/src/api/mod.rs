@@ -30,6 +30,7 @@ use toolwright_core::store::ApprovalStore;
 
 use crate::Gateway;
 use crate::http::body::{BodyError, read_body};
+pub(crate) use approvals::Shown;
 pub(crate) use error::ApiError;
 use error::respond;
 use routes::{Route, routes};
@@ -60,6 +61,7 @@ impl std::fmt::Debug for ApiStores {
 pub(crate) struct Api {
     gateway: Arc<Gateway>,
     principal: Principal,
+    shown: Shown,
     stores: ApiStores,
     /// Requests at once, MCP's included.
     requests: Arc<Semaphore>,
@@ -73,13 +75,13 @@ type Answer = Result<Response, ApiError>;
 impl Api {
     pub(crate) fn new(
         gateway: Arc<Gateway>,
-        principal: Principal,
+        (principal, shown): (Principal, Shown),
         stores: ApiStores,
         requests: Arc<Semaphore>,
         body_pause: Duration,
     ) -> Arc<Self> {
         let document = document::of(&routes(), &gateway.options.info);
-        Arc::new(Self { gateway, principal, stores, requests, body_pause, document })
+        Arc::new(Self { gateway, principal, shown, stores, requests, body_pause, document })
     }
 
     /// A good answer, without secrets.

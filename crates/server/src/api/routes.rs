@@ -27,6 +27,8 @@ pub(super) struct Operation {
     pub(super) answer: Good,
     /// Other statuses with an answer of their own: the status, when it comes, and the schema.
     pub(super) also: &'static [(u16, &'static str, &'static str)],
+    /// The server's token.
+    pub(super) token: Need,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,8 +103,8 @@ impl Route {
         H: Handler<T, Arc<Api>>,
         T: 'static,
     {
-        let answer = Good::Json("Error");
-        let operation = Operation { method, path, id, about, query: Vec::new(), body: None, answer, also: &[] };
+        let (answer, token) = (Good::Json("Error"), Need::Optional);
+        let operation = Operation { method, path, id, about, query: Vec::new(), body: None, answer, also: &[], token };
         Self { operation, handler: on(method.filter(), handler) }
     }
 
@@ -126,6 +128,12 @@ impl Route {
         self
     }
 
+    /// It is refused where the server has no token.
+    fn needs_token(mut self) -> Self {
+        self.operation.token = Need::Required;
+        self
+    }
+
     fn also(mut self, also: &'static [(u16, &'static str, &'static str)]) -> Self {
         self.operation.also = also;
         self
@@ -138,7 +146,7 @@ const NO_JOB: &[(u16, &str, &str)] = &[
     (409, "The job is not in a state for this.", "Error"),
 ];
 const NO_QUESTION: &[(u16, &str, &str)] = &[
-    (403, "The caller is not the owner.", "Error"),
+    (403, "The caller is not the owner, or the server has no token.", "Error"),
     (404, "There is none of this id.", "Error"),
     (409, "It was answered already, has expired, or was withdrawn.", "Error"),
 ];
@@ -235,6 +243,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Post, "/api/approvals/{id}", "answerApproval", approvals::answer, "Lets a call run, or refuses it.")
             .body("Answer")
             .gives("Answered")
+            .needs_token()
             .also(NO_QUESTION),
         Route::new(
             Get,
@@ -253,6 +262,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Takes back what was approved for always.",
         )
         .gives("Answered")
+        .needs_token()
         .also(NO_QUESTION),
         Route::new(
             Get,

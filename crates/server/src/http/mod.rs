@@ -24,7 +24,7 @@ pub(crate) use guard::Identity;
 pub use guard::{Client, Token};
 pub use metrics::MetricsSource;
 
-use crate::api::{self, Api};
+use crate::api::{self, Api, Shown};
 use crate::mcp::http::{Endpoint, part, whole};
 use crate::{ApiStores, Gateway};
 use connections::Bounds;
@@ -71,7 +71,7 @@ pub struct HttpOptions {
     pub keep_alive: Duration,
     /// What `/metrics` answers; nothing is there if `None`.
     pub metrics: Option<Arc<dyn MetricsSource>>,
-    /// What `/api/approvals` works on.
+    /// What `/api/approvals` works on. Nothing is decided there where there is no token.
     pub stores: ApiStores,
 }
 
@@ -156,8 +156,9 @@ pub async fn serve_http(
         Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
-    let (principal, stores) = (options.principal.clone(), options.stores.clone());
-    let api = Api::new(Arc::clone(&gateway), principal, stores, Arc::clone(&requests), options.body_pause);
+    let shown = if options.token.is_some() { Shown::Token } else { Shown::Nothing };
+    let (owner, stores) = ((options.principal.clone(), shown), options.stores.clone());
+    let api = Api::new(Arc::clone(&gateway), owner, stores, Arc::clone(&requests), options.body_pause);
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, requests, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(whole))

@@ -55,10 +55,7 @@ pub(super) async fn ask_permitted<F>(
 where
     F: Future<Output = Result<Vec<Result<Value, ProtocolError>>, ToolError>>,
 {
-    if requests.len() > MAX_REQUESTS {
-        let message = format!("the tool asks {} things at once; {MAX_REQUESTS} are passed on", requests.len());
-        return Err(ToolError::new(ErrorKind::ExecutionError, message));
-    }
+    bounded(&requests)?;
     let refusals: Vec<Option<ProtocolError>> = requests.iter().map(|one| refusal(one, capabilities, code)).collect();
     let permitted: Vec<ClientRequest> =
         requests.into_iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()).map(|(one, _)| one).collect();
@@ -66,6 +63,15 @@ where
     let gone =
         || Err(ProtocolError { code: RpcError::INTERNAL, message: "the client gave no answer".into(), data: None });
     Ok(refusals.into_iter().map(|refusal| refusal.map_or_else(|| answers.next().unwrap_or_else(gone), Err)).collect())
+}
+
+/// Refuses more than can be asked at once.
+pub(super) fn bounded(requests: &[ClientRequest]) -> Result<(), ToolError> {
+    if requests.len() <= MAX_REQUESTS {
+        return Ok(());
+    }
+    let message = format!("the tool asks {} things at once; {MAX_REQUESTS} are passed on", requests.len());
+    Err(ToolError::new(ErrorKind::ExecutionError, message))
 }
 
 /// Why a client with these capabilities is not asked this.

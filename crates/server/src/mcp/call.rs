@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -228,14 +229,9 @@ impl Gateway {
             }
             None => client,
         };
-        let approver = match self.options.elicitation {
-            // What others than the owner may do is not theirs to decide.
-            Elicitation::WherePossible { expiry } if can_be_asked && caller.session.principal.owner => {
-                let (client, otherwise) = (Arc::clone(&client), Arc::clone(&self.options.approver));
-                Arc::new(ClientApprover { client, expiry, otherwise })
-            }
-            _ => Arc::clone(&self.options.approver),
-        };
+        let owner = can_be_asked.then(|| Arc::clone(&client));
+        let approver = self.approver(caller, owner.clone(), Arc::clone(&self.options.approver));
+        let client = self.with_model(client, &caller.session, |otherwise| self.approver(caller, owner, otherwise));
         let progress = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))) as Arc<dyn PartialSink>);
         let progress = match &task {
             Some(task) => Some(Arc::new(TaskProgress { task: Arc::clone(task), to_client: progress }) as Arc<_>),
@@ -252,11 +248,13 @@ impl Gateway {
             approver,
             listed: Listed::default(),
         });
+        // The task's future holds it once only.
+        let work = work.boxed();
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
         self.running.spawn(async move {
             let _held = (slot, counted);
             let result = match task {
-                Some(task) => task.run(&gateway.tasks, &line, &gateway.server_info, work).await,
+                Some(task) => task.run(&gateway.tasks, &line, &gateway.server_info, work).boxed().await,
                 None => Some(work.await),
             };
             if let Some(result) = result {
@@ -264,6 +262,22 @@ impl Gateway {
             }
         });
         Ok(waiting)
+    }
+
+    /// Who answers where policy asks: the user of `client` where that can be asked and is the owner's, else `otherwise`.
+    fn approver(
+        &self,
+        caller: &Caller,
+        client: Option<Arc<dyn CallClient>>,
+        otherwise: Arc<dyn Approver>,
+    ) -> Arc<dyn Approver> {
+        match (self.options.elicitation, client) {
+            // What others than the owner may do is not theirs to decide.
+            (Elicitation::WherePossible { expiry }, Some(client)) if caller.session.principal.owner => {
+                Arc::new(ClientApprover { client, expiry, otherwise })
+            }
+            _ => otherwise,
+        }
     }
 
     /// Takes a request that brings answers to a call that waits for them.
@@ -287,7 +301,8 @@ impl Gateway {
 
 /// Whether a client can ask its user about a call.
 fn has_forms(capabilities: &Map<String, Value>) -> bool {
-    asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
+    // Most offer nothing at all, and what is missing is not asked here.
+    !capabilities.is_empty() && asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
 }
 
 fn bound(caller: &Caller, method: String, params: Option<Box<RawValue>>) -> Bound {

@@ -14,6 +14,7 @@ pub(crate) mod http;
 mod line;
 pub(crate) mod merged;
 mod methods;
+pub(crate) mod models;
 pub(crate) mod parked;
 mod peer;
 mod progress;

@@ -279,10 +279,8 @@ impl Parked {
         state: &str,
         attached: impl FnOnce(&Line) -> Result<Attached, RpcError>,
     ) -> Result<Resumed, RpcError> {
-        let (call, round) = self.key.open(state, bound.hash(), now()).map_err(|error| match error {
-            StateError::Expired => spent(),
-            StateError::Forged | StateError::Foreign => RpcError::invalid_params(error.to_string()),
-        })?;
+        let void = |error: StateError| RpcError::invalid_params(error.to_string());
+        let (call, round) = self.key.open(state, bound.hash(), now()).map_err(void)?;
         let answers = given_answers(params)?;
         let mut calls = self.lock();
         let going = match calls.get_mut(&call) {
@@ -357,9 +355,7 @@ impl Parked {
 
 /// For a state whose call is not known any more. It has run, so nothing here invites to make it again.
 fn spent() -> RpcError {
-    RpcError::invalid_params(
-        "too late: the call of this requestState has ended, or went on without the answers; it may have had effects",
-    )
+    RpcError::invalid_params(StateError::Expired.to_string())
 }
 
 /// A running call; whatever becomes of its work, what is known of it here goes with this.

@@ -36,7 +36,7 @@ impl Api {
     }
 
     /// With jobs, an inbox, and the policy that asks for all but reads.
-    async fn asking() -> (Self, Arc<SqliteStore>) {
+    async fn asking(token: Option<&str>) -> (Self, Arc<SqliteStore>) {
         let (house, store) = House::with_jobs(|options, store| {
             let inbox = InboxParts::new(Arc::clone(store) as _, Arc::new(SystemClock));
             options.approver = Arc::new(Inbox::new(InboxParts { answers: Answers::Elsewhere, ..inbox }));
@@ -44,7 +44,13 @@ impl Api {
         })
         .await;
         let stores = ApiStores { inbox: Arc::clone(&store) as _, approvals: Arc::clone(&store) as _ };
-        let http = house.http_with(|options| options.stores = stores).await;
+        let http = house
+            .http_with(|options| {
+                options.stores = stores;
+                options.token = token.and_then(Token::new);
+            })
+            .await;
+        let http = if let Some(token) = token { http.with_token(token) } else { http };
         (Self::of(house, http).await, store)
     }
 
@@ -74,6 +80,18 @@ impl Api {
         let whole = json!({"allOf": [schema], "components": components});
         let violations = CompiledSchema::compile(&whole).expect("compiles").violations(answer);
         assert!(violations.is_empty(), "{method} {template} {status}: {violations:?}\n{answer:#}");
+    }
+
+    /// The first question that waits.
+    async fn question(&self) -> Value {
+        loop {
+            let questions = body(self.get("/api/approvals"), 200).await;
+            self.check(&Method::GET, "/api/approvals", 200, &questions);
+            if let Some(question) = questions.get(0) {
+                return question.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     async fn call(&self, body: Value) -> Value {
@@ -224,7 +242,7 @@ async fn all_but_the_probes_need_the_token_where_one_is_set() {
 
 #[tokio::test]
 async fn jobs_are_started_followed_and_stopped() {
-    let (api, _store) = Api::asking().await;
+    let (api, _store) = Api::asking(Some("s3cret")).await;
     let jobs = "/api/jobs/{id}";
     let begun = api.call(json!({"tool": "test__sleep", "arguments": {"text": "20"}, "background": true})).await;
     let id = begun["structured"]["job"].as_str().expect("a job").to_owned();
@@ -248,23 +266,15 @@ async fn jobs_are_started_followed_and_stopped() {
 
 #[tokio::test]
 async fn a_call_that_waits_for_a_person_runs_once_it_is_approved_here() {
-    let (api, store) = Api::asking().await;
+    let (api, store) = Api::asking(Some("s3cret")).await;
     let (list, one) = ("/api/approvals", "/api/approvals/{id}");
     let ask = |text: &'static str| api.call(json!({"tool": "remote__other", "arguments": {"t": text}}));
-    let pending = |api: &Api| body(api.get("/api/approvals"), 200);
     for (word, state, ends) in
         [("deny", "denied", "error"), ("approve", "approved", "done"), ("always", "approved", "done")]
     {
         let begun = ask(word).await;
         let job = begun["structured"]["job"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
-        let question = loop {
-            let questions = pending(&api).await;
-            api.check(&Method::GET, list, 200, &questions);
-            if let Some(question) = questions.get(0) {
-                break question.clone();
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        };
+        let question = api.question().await;
         let path = format!("/api/approvals/{}", question["id"].as_str().expect("id"));
         let said = Some(json!({"decision": word}));
         let answered = api.answer(Method::POST, one, &path, said.clone(), 200).await;
@@ -283,6 +293,35 @@ async fn a_call_that_waits_for_a_person_runs_once_it_is_approved_here() {
     let all = api.answer(Method::GET, list, "/api/approvals?all=true", None, 200).await;
     assert_eq!(all.as_array().map(Vec::len), Some(3));
     assert!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").is_empty());
+}
+
+#[tokio::test]
+async fn without_the_token_nothing_is_decided() {
+    let decide = json!({"decision": "approve"});
+    // What any program of the machine can send.
+    let (open, store) = Api::asking(None).await;
+    open.call(json!({"tool": "remote__other", "arguments": {"t": "a"}})).await;
+    let path = format!("/api/approvals/{}", open.question().await["id"].as_str().expect("id"));
+    let refused = open.answer(Method::POST, "/api/approvals/{id}", &path, Some(decide.clone()), 403).await;
+    assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains("--token")), "{refused}");
+    let standing = "/api/approvals/standing/{id}";
+    open.answer(Method::DELETE, standing, "/api/approvals/standing/a", None, 403).await;
+    assert_eq!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").len(), 1);
+    let told = &open.document["paths"]["/api/approvals/{id}"]["post"];
+    assert_eq!(told["security"], json!([{"bearer": []}]));
+    // With a token: not without it, and not for a page of somebody else's or under another name.
+    let (api, store) = Api::asking(Some("s3cret")).await;
+    api.call(json!({"tool": "remote__other", "arguments": {"t": "a"}})).await;
+    let path = format!("/api/approvals/{}", api.question().await["id"].as_str().expect("id"));
+    let url = format!("http://{}{path}", api.http.addr);
+    let bare = reqwest::Client::builder().no_proxy().build().expect("client").post(url).json(&decide);
+    body(bare, 401).await;
+    for (name, value) in [("origin", "http://evil.example"), ("origin", "null"), ("host", "evil.example")] {
+        let request = api.http.request(Method::POST, &path).header(name, value).json(&decide);
+        assert_eq!(error_kind(&body(request, 403).await), "forbidden", "{name}: {value}");
+    }
+    assert_eq!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").len(), 1);
+    body(api.http.request(Method::POST, &path).json(&decide), 200).await;
 }
 
 #[tokio::test]

@@ -110,6 +110,26 @@ async fn a_missing_resource_is_told_as_the_generation_tells_it() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_too_large_is_an_error_that_names_its_bound() {
+    let house = House::passing_on(1000).await;
+    house.add(Source::new("alpha")).await;
+    let http = house.http().await;
+    let read = |characters: usize| json!({"uri": format!("alpha:{}", "x".repeat(characters))});
+    for path in ["/mcp/alpha", "/mcp"] {
+        let (session, _) = http.initialize(path).await;
+        let legacy = body(http.in_session(&session, path, &rpc(1, "resources/read", read(1000))), 200).await;
+        let modern = body(http.modern(path, json!(1), "resources/read", read(1000)), 200).await;
+        for answer in [legacy, modern] {
+            let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{path}: {answer}"));
+            assert_eq!(answer["error"]["code"], -32603, "{path}");
+            assert!(message.contains("1000 bytes (defaults.whole_result_max_bytes)"), "{path}: {message}");
+        }
+        let small = body(http.modern("/mcp/alpha", json!(2), "resources/read", read(500)), 200).await;
+        assert_eq!(small["result"]["contents"][0]["text"], "alpha", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_server_did_not_announce_is_no_method_here_either() {
     let house = House::new().await;
     house.add(Source::with("bare", json!({"prompts": {}, "resources": {}}))).await;

@@ -219,6 +219,10 @@ impl Provider for Methods {
 
     async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let result = self.1.answer(call.raw_name, &call.arguments)?;
+        if call.raw_name == "resources/subscribe" {
+            // Long enough for others to come along with the same wish.
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::SourceNotice;
@@ -129,4 +130,63 @@ async fn a_subscription_is_told_what_it_asked_for_under_its_id() {
     beta.tell(SourceNotice::PromptsChanged);
     beta.tell(SourceNotice::PromptsChanged);
     assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
+}
+
+#[tokio::test]
+async fn many_that_want_the_same_at_once_make_one_subscription_and_the_last_to_go_ends_it() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let mut sessions = Vec::new();
+    for path in ["/mcp", "/mcp/alpha", "/mcp", "/mcp/alpha"] {
+        sessions.push((http.initialize(path).await.0, path));
+    }
+    let ask = |method: &'static str, (session, path): &(String, &str)| {
+        let request = rpc(1, method, json!({"uri": "alpha://one"}));
+        body(http.in_session(session, path, &request), 200)
+    };
+    let answers = join_all(sessions.iter().map(|session| ask("resources/subscribe", session))).await;
+    assert!(answers.iter().all(|answer| answer["result"] == json!({})), "{answers:?}");
+    let listen = json!({"notifications": {"resourceSubscriptions": ["alpha://one"]}});
+    let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
+    assert_eq!(
+        events.next().await.expect("granted")["params"]["notifications"]["resourceSubscriptions"],
+        json!(["alpha://one"])
+    );
+    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")], "one for five");
+    for session in &sessions {
+        assert_eq!(ask("resources/unsubscribe", session).await["result"], json!({}));
+    }
+    // One is left, and hears of it.
+    alpha.tell(updated("alpha://one"));
+    assert_eq!(events.next().await.expect("a change")["params"]["uri"], "alpha://one");
+    assert!(alpha.taken().is_empty(), "the source is told nothing while somebody is interested");
+    drop(events);
+    // The server notices that the client is gone when it next has something to say.
+    alpha.tell(updated("alpha://one"));
+    alpha.tell(updated("alpha://one"));
+    assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
+    // Who comes after that subscribes anew.
+    ask("resources/subscribe", &sessions[0]).await;
+    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")]);
+    assert!(beta.taken().is_empty());
+}
+
+#[tokio::test]
+async fn one_request_lists_each_source_once_however_much_it_asks_for() {
+    let (house, sources) = house().await;
+    let http = house.http().await;
+    let wanted = json!(["nowhere:1", "nowhere:2", "nowhere:3"]);
+    let listen = json!({"notifications": {"resourceSubscriptions": wanted, "toolsListChanged": true}});
+    let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
+    let granted = events.next().await.expect("granted");
+    assert_eq!(granted["params"]["notifications"].get("resourceSubscriptions"), None, "{granted}");
+    for source in sources {
+        let asked = std::mem::take(&mut *source.asked.lock().expect("lock"));
+        let count = |method: &str, arguments: Value| {
+            asked.iter().filter(|(of, with)| of == method && *with == arguments).count()
+        };
+        assert_eq!(count("resources/list", json!({})), 1, "{asked:?}");
+        assert_eq!(count("resources/list", json!({"cursor": "2"})), 1, "{asked:?}");
+        assert_eq!(count("resources/templates/list", json!({})), 1, "{asked:?}");
+    }
 }

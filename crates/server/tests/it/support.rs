@@ -193,6 +193,11 @@ impl House {
         Self::build(|_, _| {}, |options, ()| change(options)).await.0
     }
 
+    /// Whose executor passes on so many bytes whole, and no more.
+    pub(crate) async fn passing_on(max_whole: usize) -> Self {
+        Self::build(|options, _| options.max_whole = max_whole, |_, ()| {}).await.0
+    }
+
     /// With jobs, in a store of their own.
     pub(crate) async fn with_jobs(
         change: impl FnOnce(&mut GatewayOptions, &Arc<SqliteStore>),
@@ -276,6 +281,14 @@ pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
 
 impl Http {
+    /// Sends this token with each request.
+    pub(crate) fn with_token(self, token: &str) -> Self {
+        let mut headers = reqwest::header::HeaderMap::new();
+        headers.insert("authorization", format!("Bearer {token}").parse().expect("a value"));
+        let client = reqwest::Client::builder().no_proxy().default_headers(headers).build().expect("client");
+        Self { client, ..self }
+    }
+
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client
             .request(method, format!("http://{}{path}", self.addr))

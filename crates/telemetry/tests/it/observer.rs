@@ -29,9 +29,9 @@ async fn what_was_sent_before_the_stop_is_taken_and_what_is_under_way_is_given()
     let (metrics, stop) = (Arc::new(Metrics::default()), Cancel::new());
     let observer = Observer::new(Arc::clone(&metrics)).with_spans(Spans::new(SpanOptions::default()), taker);
     let from = events.subscribe();
-    events.send(started(&op(1, 0), TOOL)).expect("sent");
-    events.send(started(&op(2, 1), TOOL)).expect("sent");
-    events.send(finished(&op(2, 1), TOOL, None, 1)).expect("sent");
+    events.send(Arc::new(started(&op(1, 0), TOOL))).expect("sent");
+    events.send(Arc::new(started(&op(2, 1), TOOL))).expect("sent");
+    events.send(Arc::new(finished(&op(2, 1), TOOL, None, 1))).expect("sent");
     stop.cancel(CancelCause::Shutdown);
     observer.run(from, stop).await;
     let mut given = Vec::new();
@@ -50,7 +50,7 @@ async fn whoever_lags_loses_and_counts() {
     let observer = Observer::new(Arc::clone(&metrics)).with_spans(Spans::new(SpanOptions::default()), taker);
     let from = events.subscribe();
     for n in 1..=100 {
-        events.send(finished(&op(n, 0), TOOL, None, 1)).expect("sent");
+        events.send(Arc::new(finished(&op(n, 0), TOOL, None, 1))).expect("sent");
     }
     drop((events, _keep));
     observer.run(from, Cancel::new()).await;
@@ -67,7 +67,7 @@ async fn a_stop_ends_it_however_much_happens() {
     let observing = tokio::spawn(Observer::new(Arc::default()).run(events.subscribe(), stop.clone()));
     let noise = tokio::spawn(async move {
         for n in 1.. {
-            if events.send(started(&op(n, 0), TOOL)).is_err() || n > 1_000_000 {
+            if events.send(Arc::new(started(&op(n, 0), TOOL))).is_err() || n > 1_000_000 {
                 break;
             }
             if n % 100 == 0 {

@@ -54,7 +54,7 @@ async fn receiver(answers: Vec<StatusCode>) -> (String, Requests) {
 
 /// Metrics and spans of a hub, on their way to `base`.
 struct Line {
-    events: broadcast::Sender<Event>,
+    events: broadcast::Sender<Arc<Event>>,
     metrics: Arc<Metrics>,
     stop: Cancel,
     tasks: [JoinHandle<()>; 2],
@@ -82,7 +82,7 @@ impl Line {
 
     fn send(&self, events: impl IntoIterator<Item = Event>) {
         for event in events {
-            self.events.send(event).expect("observed");
+            self.events.send(Arc::new(event)).expect("observed");
         }
     }
 
@@ -236,7 +236,7 @@ async fn nobody_there_or_one_who_hangs_costs_spans_alone() {
         let start = Instant::now();
         for n in 1..=20_000 {
             // The hub takes it whoever hangs.
-            line.events.send(finished(&op(n, 0), TOOL, None, 1)).expect("observed");
+            line.events.send(Arc::new(finished(&op(n, 0), TOOL, None, 1))).expect("observed");
             if n % 500 == 0 {
                 tokio::task::yield_now().await;
             }

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use toolwright_core::moment;
 
 use super::{dialogue, questions};
 use crate::wire::{Answer, Change, Era, Exchange, Listeners, META, Request, RpcError, lock, text_result};
@@ -305,29 +306,8 @@ fn missing_extension() -> RpcError {
     RpcError::missing_capability(json!({"extensions": {format!("{META}tasks"): {}}}))
 }
 
-/// A time in UTC as ISO 8601 has it, to the second. Years begin in March here, so that a leap day ends one.
+/// A time in UTC as ISO 8601 has it.
 fn iso(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_iso_8601() {
-        let check = |seconds, expect| assert_eq!(iso(UNIX_EPOCH + Duration::from_secs(seconds)), expect);
-        check(0, "1970-01-01T00:00:00Z");
-        check(951_782_400, "2000-02-29T00:00:00Z");
-        check(4_107_542_399, "2100-02-28T23:59:59Z");
-    }
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    moment::iso(u64::try_from(since.as_millis()).unwrap_or_default())
 }

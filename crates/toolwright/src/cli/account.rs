@@ -52,7 +52,7 @@ pub(crate) enum Shown {
 
 impl Account {
     /// Begins. `screen` is held while a line is written.
-    pub(crate) fn begin(mut events: Receiver<Event>, text: Text, screen: Arc<Screen>) -> Self {
+    pub(crate) fn begin(mut events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut writer = Writer {
@@ -69,14 +69,14 @@ impl Account {
                 };
                 let _screen = screen.hold().await;
                 match event {
-                    Ok(event) => writer.show(event),
+                    Ok(event) => writer.show(Arc::unwrap_or_clone(event)),
                     Err(RecvError::Lagged(missed)) => writer.missed(missed),
                     Err(RecvError::Closed) => break,
                 }
             }
             loop {
                 match events.try_recv() {
-                    Ok(event) => writer.show(event),
+                    Ok(event) => writer.show(Arc::unwrap_or_clone(event)),
                     Err(TryRecvError::Lagged(missed)) => writer.missed(missed),
                     Err(TryRecvError::Empty | TryRecvError::Closed) => break,
                 }

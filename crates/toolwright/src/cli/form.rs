@@ -1,12 +1,13 @@
-//! A form of a tool's source, filled in at the terminal.
+//! What a tool's source asks of the person at the terminal: forms to fill in, pages to open.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use toolwright::house::{Filled, Person};
+use toolwright::house::{Filled, Person, Visited};
 use toolwright::mcp::form::{Choice, Field, Form, Kind};
+use toolwright::mcp::page::Page;
 
 use super::console::Console;
 use super::screen::{BOLD, DIM, Screen, WARN, harmless, one_line, say, styled};
@@ -49,6 +50,18 @@ impl TerminalPerson {
         }
     }
 
+    /// Whether the person says yes; `None` at the end of the input.
+    async fn agrees(&self, question: &str) -> Option<bool> {
+        self.console.forget_typed_ahead().await;
+        loop {
+            match self.console.ask(question).await?.trim().to_lowercase().as_str() {
+                "y" | "yes" => return Some(true),
+                "n" | "no" => return Some(false),
+                _ => say("please answer y or n"),
+            }
+        }
+    }
+
     async fn fields(&self, form: &Form) -> Result<Map<String, Value>, Filled> {
         let mut content = Map::new();
         for field in &form.fields {
@@ -64,26 +77,48 @@ impl TerminalPerson {
 impl Person for TerminalPerson {
     async fn fill_in(&self, source: &str, form: &Form) -> Filled {
         let _screen = self.screen.hold().await;
-        say(format_args!(
-            "\n{} {}",
-            styled(WARN, "A tool's server asks you, and gets what you type:"),
-            styled(BOLD, harmless(source))
-        ));
-        for line in harmless(&form.message).chars().take(MAX_SHOWN).collect::<String>().lines() {
-            say(format_args!("  {line}"));
-        }
-        self.console.forget_typed_ahead().await;
-        loop {
-            let Some(answer) = self.console.ask("[y]es, I answer, [n]o, I do not want to: ").await else {
-                return Filled::Cancelled;
-            };
-            match answer.trim().to_lowercase().as_str() {
-                "y" | "yes" => return self.fields(form).await.map_or_else(|ended| ended, Filled::Accepted),
-                "n" | "no" => return Filled::Declined,
-                _ => say("please answer y or n"),
-            }
+        asks("A tool's server asks you, and gets what you type:", source, &form.message);
+        match self.agrees("[y]es, I answer, [n]o, I do not want to: ").await {
+            Some(true) => self.fields(form).await.map_or_else(|ended| ended, Filled::Accepted),
+            Some(false) => Filled::Declined,
+            None => Filled::Cancelled,
         }
     }
+
+    async fn visit(&self, source: &str, page: &Page) -> Visited {
+        let _screen = self.screen.hold().await;
+        asks("A tool's server asks you to open a page:", source, &page.message);
+        for line in leads(page) {
+            say(line);
+        }
+        match self.agrees("Open it yourself if you trust it. [y]es, I opened it, [n]o, I do not want to: ").await {
+            Some(true) => Visited::Opened,
+            Some(false) => Visited::Declined,
+            None => Visited::Cancelled,
+        }
+    }
+}
+
+/// Says who asks, and why.
+fn asks(what: &str, source: &str, message: &str) {
+    say(format_args!("\n{} {}", styled(WARN, what), styled(BOLD, harmless(source))));
+    for line in harmless(message).chars().take(MAX_SHOWN).collect::<String>().lines() {
+        say(format_args!("  {line}"));
+    }
+}
+
+/// The whole address of a page, and its host apart: it alone tells whose page that is.
+fn leads(page: &Page) -> [String; 2] {
+    let host = page.host();
+    let odd = if host.split('.').any(|label| label.starts_with("xn--")) {
+        "; it has letters that may look like others"
+    } else {
+        ""
+    };
+    [
+        format!("  {}", harmless(page.address.as_str())),
+        format!("  {} {}{}", styled(DIM, "at"), styled(BOLD, harmless(host)), styled(WARN, odd)),
+    ]
 }
 
 /// A field in lines for a person.
@@ -133,5 +168,18 @@ mod tests {
         assert!(lines[0].contains("one of these"), "{lines:?}");
         assert_eq!((&*lines[1], &*lines[2]), ("  1  X", "  2  y"));
         assert!(lines[3].contains("a whole number; nothing for 3"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_page_is_shown_whole_and_its_host_apart() {
+        for (address, whole, host, odd) in [
+            ("https://bank.example/a?b=c#d", "https://bank.example/a?b=c#d", "bank.example", false),
+            ("https://b\u{430}nk.example/", "https://xn--bnk-6cd.example/", "xn--bnk-6cd.example", true),
+        ] {
+            let page = Page::of(&json!({"message": "m", "url": address})).expect("a page");
+            let [first, second] = leads(&page);
+            assert_eq!(first.trim(), whole);
+            assert_eq!((second.contains(host), second.contains("look like others")), (true, odd), "{second}");
+        }
     }
 }

@@ -37,11 +37,13 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
             () = &mut listing => break,
             () = std::future::ready(()), if pending.is_empty() => break,
             event = events.recv() => match event {
-                Ok(Event::ProviderChanged { provider, .. }) => {
-                    pending.remove(&provider);
+                Ok(event) => {
+                    if let Event::ProviderChanged { provider, .. } = &*event {
+                        pending.remove(provider);
+                    }
                 }
                 // What was missed is made up for by the end of the lists.
-                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
             () = &mut patience, if !told => {

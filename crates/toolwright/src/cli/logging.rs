@@ -56,7 +56,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat) {
 
 /// Logs every call and request from now on.
 pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
-    tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe(|event| log(&event)))
+    tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe(log))
 }
 
 /// One event as a log line. Events are redacted.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use toolwright::config::{Config, Server, ServerLink};
 use toolwright::core::duration;
 use toolwright::house::authorization;
-use toolwright::providers::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts};
+use toolwright::providers::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts, Revocation};
 use toolwright::runtime::SecretRedactor;
 use url::Url;
 
@@ -38,7 +38,7 @@ pub(crate) enum McpCommand {
         #[arg(long)]
         no_browser: bool,
     },
-    /// Forgets the login and the registration of a server.
+    /// Forgets the login and the registration of a server, and has the token taken back where the server offers that.
     Logout {
         /// The server's name in the configuration.
         server: String,
@@ -66,16 +66,37 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
             Ok(Exit::Ok)
         }
         McpCommand::Logout { server } => {
-            let had = OAuth::new(parts(&settings, &redactor, server)?).logout().await.map_err(failed)?;
+            let done = OAuth::new(parts(&settings, &redactor, server)?).logout().await.map_err(failed)?;
+            let kept_there = still_good(&done.revocation);
             if global.json {
-                print_json(&json!({"server": server, "removed": had}))?;
-            } else if had {
-                say(format_args!("the login at {} is forgotten here; the server may know it still", harmless(server)));
-            } else {
+                let revoked = done.revocation == Revocation::Revoked;
+                print_json(&json!({
+                    "server": server, "removed": done.removed, "revoked": revoked, "reason": kept_there,
+                }))?;
+            } else if !done.removed {
                 say(format_args!("there was no login at {}", harmless(server)));
+            } else if let Some(reason) = kept_there {
+                let reason = harmless(&reason);
+                say(format_args!(
+                    "the login at {} is forgotten here; its token is good until it ends: {reason}",
+                    harmless(server)
+                ));
+            } else if done.revocation == Revocation::Revoked {
+                say(format_args!("the login at {} is forgotten here and revoked there", harmless(server)));
+            } else {
+                say(format_args!("what was kept of {} is forgotten", harmless(server)));
             }
             Ok(Exit::Ok)
         }
+    }
+}
+
+/// Why a token may be used still after a logout.
+fn still_good(revocation: &Revocation) -> Option<String> {
+    match revocation {
+        Revocation::NoToken | Revocation::Revoked => None,
+        Revocation::NotOffered => Some("its authorization server does not take tokens back".to_owned()),
+        Revocation::Failed(reason) => Some(reason.clone()),
     }
 }
 

@@ -15,7 +15,7 @@ use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::output::is_output_tool;
 use toolwright::core::session::Principal;
 use toolwright::core::{Approver, Cancel, Event, Profile};
-use toolwright::house::{HouseError, Reloaded, watch as watch_files};
+use toolwright::house::{GatewayModels, HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
     ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, Token, ViewOptions,
@@ -91,9 +91,10 @@ fn tool_count(house: &House) -> usize {
     house.catalogue().snapshot().list().iter().filter(|entry| !is_output_tool(entry.id())).count()
 }
 
-fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway> {
-    let approver: Arc<dyn Approver> = match serve.ask {
-        ServeAskName::Client | ServeAskName::Inbox => Arc::new(house.ask_inbox(Answers::Elsewhere, |question| {
+/// Who answers where policy asks and the client is not asked.
+fn approver(house: &House, ask: ServeAskName, answers: Answers) -> Arc<dyn Approver> {
+    match ask {
+        ServeAskName::Client | ServeAskName::Inbox => Arc::new(house.ask_inbox(answers, |question| {
             let (tool, id) = (&question.request.tool, &question.id);
             say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
         })),
@@ -102,14 +103,21 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
                 "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules"
                     .into(),
         }),
-    };
-    let policy = Arc::new(settings.policy(serve.policy.map(Profile::from), Profile::Client));
+    }
+}
+
+fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway> {
+    let given = serve.policy.map(Profile::from);
+    let later = approver(house, serve.ask, Answers::Elsewhere);
+    // A source waits for the answer of a model within its call: there is nothing that a job could go on with.
+    let models = GatewayModels::new(Arc::clone(house), given, approver(house, serve.ask, Answers::Here));
+    let policy = Arc::new(settings.policy(given, Profile::Client));
     let selection = &settings.written.selection;
     let parts = GatewayOptions::new(
         Arc::clone(house.catalogue()),
         Arc::clone(house.executor()),
         policy,
-        approver,
+        later,
         settings.root.clone(),
     );
     Gateway::new(GatewayOptions {
@@ -117,6 +125,7 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
             ServeAskName::Client => parts.elicitation,
             ServeAskName::Inbox | ServeAskName::Nobody => Elicitation::Never,
         },
+        models: Some(Arc::new(models)),
         max_tool_name: settings.written.server.max_tool_name,
         expose: serve.expose,
         views: views(settings),
@@ -211,29 +220,33 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
 }
 
 /// Says when a provider fails, and when it is there again.
-async fn tell_providers(mut events: Receiver<Event>) {
+async fn tell_providers(mut events: Receiver<Arc<Event>>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
         if events.is_empty() {
             tokio::time::sleep(TELL_REST).await;
         }
-        match events.recv().await {
-            Ok(Event::ProviderChanged { provider, error: Some(error), .. }) => {
-                if failed.get(&provider) != Some(&error) {
-                    say(styled(WARN, format_args!("{provider}: {}", harmless(&error))));
-                    failed.insert(provider, error);
+        let event = match events.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => break,
+        };
+        match &*event {
+            Event::ProviderChanged { provider, error: Some(error), .. } => {
+                if failed.get(provider) != Some(error) {
+                    say(styled(WARN, format_args!("{provider}: {}", harmless(error))));
+                    failed.insert(provider.clone(), error.clone());
                 }
             }
-            Ok(Event::ProviderChanged { provider, tools, error: None }) => {
-                if failed.remove(&provider).is_some() {
+            Event::ProviderChanged { provider, tools, error: None } => {
+                if failed.remove(provider).is_some() {
                     say(format_args!("{provider}: up again, {tools} tools"));
                 }
             }
-            Ok(Event::PinNotice { provider, raw_name, message, .. }) => {
-                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(&raw_name), harmless(&message))));
+            Event::PinNotice { provider, raw_name, message, .. } => {
+                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(raw_name), harmless(message))));
             }
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => break,
+            _ => {}
         }
     }
 }

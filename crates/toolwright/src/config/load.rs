@@ -14,6 +14,7 @@ use super::node::{Data, Member, Node};
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
+use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, ModelEndpoint, OpenApiEntry, Queue, RestTool};
 use super::{catalogues as catalogue_entries, models, openapi, rest, sandbox, selection};
@@ -35,6 +36,8 @@ pub struct LoadOptions {
 #[must_use]
 pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let layers = candidates(options.config.as_deref(), &options.cwd, variables);
+    // Before they are read: what is written meanwhile makes another.
+    let stamps = layers.iter().map(|layer| Stamp::of(&layer.path)).collect();
     let mut problems = Vec::new();
     let mut files = Vec::new();
     let mut root = None;
@@ -57,6 +60,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let mut config = Config {
         files,
         candidates: layers,
+        stamps,
         root,
         state_dir: state_dir(options, variables),
         written: ConfigFile::default(),

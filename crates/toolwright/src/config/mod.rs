@@ -21,6 +21,7 @@ mod schema;
 mod secrets;
 mod selection;
 mod servers;
+mod stamp;
 mod telemetry;
 pub mod typed;
 

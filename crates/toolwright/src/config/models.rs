@@ -1,8 +1,9 @@
 //! From a written model endpoint to one that can be asked.
 
 use indexmap::IndexMap;
+use toolwright_core::Secret;
 use toolwright_core::model::RetryTerms;
-use toolwright_models::{Api, Endpoint, ModelHabits, Secret, Timeouts, ToolFormat, text};
+use toolwright_models::{Api, Endpoint, ModelHabits, Timeouts, ToolFormat, text};
 use toolwright_runtime::{QueueSpec, TrafficTerms, default_model_queue};
 
 use super::node::Member;

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use toolwright_core::Secret;
 use toolwright_providers::oauth::{
-    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, Secret, SigningKey,
+    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, SigningKey,
 };
 
 use super::servers::{Holds, Resolver};

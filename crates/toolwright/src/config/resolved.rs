@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
+use toolwright_core::Secret;
 use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
-use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits, Secret};
+use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits};
 use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
@@ -20,6 +21,7 @@ use toolwright_runtime::{QueueSpec, TrafficTerms};
 
 use super::layers::Layer;
 use super::problem::{At, Problem, Severity};
+use super::stamp::Stamp;
 use super::telemetry::Telemetry;
 use super::typed::{
     ConfigFile, EffectFlags, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection, PolicyTool,
@@ -32,6 +34,8 @@ pub struct Config {
     pub files: Vec<PathBuf>,
     /// Every place that was looked at, nearest first; hot reload watches them.
     pub candidates: Vec<Layer>,
+    /// What they were when they were looked at, in their order.
+    pub(super) stamps: Vec<Stamp>,
     /// Workspace root, absolute.
     pub root: PathBuf,
     /// State directory, absolute.
@@ -214,6 +218,11 @@ impl Config {
     #[must_use]
     pub fn guards(&self) -> Vec<GuardBinding> {
         self.policy.guards.iter().map(guard_of).collect()
+    }
+
+    /// Whether the files say what they said when they were read, as far as their stamps tell.
+    pub(crate) fn is_current(&self) -> bool {
+        self.candidates.iter().zip(&self.stamps).all(|(layer, stamp)| Stamp::of(&layer.path) == *stamp)
     }
 
     /// The configuration as it was written, secrets masked.

@@ -1,6 +1,7 @@
 //! From written settings of selection to ones that can be used.
 
-use toolwright_models::{EmbeddingsApi, Secret};
+use toolwright_core::Secret;
+use toolwright_models::EmbeddingsApi;
 
 use super::problem::At;
 use super::resolved::EmbeddingSource;

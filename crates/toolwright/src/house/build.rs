@@ -304,6 +304,7 @@ pub(super) fn executor(
     options.timeout = defaults.tool_timeout.0;
     options.idle_timeout = defaults.idle_timeout.map(|span| span.0);
     options.max_output = defaults.tool_response_max_bytes;
+    options.max_whole = defaults.whole_result_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
     options.guards = config.guards();

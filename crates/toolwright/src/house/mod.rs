@@ -36,7 +36,7 @@ use toolwright_telemetry::Metrics;
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
 pub use build::authorization;
-pub use client::{ClientTerms, Filled, Person};
+pub use client::{ClientTerms, Filled, GatewayModels, Person, Visited};
 pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;

@@ -53,10 +53,8 @@ pub async fn watch(
     let mut folders = BTreeSet::new();
     follow(&files, &points, &mut folders, &mut watcher)?;
     // What changed between the first reading and now was seen by nobody.
-    let read_first = house.config();
-    let looked_again = house.reload().await;
-    if looked_again.is_err() || house.config().written != read_first.written {
-        report(looked_again);
+    if !house.config().is_current() {
+        report(house.reload().await);
     }
     while changes.recv().await.is_some() {
         while tokio::time::timeout(QUIET, changes.recv()).await.is_ok_and(|change| change.is_some()) {}

@@ -6,15 +6,16 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toolwright::House;
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::approval::NoApprover;
 use toolwright::core::client::{CallClient, ClientRequest};
 use toolwright::core::{CallId, Cancel, Profile, RawArguments, ToolCall};
-use toolwright::house::{CallTimes, ClientTerms, Filled, Person};
+use toolwright::house::{CallTimes, ClientTerms, Filled, Person, Visited};
 use toolwright::mcp::form::Form;
+use toolwright::mcp::page::Page;
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};
@@ -100,6 +101,15 @@ impl Person for Ann {
         assert_eq!(form.fields.len(), 2);
         self.0.clone()
     }
+
+    async fn visit(&self, source: &str, page: &Page) -> Visited {
+        assert_eq!((source, &*page.message, page.host()), ("a tool", "Log in.", "bank.example"));
+        match self.0 {
+            Filled::Accepted(_) => Visited::Opened,
+            Filled::Declined => Visited::Declined,
+            Filled::Cancelled => Visited::Cancelled,
+        }
+    }
 }
 
 async fn house(place: &Place) -> Arc<House> {
@@ -139,6 +149,30 @@ async fn a_form_is_filled_in_declined_or_left() {
 }
 
 #[tokio::test]
+async fn a_page_is_shown_to_a_person_and_opened_by_nobody_else() {
+    let place = Place::new();
+    let house = house(&place).await;
+    let ask = async |person: Option<Filled>, url: &str| {
+        let person = person.map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
+        let params = json!({"mode": "url", "message": "Log in.", "url": url, "elicitationId": "e1"});
+        let asked = ClientRequest { key: None, method: "elicitation/create".into(), params };
+        client(&house, person).ask(vec![asked]).await.expect("answered").remove(0)
+    };
+    let page = "https://bank.example/login?for=1";
+    for (filled, action) in
+        [(Filled::Accepted(Map::new()), "accept"), (Filled::Declined, "decline"), (Filled::Cancelled, "cancel")]
+    {
+        assert_eq!(ask(Some(filled), page).await, Ok(json!({"action": action})));
+    }
+    assert_eq!(ask(None, page).await.expect_err("nobody is there").code, -32601);
+    let hidden = ask(Some(Filled::Declined), "https://bank.example@evil.example/").await.expect_err("refused");
+    assert_eq!(hidden.code, -32602, "{hidden:?}");
+    let ann: Arc<dyn Person> = Arc::new(Ann(Filled::Declined));
+    assert_eq!(client(&house, Some(ann)).capabilities()["elicitation"], json!({"form": {}, "url": {}}));
+    house.shut_down().await;
+}
+
+#[tokio::test]
 async fn the_workspace_is_the_one_root() {
     let place = Place::new();
     let house = house(&place).await;
@@ -173,15 +207,20 @@ fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
     }
 }
 
-/// One request over a connection of its own; the body of the answer.
+/// One request to the API over a connection of its own; the body of the answer.
 fn posted(address: &str, body: &Value) -> Value {
+    posted_to(address, "/api/call", "", body)
+}
+
+/// As [`posted`], to any path, with more headers.
+fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
     let body = body.to_string();
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
     write!(
         stream,
-        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
-         close\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
+         close\r\n{headers}\r\n{body}",
         body.len()
     )
     .expect("sent");
@@ -189,6 +228,52 @@ fn posted(address: &str, body: &Value) -> Value {
     stream.read_to_string(&mut answer).expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// A call of a client of 2026-07-28 that offers this; its result.
+fn called(address: &str, capabilities: &Value) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    });
+    let arguments = json!({"prompt": "What is the capital of Norway?"});
+    let params = json!({"name": "test_sampling", "arguments": arguments, "_meta": meta});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let headers = "accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: \
+                   tools/call\r\nmcp-name: test_sampling\r\n";
+    posted_to(address, "/mcp/fx", headers, &request)["result"].take()
+}
+
+#[tokio::test]
+async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
+    for (rules, allowed) in [(ALLOWED, true), ("", false)] {
+        let place = place(&format!("models: {{default: openai/m}}\n{rules}"));
+        let script: Script = [(); 3].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
+        let (_model, variables) = with_model(WireApi::OpenAi, script).await;
+        let says = move |result: &Value| {
+            let text = result.to_string();
+            assert_eq!(text.contains("LLM response: Oslo"), allowed, "{text}");
+            assert_eq!(text.contains("denied"), !allowed, "{text}");
+        };
+        let checks = move || {
+            let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+            let mut pipe = Gateway::start_with(&place, &["--stdio", "--ask", "nobody"], &variables);
+            pipe.handshake();
+            pipe.has_tool("fx__test_sampling", true);
+            let arguments = json!({"prompt": "What is the capital of Norway?"});
+            says(&pipe.ask("tools/call", json!({"name": "fx__test_sampling", "arguments": arguments}))["result"]);
+            // It knows the tools from the list of the one before.
+            let http = Gateway::start_with(&place, &["--http", "127.0.0.1:0", "--ask", "nobody"], &variables);
+            let address = http.address();
+            says(&called(&address, &json!({})));
+            says(&posted(&address, &json!({"tool": "fx__test_sampling", "arguments": {"prompt": "Where is it?"}})));
+            let asked = called(&address, &json!({"sampling": {}}));
+            assert_eq!(asked["resultType"], "input_required", "{asked}");
+            assert!(asked["inputRequests"].to_string().contains("sampling/createMessage"), "{asked}");
+        };
+        tokio::task::spawn_blocking(checks).await.expect("checked");
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! `selection.embeddings`: where vectors come from.
 
 use toolwright::config::{EmbeddingSource, Severity};
+use toolwright::core::Secret;
 use toolwright::house::embedder;
-use toolwright::models::{EmbeddingsApi, Secret};
+use toolwright::models::EmbeddingsApi;
 
 use crate::config::broken;
 use crate::support::Place;

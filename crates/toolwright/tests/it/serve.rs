@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use toolwright::House;
+use toolwright::config::LoadOptions;
+use toolwright::house::watch;
 use toolwright::providers::catalogue::SigningKey;
 
 use crate::cli::program;
@@ -70,7 +73,7 @@ impl Gateway {
     }
 
     /// One request over stdio.
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
         self.answer(id)
     }
@@ -95,7 +98,7 @@ impl Gateway {
         }
     }
 
-    fn handshake(&mut self) {
+    pub(crate) fn handshake(&mut self) {
         let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
         assert!(self.ask("initialize", client)["result"]["serverInfo"]["name"].is_string());
         let (input, _) = self.streams.as_mut().expect("streams");
@@ -108,7 +111,7 @@ impl Gateway {
         tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()
     }
 
-    fn has_tool(&mut self, name: &str, present: bool) {
+    pub(crate) fn has_tool(&mut self, name: &str, present: bool) {
         let end = Instant::now() + Duration::from_secs(20);
         while self.tool_names().iter().any(|have| have == name) != present {
             assert!(Instant::now() < end, "{name} present: wanted {present}; {}", self.said());
@@ -291,6 +294,37 @@ fn hot_reload_adds_keeps_and_removes() {
     until("the removed server's process ends", || process.iter().all(|id| !children(gateway.child.id()).contains(id)));
     let denied = gateway.ask("tools/call", json!({"name": "fs__read", "arguments": {"path": "x"}}));
     assert!(denied.to_string().contains("rule 1"), "{denied}");
+}
+
+#[tokio::test]
+async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
+    let place = Place::with("defaults: {calls_per_turn: 7}\n");
+    for written in [None, Some("defaults: {calls_per_turn: 8}\n"), Some("defaults: [\n")] {
+        let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
+        let house = House::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+        let before = house.config();
+        if let Some(text) = written {
+            place.write("project/fresh.yaml", text);
+            std::fs::rename(place.path("project/fresh.yaml"), place.path("project/toolwright.yaml")).expect("renamed");
+        }
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let (watched, sink) = (Arc::clone(&house), Arc::clone(&reports));
+        let watching =
+            tokio::spawn(watch(watched, move |reloaded| sink.lock().expect("reports").push(reloaded.is_ok())));
+        if let Some(text) = written {
+            let is_sound = !text.contains('[');
+            while reports.lock().expect("reports").is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(*reports.lock().expect("reports"), [is_sound], "{text}");
+            assert_eq!(Arc::ptr_eq(&before, &house.config()), !is_sound, "{text}");
+        } else {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert!(Arc::ptr_eq(&before, &house.config()) && reports.lock().expect("reports").is_empty());
+        }
+        watching.abort();
+        house.shut_down().await;
+    }
 }
 
 #[cfg(unix)]

@@ -89,7 +89,7 @@ fn pending(id: &CallId) -> Outcome {
         scope: toolwright_core::catalogue::CallScope::Anywhere,
         reason: "it writes".into(),
     };
-    Outcome { pending: Some(request), ..done(id, "") }
+    Outcome { pending: Some(Box::new(request)), ..done(id, "") }
 }
 
 /// Saves and reloads; what comes next must be the same to the byte.

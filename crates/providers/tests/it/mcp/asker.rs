@@ -13,8 +13,16 @@ fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_ASKER") else { return };
     let log = std::env::var("MCP_PEER_LOG").expect("log");
     let (is_modern, speaks_both) = (mode != "legacy", mode == "both");
-    let mut asker =
-        Asker { is_modern, speaks_both, asking: None, open: 0, is_lossy: false, looks: 0, answers: Value::Null };
+    let mut asker = Asker {
+        is_modern,
+        speaks_both,
+        asking: None,
+        open: 0,
+        is_lossy: false,
+        loses_answers: false,
+        looks: 0,
+        answers: Value::Null,
+    };
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let mut log = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
@@ -33,8 +41,9 @@ struct Asker {
     asking: Option<Value>,
     /// How many answers it waits for.
     open: u32,
-    /// Whether the next look at the task is answered with rubbish.
+    /// Whether the next look at the task is answered with rubbish, and the next answer to what it asks.
     is_lossy: bool,
+    loses_answers: bool,
     /// How often the task was looked at.
     looks: u32,
     /// What the client answered for the task.
@@ -97,6 +106,7 @@ impl Asker {
                 result(id, json!({"contents": [{"uri": "a://1", "text": "first", "later": 1}], "later": 2}));
             }
             "resources/read" => error(id, -32002, json!({"uri": params["uri"]})),
+            "logging/setLevel" if !self.is_modern => result(id, json!({})),
             "resources/subscribe" => {
                 result(id, json!({}));
                 notify("notifications/resources/updated", json!({"uri": params["uri"]}));
@@ -133,6 +143,7 @@ impl Asker {
             "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": null, "ttlMs": null,
         });
         self.is_lossy = params["arguments"]["lossy"] == true;
+        self.loses_answers = self.is_lossy;
         match (params["name"].as_str().unwrap_or_default(), self.is_modern) {
             ("ask", false) => {
                 self.asking = Some(id.clone());
@@ -162,6 +173,7 @@ impl Asker {
                 result(id, task);
             }
             ("hang", _) => {}
+            ("die", _) => std::process::exit(1),
             _ => error(id, -32601, Value::Null),
         }
     }
@@ -170,11 +182,7 @@ impl Asker {
         assert_eq!(params["taskId"], "t1");
         let task = |status: &str| json!({"resultType": "complete", "taskId": "t1", "status": status, "pollIntervalMs": 20, "pollInterval": 20});
         match method {
-            "tasks/get" if std::mem::take(&mut self.is_lossy) => {
-                let mut stdout = std::io::stdout().lock();
-                let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#);
-                writeln!(stdout, "{line}").and_then(|()| stdout.flush()).expect("the client reads");
-            }
+            "tasks/get" if std::mem::take(&mut self.is_lossy) => rubbish(id),
             "tasks/get" => {
                 self.looks += 1;
                 match (self.looks, self.is_modern) {
@@ -197,6 +205,12 @@ impl Asker {
                     }
                 }
             }
+            "tasks/update" if std::mem::take(&mut self.loses_answers) => {
+                self.answers = params["inputResponses"].clone();
+                rubbish(id);
+            }
+            // It asks nothing any more.
+            "tasks/update" if !self.answers.is_null() => error(id, -32602, Value::Null),
             "tasks/update" => {
                 self.answers = params["inputResponses"].clone();
                 result(id, json!({"resultType": "complete"}));
@@ -210,6 +224,13 @@ impl Asker {
 fn send(message: &Value) {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{message}").and_then(|()| stdout.flush()).expect("the client reads");
+}
+
+/// Half an answer.
+fn rubbish(id: &Value) {
+    let mut stdout = std::io::stdout().lock();
+    let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#);
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).expect("the client reads");
 }
 
 fn notify(method: &str, params: Value) {

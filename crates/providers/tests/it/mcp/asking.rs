@@ -229,15 +229,18 @@ async fn what_is_followed_outlives_the_connection_of_the_session_that_asked() {
 }
 
 #[tokio::test]
-async fn a_failed_look_at_a_task_does_not_end_it() {
+async fn neither_a_failed_look_at_a_task_nor_a_lost_answer_ends_it() {
     for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
         let script = asker(mode);
         let rig = script.rig(|_| {});
         rig.names().await;
-        let (_, context) = of_ann(&rig, "s");
+        let (ann, context) = of_ann(&rig, "s");
         let output = run(&*rig.provider, "job", json!({"lossy": true}), &context).await.expect("done");
         assert!(output.content[0].as_text().expect("text").contains(expect), "{mode}: {output:?}");
-        assert_eq!(script.methods().iter().filter(|method| *method == "tools/call").count(), 1, "{mode}");
+        let count = |wanted: &str| script.methods().iter().filter(|method| *method == wanted).count();
+        assert_eq!(count("tools/call"), 1, "{mode}");
+        let (updates, questions) = if mode == "modern" { (2, 1) } else { (0, 0) };
+        assert_eq!((count("tasks/update"), ann.asked.lock().expect("asked").len()), (updates, questions), "{mode}");
     }
 }
 
@@ -288,6 +291,35 @@ async fn what_a_server_logs_reaches_the_client_of_the_call() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
+    let told = |script: &Script| -> Vec<Value> {
+        let sent = script.read().into_iter().filter(|message| message["method"] == "logging/setLevel");
+        sent.map(|message| message["params"]["level"].clone()).collect()
+    };
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    for level in ["info", "warning"] {
+        run(&*methods, "logging/setLevel", json!({"level": level}), &context).await.expect("taken");
+    }
+    rig.call("die", json!({})).await.expect_err("the server is gone");
+    eventually("the new one is told", || told(&script) == ["info", "warning", "warning"]).await;
+    // A server of both generations logs for such a client on the connection of the older.
+    let script = asker("both");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
+    assert!(told(&script).is_empty(), "the newer needs no telling");
+    context.client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
+    eventually("it is told when it is there", || told(&script) == ["info"]).await;
+    run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
+    eventually("and told of the next", || told(&script) == ["info", "error"]).await;
+}
+
+#[tokio::test]
 async fn methods_pass_untouched_and_subscriptions_are_told() {
     for mode in GENERATIONS {
         let script = asker(mode);
@@ -316,10 +348,7 @@ async fn methods_pass_untouched_and_subscriptions_are_told() {
         ask("resources/subscribe", json!({"uri": "a://1"})).await.expect("followed");
         let updated = SourceNotice::ResourceUpdated { uri: "a://1".into() };
         eventually("it is told", || notices.lock().expect("notices").contains(&updated)).await;
-        ask("logging/setLevel", json!({"level": "info"})).await.map_or_else(
-            |error| assert_eq!(error.protocol().expect("refused").code, -32601),
-            |result| assert_eq!((mode, result), ("modern", json!({}))),
-        );
+        assert_eq!(ask("logging/setLevel", json!({"level": "info"})).await.expect("taken"), json!({}), "{mode}");
     }
 }
 

@@ -3,8 +3,9 @@
 use std::error::Error;
 
 use serde_json::{Map, Value, json};
+use toolwright_core::Secret;
 use toolwright_providers::oauth::{
-    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, Secret, SigningKey,
+    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, SigningKey,
 };
 
 use super::arguments;

@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `sampling`. A server whose tool is called by `run`, `chat` or `call` may ask a model a question of its own. Each is
-/// a call of `client:sample` to policy: by default it is asked about. Rules may look at `args.source`, the tool whose
-/// server asks, at `args.messages` and `args.systemPrompt`. Behind `serve`, the client's own model is asked instead.
+/// `sampling`. A server whose tool is called by `run`, `chat` or `call`, or behind `serve` by a client that offers no
+/// model of its own, may ask a model a question of its own. Each is a call of `client:sample` to policy: by default it
+/// is asked about. Rules may look at `args.source`, the tool whose server asks, at `args.messages` and
+/// `args.systemPrompt`. Where a client of `serve` says that it offers a model, that is asked instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingSection {
@@ -17,7 +18,7 @@ pub struct SamplingSection {
     /// Tokens of one answer.
     #[schemars(range(min = 1))]
     pub max_tokens: u32,
-    /// Requests in one `run`, `chat` or `call`.
+    /// Requests in one `run`, `chat` or `call`, or in one call of a client of `serve`.
     pub max_requests: u32,
     /// Tokens of all of these, questions and answers.
     pub max_total_tokens: u64,

@@ -20,6 +20,11 @@ pub struct Defaults {
     /// Cap on the text of a result, in bytes; what is over it goes to the output store.
     #[schemars(range(min = 256))]
     pub tool_response_max_bytes: usize,
+    /// Cap on what is passed on whole or not at all, in bytes of JSON: structured results of tools with an output
+    /// schema, and what MCP clients get of `resources/read`, `prompts/get` and the like. What is over it is an error
+    /// that says so. Changing it needs a restart.
+    #[schemars(range(min = 4096))]
+    pub whole_result_max_bytes: usize,
     /// Calls that may run in one turn of a model.
     #[schemars(range(min = 1))]
     pub calls_per_turn: usize,
@@ -98,6 +103,7 @@ impl Default for Defaults {
             tool_timeout: TimeSpan::seconds(300),
             idle_timeout: None,
             tool_response_max_bytes: toolwright_core::output::DEFAULT_MAX_BYTES,
+            whole_result_max_bytes: toolwright_core::output::DEFAULT_MAX_WHOLE,
             calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
             dispatch: DispatchSetting::TurnEnd,
             agent_tools: Vec::new(),

@@ -2,6 +2,7 @@
 //! model pass the executor as calls of `client:sample`, under the policy of whoever made the call.
 
 mod budget;
+mod host;
 mod sample;
 
 use std::sync::Arc;
@@ -20,10 +21,12 @@ use toolwright_core::tool::StaticProvider;
 use toolwright_core::{Policy, ToolId};
 use toolwright_mcp::asking::{ELICIT, ROOTS, SAMPLE};
 use toolwright_mcp::form::Form;
+use toolwright_mcp::page::Page;
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
 use self::budget::Budget;
+pub use self::host::GatewayModels;
 use self::sample::Sample;
 use super::House;
 
@@ -34,11 +37,26 @@ const INTERNAL: i64 = -32603;
 /// MCP's code for a request that the user turned down ("Sampling", "Error Handling").
 const TURNED_DOWN: i64 = -1;
 
-/// A person who fills in forms.
+/// A person who fills in forms and opens pages.
 #[async_trait]
 pub trait Person: Send + Sync {
     /// Asks. `source` is the tool whose source wants to know. Dropping the future withdraws the form.
     async fn fill_in(&self, source: &str, form: &Form) -> Filled;
+
+    /// Asks the person to open a page, which nobody opens for them. The future ends with their word on whether they
+    /// did; what they do there is the page's own. Dropping it withdraws the question.
+    async fn visit(&self, source: &str, page: &Page) -> Visited;
+}
+
+/// What became of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visited {
+    /// It was opened.
+    Opened,
+    /// The person does not want to.
+    Declined,
+    /// The person went away without a word.
+    Cancelled,
 }
 
 /// What became of a form.
@@ -60,7 +78,7 @@ pub struct ClientTerms {
     pub policy: Arc<Policy>,
     /// Answers where the policy asks.
     pub approver: Arc<dyn Approver>,
-    /// Fills in forms; `None`: nobody does, and no source may ask.
+    /// Fills in forms and opens pages; `None`: nobody does, and no source may ask.
     pub person: Option<Arc<dyn Person>>,
     /// The model that answers where `sampling.model` names none; else `models.default`.
     pub model: Option<String>,
@@ -73,9 +91,7 @@ impl House {
     pub fn client(&self, terms: ClientTerms) -> Arc<dyn CallClient> {
         let config = self.config();
         let section = &config.written.sampling;
-        let model = section.model.clone().or(terms.model).or_else(|| config.written.models.default.clone());
-        let model = model.filter(|model| section.enabled && self.models().endpoints().resolve(model).is_ok());
-        let sampling = model.zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
+        let sampling = self.sampling_model(terms.model).zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
             let budget = Budget::new(section.max_requests, section.max_total_tokens);
             let (executor, max_tokens) = (Arc::clone(&self.executor), section.max_tokens);
             let sample = Sample { id, model, executor, max_tokens, budget };
@@ -85,6 +101,14 @@ impl House {
         let executor = Arc::clone(&self.executor);
         let shared = Shared { executor, sampling, session, policy, approver, person };
         Arc::new(HouseClient { shared: Arc::new(shared), asking: None })
+    }
+
+    /// The model that answers sources, if one does: that of `sampling`, else that of the run, else the default.
+    fn sampling_model(&self, of_run: Option<String>) -> Option<String> {
+        let config = self.config();
+        let section = &config.written.sampling;
+        let model = section.model.clone().or(of_run).or_else(|| config.written.models.default.clone());
+        model.filter(|model| section.enabled && self.models().endpoints().resolve(model).is_ok())
     }
 }
 
@@ -120,7 +144,7 @@ impl CallClient for HouseClient {
             capabilities.insert("sampling".into(), json!({}));
         }
         if self.shared.person.is_some() {
-            capabilities.insert("elicitation".into(), json!({"form": {}}));
+            capabilities.insert("elicitation".into(), json!({"form": {}, "url": {}}));
         }
         capabilities
     }
@@ -194,7 +218,12 @@ impl HouseClient {
 
     async fn elicit(&self, person: &dyn Person, params: &Value) -> Result<Value, ProtocolError> {
         if params.get("mode").and_then(Value::as_str) == Some("url") {
-            return Err(refusal(INVALID_PARAMS, "only forms can be filled in here".into()));
+            let page = Page::of(params).map_err(|why| refusal(INVALID_PARAMS, why))?;
+            return Ok(json!({"action": match person.visit(self.source(), &page).await {
+                Visited::Opened => "accept",
+                Visited::Declined => "decline",
+                Visited::Cancelled => "cancel",
+            }}));
         }
         let form = Form::of(params).map_err(|why| refusal(INVALID_PARAMS, why))?;
         Ok(match person.fill_in(self.source(), &form).await {

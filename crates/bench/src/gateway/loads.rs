@@ -1,0 +1,136 @@
+//! Loads of calls, the same to each target, turn by turn.
+
+use std::time::Duration;
+
+use toolwright_core::store::LedgerStore as _;
+
+use super::call::{Call, Echo, Limit, Times};
+use super::choice::{Part, Target};
+use super::process::poll;
+use super::report::{Report, Row};
+use super::yard::{Door, Lane, Reach, Server, Yard, everything_over_http};
+use crate::Failure;
+use crate::memory::rss_mb;
+use crate::stats::percentile_us;
+
+/// Rounds that each target is measured in, turn by turn, so that what else the machine does hits all alike.
+const ROUNDS: u32 = 5;
+/// Calls under way at once.
+const LEVELS: [usize; 3] = [1, 16, 128];
+/// What the warm-up before the first round takes at the most.
+const WARM_UP: Limit = Limit { calls: 1000, time: Duration::from_millis(500) };
+/// How long the ledger and the spans of calls may come after their answers.
+const TRACES_COME: Duration = Duration::from_secs(12);
+
+/// A target under load.
+struct Loaded {
+    target: Target,
+    home: String,
+    /// Why it takes no more calls, once it does not.
+    state: Result<(Lane, Call), String>,
+    /// Whose memory is told.
+    pid: Option<u32>,
+    /// Calls that were answered.
+    answered: usize,
+    /// The answers of this level.
+    times: Times,
+}
+
+/// Measures these targets in a part that is of calls. `limit` holds for each target at each level.
+pub(super) fn run(
+    yard: &Yard<'_>,
+    part: Part,
+    targets: &[Target],
+    limit: Limit,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let upstream = if part == Part::Http { Some(everything_over_http(yard.peers, yard.dir)?) } else { None };
+    let reach = match &upstream {
+        Some((at, _)) => Reach::Http(*at),
+        None => Reach::Command([yard.peers.everything()?, vec!["stdio".to_owned()]].concat()),
+    };
+    let server = Server::of("everything", reach);
+    let door = if part == Part::Stdio { Door::Stdio } else { Door::Http };
+    let batches = yard.collector.batches();
+    let loaded = |target: &Target| {
+        let home = format!("{}-{}", part.name(), target.name());
+        let opened = yard.open(*target, door, std::slice::from_ref(&server), &home).and_then(|mut lane| {
+            let call = lane.echo(Echo::Everything, &server)?;
+            Ok((lane, call))
+        });
+        let own = opened.as_ref().ok().and_then(|(lane, _)| lane.id());
+        let pid = own.or_else(|| upstream.as_ref()?.1.id().filter(|_| *target == Target::Direct));
+        let state = opened.map_err(|error| error.to_string());
+        Loaded { target: *target, home, state, pid, answered: 0, times: Times::default() }
+    };
+    let mut lanes: Vec<Loaded> = targets.iter().map(loaded).collect();
+    for in_flight in LEVELS {
+        level(&mut lanes, limit, in_flight);
+        tell(part, &mut lanes, in_flight, report);
+    }
+    for lane in lanes.iter().filter(|lane| lane.target == Target::Toolwright && lane.state.is_ok()) {
+        if let Err(error) = everything_was_on(yard, lane, batches) {
+            report.add(Row::failed(part.name().into(), lane.target.name().into(), error.to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// Loads each target in turn, again and again.
+fn level(lanes: &mut [Loaded], limit: Limit, in_flight: usize) {
+    let share = Limit { calls: (limit.calls / ROUNDS as usize).max(in_flight), time: limit.time / ROUNDS };
+    for lane in &mut *lanes {
+        lane.times = Times::default();
+    }
+    for round in 0..=ROUNDS {
+        for lane in &mut *lanes {
+            let Ok((open, call)) = &mut lane.state else { continue };
+            // A round is as long as its slowest call at the least: what is that slow has fewer of them.
+            if lane.times.elapsed >= limit.time {
+                continue;
+            }
+            match open.front.load(call, if round == 0 { WARM_UP } else { share }, in_flight) {
+                Ok(times) => {
+                    lane.answered += times.each.len();
+                    if round > 0 {
+                        lane.times.each.extend(times.each);
+                        lane.times.elapsed += times.elapsed;
+                    }
+                }
+                Err(error) => lane.state = Err(format!("{error}, with {in_flight} in flight")),
+            }
+        }
+    }
+}
+
+fn tell(part: Part, lanes: &mut [Loaded], in_flight: usize, report: &mut Report) {
+    let mut base = None;
+    for lane in lanes {
+        let (path, target) = (part.name().to_owned(), lane.target.name().to_owned());
+        let row = match &lane.state {
+            Err(error) => Row::failed(path, target, error.clone()),
+            Ok(_) => {
+                let times = &mut lane.times;
+                if lane.target == Target::Direct {
+                    base = Some(percentile_us(&mut times.each, 0.5));
+                }
+                let row = Row::timed(path, target, &mut times.each, base);
+                row.rate(times.each.len(), times.elapsed).rss_mb(lane.pid.map(rss_mb))
+            }
+        };
+        report.add(row.in_flight(in_flight));
+    }
+}
+
+/// An error unless each answered call is in the ledger, and spans were sent.
+fn everything_was_on(yard: &Yard<'_>, lane: &Loaded, batches: usize) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let store = toolwright_runtime::SqliteStore::open(&yard.state(&lane.home))?;
+    let mut calls = 0;
+    let all_there = poll(TRACES_COME, "not all calls came to the ledger", || {
+        calls = runtime.block_on(store.totals())?.tool_calls;
+        Ok((calls >= lane.answered as u64).then_some(()))
+    });
+    all_there.map_err(|error| format!("{error}: {calls} of {}", lane.answered))?;
+    poll(TRACES_COME, "no span came", || Ok((yard.collector.batches() > batches).then_some(())))
+}

@@ -1,0 +1,290 @@
+//! Starts what is measured: a server, or a gateway in front of servers, with a front that takes calls.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, Echo, Limit};
+use super::choice::Target;
+use super::collector::Collector;
+use super::front::{Front, Mcp, Revision, free_addr};
+use super::peers::Peers;
+use super::pipe::Pipe;
+use super::process::Family;
+use crate::Failure;
+use crate::memory::rss_mb;
+
+/// Where a client of a gateway stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    /// At its pipe.
+    Stdio,
+    /// At its address.
+    Http,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub(super) enum Reach {
+    /// A command and its arguments.
+    Command(Vec<String>),
+    /// Streamable HTTP at `/mcp`.
+    Http(SocketAddr),
+}
+
+/// A server behind a gateway.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) reach: Reach,
+    /// Started when a call needs it; for Toolwright alone.
+    pub(super) lazy: bool,
+}
+
+impl Server {
+    /// One that is there from the beginning.
+    pub(super) fn of(name: &str, reach: Reach) -> Self {
+        Self { name: name.to_owned(), reach, lazy: false }
+    }
+
+    fn entry(&self) -> Value {
+        let mut entry = match &self.reach {
+            Reach::Command(words) => json!({"command": words[0], "args": words[1..]}),
+            Reach::Http(addr) => json!({"url": url(*addr)}),
+        };
+        if self.lazy {
+            entry["lazy"] = json!(true);
+        }
+        entry
+    }
+
+    fn words(&self) -> Vec<String> {
+        match &self.reach {
+            Reach::Command(words) => words.clone(),
+            Reach::Http(addr) => vec![url(*addr)],
+        }
+    }
+
+    fn command(&self) -> Result<Command, Failure> {
+        match &self.reach {
+            Reach::Command(words) => Ok(with_args(Command::new(&words[0]), &words[1..])),
+            Reach::Http(_) => Err("a server at an address is not started".into()),
+        }
+    }
+}
+
+/// Something that takes calls, and the processes that it needs.
+pub(super) struct Lane {
+    pub(super) front: Front,
+    held: Option<Family>,
+}
+
+impl Lane {
+    /// The process in the middle; of the direct way, the server, unless that is everybody's.
+    pub(super) fn id(&self) -> Option<u32> {
+        match &self.front {
+            Front::Pipe(pipe) => pipe.family().id(),
+            Front::Http(_) | Front::Hub(_) => self.held.as_ref()?.id(),
+        }
+    }
+
+    /// Its resident memory.
+    pub(super) fn rss_mb(&self) -> Option<f64> {
+        self.id().map(rss_mb)
+    }
+
+    /// The call of its `echo`, once it lists one.
+    pub(super) fn echo(&mut self, echo: Echo, server: &Server) -> Result<Call, Failure> {
+        let tool = self.front.listed("echo", 1)?;
+        Ok(match self.front {
+            Front::Hub(_) => Call::hub(&server.name, echo),
+            Front::Pipe(_) | Front::Http(_) => Call::mcp(&tool, echo),
+        })
+    }
+
+    /// Makes one call.
+    pub(super) fn call_once(&mut self, call: &Call) -> Result<(), Failure> {
+        self.front.load(call, Limit { calls: 1, time: Duration::from_secs(1) }, 1).map(drop)
+    }
+}
+
+/// What lanes are made of.
+pub(super) struct Yard<'a> {
+    /// Toolwright.
+    pub(super) binary: &'a Path,
+    /// Programs of others.
+    pub(super) peers: &'a Peers,
+    /// Files of the run.
+    pub(super) dir: &'a Path,
+    /// Takes Toolwright's spans.
+    pub(super) collector: &'a Collector,
+}
+
+impl Yard<'_> {
+    /// Starts a target in front of the servers. What it keeps is in the folder `home`, which may have been another's.
+    pub(super) fn open(&self, target: Target, door: Door, servers: &[Server], home: &str) -> Result<Lane, Failure> {
+        let home = self.dir.join(home);
+        std::fs::create_dir_all(&home)?;
+        let one = servers.first().ok_or("no server")?;
+        let at = free_addr()?;
+        let command = match target {
+            Target::Direct | Target::DirectUnversioned => match one.reach {
+                Reach::Http(addr) => {
+                    let revision = if target == Target::Direct { Revision::Told } else { Revision::Untold };
+                    return Ok(Lane { front: Front::Http(Mcp::open(addr, "/mcp", revision)?), held: None });
+                }
+                Reach::Command(_) => one.command()?,
+            },
+            Target::TwoCats => {
+                let commands = vec![Command::new("cat"), one.command()?, Command::new("cat")];
+                let front = Front::Pipe(Pipe::open(commands, &home.join("log"))?);
+                return Ok(Lane { front, held: None });
+            }
+            Target::Toolwright => self.toolwright(door, at, servers, &home)?,
+            Target::NaiveProxy => naive(door, at, one)?,
+            Target::CrateProxy => self.crate_proxy(at, servers, &home)?,
+            Target::PyProxy => self.py_proxy(at, one)?,
+            Target::FastMcp => self.fastmcp(door, at, servers, &home)?,
+            Target::McpHub => self.hub(at, servers, &home)?,
+        };
+        let log = home.join("log");
+        if target == Target::Direct || door == Door::Stdio {
+            return Ok(Lane { front: Front::Pipe(Pipe::open(vec![command], &log)?), held: None });
+        }
+        let mut held = Family::start(command, &log)?;
+        let front = held.listens(at).and_then(|()| {
+            Ok(match target {
+                Target::McpHub => Front::Hub(at),
+                Target::CrateProxy => Front::Http(Mcp::open(at, "/", Revision::Told)?),
+                _ => Front::Http(Mcp::open(at, "/mcp", Revision::Told)?),
+            })
+        });
+        Ok(Lane { front: front.map_err(|error| held.explained(&error))?, held: Some(held) })
+    }
+
+    /// With everything on: validation, policy, pins, cap, ledger, events and spans.
+    fn toolwright(&self, door: Door, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
+        let config = json!({
+            "mcpServers": entries(servers),
+            "policy": {"rules": [
+                {"effect": "deny", "tool": "*:delete_*", "reason": "nothing is deleted here"},
+                {"effect": "allow", "tool": "*:echo"},
+            ]},
+            "pins": {"first_use": "pin", "drift": "withhold"},
+            "telemetry": {"endpoint": self.collector.url(), "traces": true, "metrics": true, "sample_ratio": 1.0},
+        });
+        let file = home.join("toolwright.yaml");
+        std::fs::write(&file, config.to_string())?;
+        let mut command = Command::new(self.binary);
+        command.arg("serve");
+        match door {
+            Door::Stdio => command.arg("--stdio"),
+            Door::Http => command.arg("--http").arg(at.to_string()),
+        };
+        command.arg("--config").arg(file).env("TOOLWRIGHT_STATE_DIR", state_dir(home));
+        // Nothing of the user's own configuration.
+        command.env("XDG_CONFIG_HOME", home).env_remove("RUST_LOG").current_dir(home);
+        Ok(command)
+    }
+
+    fn crate_proxy(&self, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
+        let mut config = format!(
+            "[proxy]\nname = \"p\"\nseparator = \"/\"\n[proxy.listen]\nhost = \"127.0.0.1\"\nport = {}\n",
+            at.port()
+        );
+        for server in servers {
+            // Strings of JSON are strings of TOML.
+            let reach = match &server.reach {
+                Reach::Command(words) => {
+                    format!("transport = \"stdio\"\ncommand = {}\nargs = {}\n", json!(words[0]), json!(words[1..]))
+                }
+                Reach::Http(addr) => format!("transport = \"http\"\nurl = {}\n", json!(url(*addr))),
+            };
+            config.push_str(&format!("[[backends]]\nname = {}\n{reach}", json!(server.name)));
+        }
+        let file = home.join("mcp-proxy.toml");
+        std::fs::write(&file, config)?;
+        let mut command = self.peers.command(Target::CrateProxy)?;
+        command.arg("--config").arg(file);
+        Ok(command)
+    }
+
+    fn py_proxy(&self, at: SocketAddr, server: &Server) -> Result<Command, Failure> {
+        let mut command = self.peers.command(Target::PyProxy)?;
+        command.args(["--port", &at.port().to_string(), "--pass-environment", "--log-level", "ERROR", "--"]);
+        Ok(with_args(command, &server.words()))
+    }
+
+    fn fastmcp(&self, door: Door, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
+        let file = write_servers(servers, home)?;
+        let run = match door {
+            Door::Stdio => "transport='stdio'".to_owned(),
+            Door::Http => format!("transport='http', host='127.0.0.1', port={}", at.port()),
+        };
+        let script = format!(
+            "import json, sys\nfrom fastmcp.server import create_proxy\n\
+             create_proxy(json.load(open(sys.argv[1]))).run({run}, show_banner=False)\n"
+        );
+        let mut command = self.peers.command(Target::FastMcp)?;
+        command.args(["-c", &script]).arg(file).env("FASTMCP_LOG_LEVEL", "ERROR").current_dir(home);
+        Ok(command)
+    }
+
+    /// Through its own interface: it speaks MCP over the transport of 2024-11-05 only, which needs two connections.
+    fn hub(&self, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
+        let mut command = self.peers.command(Target::McpHub)?;
+        command.args(["--port", &at.port().to_string(), "--config"]).arg(write_servers(servers, home)?);
+        command.env("XDG_STATE_HOME", home).env("XDG_DATA_HOME", home).env("XDG_CONFIG_HOME", home);
+        Ok(command)
+    }
+
+    /// Where a lane of Toolwright with this home keeps its ledger.
+    pub(super) fn state(&self, home: &str) -> PathBuf {
+        state_dir(&self.dir.join(home))
+    }
+}
+
+fn state_dir(home: &Path) -> PathBuf {
+    home.join("state")
+}
+
+fn naive(door: Door, at: SocketAddr, server: &Server) -> Result<Command, Failure> {
+    let mut command = Command::new(std::env::current_exe()?.with_file_name("naive-proxy"));
+    if door == Door::Http {
+        command.arg("--port").arg(at.port().to_string());
+    }
+    Ok(with_args(command, &server.words()))
+}
+
+fn with_args(mut command: Command, args: &[String]) -> Command {
+    command.args(args);
+    command
+}
+
+fn entries(servers: &[Server]) -> Map<String, Value> {
+    servers.iter().map(|server| (server.name.clone(), server.entry())).collect()
+}
+
+fn write_servers(servers: &[Server], home: &Path) -> Result<PathBuf, Failure> {
+    let file = home.join("servers.json");
+    std::fs::write(&file, json!({"mcpServers": entries(servers)}).to_string())?;
+    Ok(file)
+}
+
+fn url(addr: SocketAddr) -> String {
+    format!("http://{addr}/mcp")
+}
+
+/// The reference server over HTTP, at an address of its own.
+pub(super) fn everything_over_http(peers: &Peers, dir: &Path) -> Result<(SocketAddr, Family), Failure> {
+    let at = free_addr()?;
+    let words = peers.everything()?;
+    let mut command = with_args(Command::new(&words[0]), &words[1..]);
+    command.arg("streamableHttp").env("PORT", at.port().to_string());
+    let mut family = Family::start(command, &dir.join("everything.log"))?;
+    family.listens(at).map_err(|error| format!("the reference server: {error}"))?;
+    Ok((at, family))
+}
