@@ -232,16 +232,12 @@ async fn tell_providers(mut events: Receiver<Arc<Event>>) {
             Err(RecvError::Closed) => break,
         };
         match &*event {
-            Event::ProviderChanged { provider, error: Some(error), .. } => {
-                if failed.get(provider) != Some(error) {
-                    say(styled(WARN, format_args!("{provider}: {}", harmless(error))));
-                    failed.insert(provider.clone(), error.clone());
-                }
+            Event::ProviderChanged { provider, error: Some(error), .. } if failed.get(provider) != Some(error) => {
+                say(styled(WARN, format_args!("{provider}: {}", harmless(error))));
+                failed.insert(provider.clone(), error.clone());
             }
-            Event::ProviderChanged { provider, tools, error: None } => {
-                if failed.remove(provider).is_some() {
-                    say(format_args!("{provider}: up again, {tools} tools"));
-                }
+            Event::ProviderChanged { provider, tools, error: None } if failed.remove(provider).is_some() => {
+                say(format_args!("{provider}: up again, {tools} tools"));
             }
             Event::PinNotice { provider, raw_name, message, .. } => {
                 say(styled(WARN, format_args!("{provider}: {} is {}", harmless(raw_name), harmless(message))));
