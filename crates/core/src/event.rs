@@ -302,6 +302,52 @@ pub enum Event {
         /// The piece.
         text: String,
     },
+    /// A model request waits in a queue.
+    ModelWait {
+        /// The operation.
+        op: Op,
+        /// `provider/model`.
+        model: String,
+        /// What for.
+        queue: String,
+    },
+    /// A wait of a model request is over, also when it ends in an error.
+    ModelWaited {
+        /// The operation.
+        op: Op,
+        /// `provider/model`.
+        model: String,
+        /// What for.
+        queue: String,
+        /// Whether it got its turn.
+        ok: bool,
+        /// Microseconds.
+        wait_us: u64,
+    },
+    /// An attempt at a model request failed, and will be made again.
+    ModelRetried {
+        /// The operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// `provider/model`.
+        model: String,
+        /// The attempt, from 1.
+        attempt: u32,
+        /// Kind of failure.
+        error: ModelErrorKind,
+        /// Redacted operator message.
+        message: String,
+        /// Microseconds, its wait included.
+        latency_us: u64,
+        /// What it used.
+        usage: Usage,
+        /// What it cost, in US dollars, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<f64>,
+        /// Milliseconds until the next.
+        again_in_ms: u64,
+    },
     /// A model request ended: complete, or with an error.
     ModelFinished {
         /// The operation.

@@ -206,7 +206,8 @@ pub struct LedgerEntry {
     pub latency_us: u64,
     /// Microseconds of it that it waited for slot and lock.
     pub wait_us: u64,
-    /// How many attempts were made; 0 when it never ran.
+    /// How many attempts were made; 0 when it never ran. Each attempt at a request to a model has its own entry, and
+    /// this is its number.
     pub attempts: u32,
     /// Whether the result came out of the response cache.
     pub cached: bool,

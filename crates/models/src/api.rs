@@ -88,6 +88,11 @@ impl EncodedRequest {
         self
     }
 
+    /// The value at `key` of the body, `absent` where there is none.
+    pub(crate) fn entry(&mut self, key: &str, absent: Value) -> &mut Value {
+        self.body.entry(key).or_insert(absent)
+    }
+
     /// The body. Its keys keep their order.
     #[must_use]
     pub fn body(&self) -> Value {

@@ -30,7 +30,7 @@ pub enum EmbeddingsApi {
     Ollama,
 }
 
-/// Asks an API for vectors. A request is tried again as [`HttpModelClient`] does it.
+/// Asks an API for vectors. A request is sent again where that is safe and may help, four times in all at most.
 pub struct HttpEmbedder {
     id: String,
     api: EmbeddingsApi,

@@ -6,6 +6,7 @@ use toolwright_core::Secret;
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use crate::api::Api;
+use crate::http::Timeouts;
 use crate::text::Format;
 
 /// One place that answers model requests.
@@ -62,6 +63,12 @@ pub struct ModelHabits {
     pub strict_tools: bool,
     /// Whether deferred tools may be declared; absent for what is known of the provider and the model.
     pub tool_search: Option<bool>,
+    /// Tokens that it takes in; Ollama is told to keep that many.
+    pub window: Option<usize>,
+    /// Tokens that one answer may have: a request for more asks for that many.
+    pub max_output: Option<u32>,
+    /// Bounds of its requests in place of the client's; the time to connect is the client's for all.
+    pub timeouts: Option<Timeouts>,
 }
 
 /// The configured endpoints, by provider name.

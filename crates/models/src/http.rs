@@ -1,38 +1,39 @@
 //! The one HTTP client of all models.
 
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse};
+use toolwright_core::model::{
+    IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
+    RetryTerms, Traffic, Usability, retry,
+};
 
 use crate::api::{Api, EncodedRequest};
 use crate::decoder::{Decoder, MAX_ANSWER};
 use crate::encoder::encode_shown;
-use crate::endpoint::{Endpoint, Endpoints, ToolFormat};
+use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
 use crate::failure;
+use crate::limits::limits;
+use crate::ollama;
 use crate::shown::ShownCache;
 use crate::tool_search;
 use crate::transport::TextTools;
 
-/// How often one request is sent at most.
-const MAX_ATTEMPTS: u32 = 3;
-/// The wait before the second attempt; it doubles with each.
-const FIRST_BACKOFF: Duration = Duration::from_millis(250);
-/// The longest wait that a provider may ask of a running request; a longer one is left to the caller.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(20);
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// How long a stream may take to close once its answer is complete.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// Bounds of one request. There is no bound on its whole duration: that is the caller's, by cancelling.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// To connect.
     pub connect: Duration,
@@ -50,8 +51,9 @@ impl Default for Timeouts {
 
 /// Answers for every configured endpoint over one connection pool, which is built at the first request.
 ///
-/// A request is tried again, twice at most, when it did not reach the provider or the provider was busy
-/// (429 without a quota problem, 5xx), and only while no byte of an answer has arrived.
+/// Each request is sent once: who sends it again, and when, is above it, where the requests of all callers are
+/// known. It tells `events` of the first bytes of an answer and of the limits in its headers, and its errors say
+/// whether the request can be sent again.
 pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
@@ -66,18 +68,6 @@ impl std::fmt::Debug for HttpModelClient {
             .field("endpoints", &self.endpoints)
             .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
-    }
-}
-
-/// A failed attempt.
-struct Failed {
-    error: ModelError,
-    again: bool,
-}
-
-impl From<ModelError> for Failed {
-    fn from(error: ModelError) -> Self {
-        Self { error, again: false }
     }
 }
 
@@ -103,7 +93,7 @@ impl HttpModelClient {
     /// The body of a GET, at most [`MAX_ANSWER`] bytes, within `limit`.
     pub(crate) async fn get(&self, endpoint: &Endpoint, path: &str, limit: Duration) -> Result<Vec<u8>, ModelError> {
         let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
-        let response = request.send().await.map_err(|error| unreachable(endpoint, error))?;
+        let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
         let status = response.status();
         let body = read_all(endpoint, response, Vec::new(), limit).await?;
         if status.is_success() {
@@ -147,97 +137,105 @@ impl HttpModelClient {
         events: &dyn ModelEvents,
     ) -> Result<ModelResponse, ModelError> {
         let (endpoint, name) = self.endpoints.resolve(model)?;
-        let shown = self.shown.get(endpoint.api, &request.tools, self.endpoints.habits(model).strict_tools);
-        let encoded = encode_shown(request, name, &shown);
-        let (response, first) = self.send(endpoint, &encoded).await?;
+        let habits = self.endpoints.habits(model);
+        let timeouts = habits.timeouts.unwrap_or(self.timeouts);
+        let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
+        let mut encoded = encode_shown(&within_output(request, endpoint.api, habits), name, &shown);
+        if let (Api::Ollama, Some(window)) = (endpoint.api, habits.window) {
+            ollama::keep_window(&mut encoded, window);
+        }
+        let (response, first) = self.send(endpoint, &encoded, timeouts, events).await?;
         // Some servers answer whole although a stream was asked for.
         let whole = is_plain_json(&response);
         let decoder = if whole { Decoder::detecting(endpoint.api) } else { Decoder::new(endpoint.api) };
         let decoder = decoder.with_tools(Arc::clone(shown.set()));
-        let answered = self.read(endpoint, decoder, response, first, events).await;
+        let answered = read(endpoint, decoder, response, first, timeouts.idle, events).await;
         answered.map_err(|error| redacted(endpoint, error))
     }
 
-    /// The body of a POST, at most [`MAX_ANSWER`] bytes.
+    /// The body of a POST that changes nothing, at most [`MAX_ANSWER`] bytes. Sent again where that may help.
     pub(crate) async fn post(&self, endpoint: &Endpoint, request: &EncodedRequest) -> Result<Vec<u8>, ModelError> {
-        let (response, first) = self.send(endpoint, request).await?;
-        read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts.idle).await
-    }
-
-    /// Sends the request, again where that may help, and waits for the first bytes of a good answer.
-    async fn send(
-        &self,
-        endpoint: &Endpoint,
-        encoded: &EncodedRequest,
-    ) -> Result<(Response, Option<Bytes>), ModelError> {
-        let body = Bytes::from(encoded.bytes());
         let mut attempt = 1;
         loop {
-            match self.attempt(endpoint, encoded, &body).await {
-                Ok(answered) => return Ok(answered),
-                Err(failed) => match backoff(&failed, attempt) {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => return Err(redacted(endpoint, failed.error)),
-                },
-            }
+            let error = match self.send(endpoint, request, self.timeouts, &IgnoreModelEvents).await {
+                Ok((response, first)) => {
+                    return read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts.idle).await;
+                }
+                Err(error) => error,
+            };
+            let seed = RandomState::new().build_hasher().finish();
+            let Some(wait) = retry(&error, attempt, false, RetryTerms::default(), seed) else { return Err(error) };
+            tokio::time::sleep(wait).await;
             attempt += 1;
         }
     }
 
     /// Sends the request once and waits for the first bytes of a good answer.
-    async fn attempt(
+    async fn send(
         &self,
         endpoint: &Endpoint,
         encoded: &EncodedRequest,
-        body: &Bytes,
-    ) -> Result<(Response, Option<Bytes>), Failed> {
+        timeouts: Timeouts,
+        events: &dyn ModelEvents,
+    ) -> Result<(Response, Option<Bytes>), ModelError> {
         let request = self
             .client(endpoint)?
             .post(endpoint.url(&encoded.path))
             .headers(headers(endpoint, encoded.headers)?)
-            .body(body.clone());
-        let limit = self.timeouts.first_byte;
-        tokio::time::timeout(limit, first_bytes(endpoint, request)).await.unwrap_or_else(|_| {
+            .body(encoded.bytes());
+        let limit = timeouts.first_byte;
+        let answered = tokio::time::timeout(limit, first_bytes(endpoint, request, events)).await.unwrap_or_else(|_| {
             let message = format!("{} gave no answer within {} s", describe(endpoint), limit.as_secs_f64());
-            Err(ModelError::new(ModelErrorKind::Unavailable, message).into())
-        })
+            // It may be at work on the request still, and will bill it.
+            Err(ModelError { should_retry: Some(false), ..ModelError::new(ModelErrorKind::Unavailable, message) })
+        });
+        answered.map_err(|error| redacted(endpoint, error))
     }
+}
 
-    async fn read(
-        &self,
-        endpoint: &Endpoint,
-        mut decoder: Decoder,
-        mut response: Response,
-        first: Option<Bytes>,
-        events: &dyn ModelEvents,
-    ) -> Result<ModelResponse, ModelError> {
-        let mut sink = |event| events.on_event(event);
-        let mut next = first;
-        while let Some(bytes) = next {
-            decoder.feed(&bytes, &mut sink);
-            if decoder.is_settled() {
-                // Usage may follow, and a stream read to its end leaves its connection to the pool.
-                let rest = async {
-                    while let Ok(Some(bytes)) = response.chunk().await {
-                        decoder.feed(&bytes, &mut sink);
-                    }
-                };
-                let _ = tokio::time::timeout(CLOSING, rest).await;
-                break;
-            }
-            let idle = self.timeouts.idle;
-            next = match tokio::time::timeout(idle, response.chunk()).await {
-                Ok(Ok(next)) => next,
-                Ok(Err(error)) => return Err(decoder.fail(broken(endpoint, error))),
-                Err(_) => {
-                    let message =
-                        format!("{} sent nothing for {} s amid an answer", describe(endpoint), idle.as_secs_f64());
-                    return Err(decoder.fail(ModelError::new(ModelErrorKind::BadResponse, message)));
+async fn read(
+    endpoint: &Endpoint,
+    mut decoder: Decoder,
+    mut response: Response,
+    first: Option<Bytes>,
+    idle: Duration,
+    events: &dyn ModelEvents,
+) -> Result<ModelResponse, ModelError> {
+    let mut sink = |event| events.on_event(event);
+    let mut next = first;
+    while let Some(bytes) = next {
+        decoder.feed(&bytes, &mut sink);
+        if decoder.is_settled() {
+            // Usage may follow, and a stream read to its end leaves its connection to the pool.
+            let rest = async {
+                while let Ok(Some(bytes)) = response.chunk().await {
+                    decoder.feed(&bytes, &mut sink);
                 }
             };
+            let _ = tokio::time::timeout(CLOSING, rest).await;
+            break;
         }
-        decoder.end(&mut sink);
-        decoder.finish()
+        next = match tokio::time::timeout(idle, response.chunk()).await {
+            Ok(Ok(next)) => next,
+            Ok(Err(error)) => return Err(decoder.fail(broken(endpoint, error))),
+            Err(_) => {
+                let message =
+                    format!("{} sent nothing for {} s amid an answer", describe(endpoint), idle.as_secs_f64());
+                return Err(decoder.fail(ModelError::new(ModelErrorKind::BadResponse, message)));
+            }
+        };
+    }
+    decoder.end(&mut sink);
+    decoder.finish()
+}
+
+/// The request, asking for no longer answer than the model gives. An API that demands a limit gets the model's.
+fn within_output(request: &ModelRequest, api: Api, habits: ModelHabits) -> Cow<'_, ModelRequest> {
+    let Some(most) = habits.max_output else { return Cow::Borrowed(request) };
+    match request.max_tokens {
+        Some(asked) if asked <= most => Cow::Borrowed(request),
+        None if api != Api::Anthropic => Cow::Borrowed(request),
+        _ => Cow::Owned(ModelRequest { max_tokens: Some(most), ..request.clone() }),
     }
 }
 
@@ -266,6 +264,18 @@ impl ModelClient for HttpModelClient {
         let able = || habits.tool_search.unwrap_or_else(|| tool_search::is_known(at, name));
         // Calls that are text know no tools but those of the prompt.
         habits.tool_format.is_none() && tool_search::is_possible(at.api) && able()
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        let ModelHabits { window, max_output, .. } = self.endpoints.habits(model);
+        let usability = match self.endpoints.resolve(model) {
+            Err(error) => Usability::Unknown(error.message),
+            // Who sends headers of his own may have a key among them.
+            Ok((at, _)) if at.key.is_some() || !at.headers.is_empty() => Usability::Usable,
+            Ok((at, _)) if at.api == Api::Ollama || is_loopback(&at.base_url) => Usability::Usable,
+            Ok(_) => Usability::NoKey,
+        };
+        ModelCard { usability, window, max_output }
     }
 }
 
@@ -329,22 +339,30 @@ fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Re
     Ok(headers)
 }
 
-async fn first_bytes(endpoint: &Endpoint, request: RequestBuilder) -> Result<(Response, Option<Bytes>), Failed> {
-    let mut response = match request.send().await {
-        Ok(response) => response,
-        Err(error) => return Err(Failed { again: error.is_connect(), error: unreachable(endpoint, error) }),
+async fn first_bytes(
+    endpoint: &Endpoint,
+    request: RequestBuilder,
+    events: &dyn ModelEvents,
+) -> Result<(Response, Option<Bytes>), ModelError> {
+    let mut response = request.send().await.map_err(|error| unsent(endpoint, error))?;
+    let headers = response.headers();
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let now = SystemTime::now();
+    if let Some(limits) = limits(&header, now) {
+        events.on_traffic(Traffic::Limits(limits));
+    }
+    let retry_after_ms = failure::retry_after_ms(header("retry-after-ms"), header("retry-after"), now);
+    let should_retry = match header("x-should-retry") {
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        _ => None,
     };
     let status = response.status();
     if status.is_success() {
         let first = response.chunk().await.map_err(|error| broken(endpoint, error))?;
+        events.on_traffic(Traffic::FirstByte);
         return Ok((response, first));
     }
-    let header = |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let retry_after_ms = failure::retry_after_ms(
-        header(&HeaderName::from_static("retry-after-ms")),
-        header(&RETRY_AFTER),
-        SystemTime::now(),
-    );
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await
         && body.len() < MAX_ERROR_BODY
@@ -358,18 +376,10 @@ async fn first_bytes(endpoint: &Endpoint, request: RequestBuilder) -> Result<(Re
             None => format!("; provider `{}` has no key", endpoint.provider),
         });
     }
-    error.retry_after_ms = retry_after_ms;
-    Err(Failed { again: error.kind.is_retryable(), error })
-}
-
-/// How long to wait before the next attempt; `None` to give up.
-fn backoff(failed: &Failed, attempt: u32) -> Option<Duration> {
-    if !failed.again || attempt >= MAX_ATTEMPTS {
-        return None;
-    }
-    let own = FIRST_BACKOFF * 2u32.pow(attempt - 1);
-    let asked = failed.error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
-    (asked <= MAX_RETRY_AFTER).then(|| own.max(asked))
+    error.retry_after_ms = retry_after_ms.or(error.retry_after_ms);
+    // A header's word is about requests in general: none makes a refused one right.
+    error.should_retry = should_retry.filter(|again| !again || error.kind.is_retryable());
+    Err(error)
 }
 
 fn is_plain_json(response: &Response) -> bool {
@@ -407,8 +417,10 @@ pub(crate) fn describe(endpoint: &Endpoint) -> String {
     format!("provider `{}`{}", endpoint.provider, host.unwrap_or_default())
 }
 
-fn unreachable(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
+/// The error of a request without an answer. Only one that never left can be sent again without being billed twice.
+fn unsent(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
+    let should_retry = error.is_connect();
     if error.is_builder() {
         let message = format!(
             "the base URL of provider `{}` is not a URL; expected something like https://host/v1",
@@ -416,11 +428,8 @@ fn unreachable(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
         );
         return caused(ModelErrorKind::Invalid, message, error);
     }
-    caused(
-        ModelErrorKind::Unavailable,
-        format!("{} cannot be reached: {}", describe(endpoint), root_cause(&error)),
-        error,
-    )
+    let message = format!("{} cannot be reached: {}", describe(endpoint), root_cause(&error));
+    ModelError { should_retry: Some(should_retry), ..caused(ModelErrorKind::Unavailable, message, error) }
 }
 
 fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
@@ -452,20 +461,6 @@ fn redacted(endpoint: &Endpoint, mut error: ModelError) -> ModelError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_are_bounded_and_honour_the_provider() {
-        let wait = |kind: ModelErrorKind, retry_after_ms, attempt| {
-            let error = ModelError { retry_after_ms, ..ModelError::new(kind, "") };
-            backoff(&Failed { again: kind.is_retryable(), error }, attempt).map(|wait| wait.as_millis())
-        };
-        assert_eq!(wait(ModelErrorKind::Unavailable, None, 1), Some(250));
-        assert_eq!(wait(ModelErrorKind::Unavailable, None, 2), Some(500));
-        assert_eq!(wait(ModelErrorKind::RateLimit, Some(3000), 1), Some(3000));
-        assert_eq!(wait(ModelErrorKind::RateLimit, Some(60_000), 1), None);
-        assert_eq!(wait(ModelErrorKind::RateLimit, None, 3), None);
-        assert_eq!(wait(ModelErrorKind::Auth, None, 1), None);
-    }
 
     #[test]
     fn the_machine_itself_is_never_proxied() {

@@ -19,6 +19,7 @@ mod framing;
 mod gemini;
 mod history;
 pub mod http;
+mod limits;
 mod ollama;
 mod openai_chat;
 mod responses;

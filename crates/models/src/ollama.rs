@@ -31,8 +31,17 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     set(&mut options, "num_predict", request.max_tokens);
     set(&mut options, "temperature", request.temperature);
     set(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
+    // A conversation that does not fit is an error and not silently shortened.
+    body.insert("truncate".into(), json!(false));
     body.insert("stream".into(), json!(true));
     EncodedRequest::new("/api/chat", body).with_tools(tools)
+}
+
+/// Makes the server keep a context of so many tokens; its own default is far below what models take.
+pub(crate) fn keep_window(encoded: &mut EncodedRequest, tokens: usize) {
+    if let Some(options) = encoded.entry("options", json!({})).as_object_mut() {
+        options.insert("num_ctx".into(), json!(tokens));
+    }
 }
 
 fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
@@ -166,7 +175,7 @@ impl Assemble for Assembly {
             self.answer.usage = Usage {
                 input_tokens: line.prompt_eval_count.unwrap_or(0),
                 output_tokens: line.eval_count.unwrap_or(0),
-                cached_tokens: 0,
+                ..Usage::default()
             };
             self.answer.release(sink);
             if !self.answer.shown_reasoning().is_empty() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
     CallResult, Message, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason, ToolChoice,
-    WrittenCall,
+    Traffic, WrittenCall,
 };
 
 use crate::shown::before_model;
@@ -141,6 +141,10 @@ impl ModelEvents for TextListener<'_> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (decoder, reading) = &mut *state;
         decoder.feed(piece.as_bytes(), &mut |event| reading.take(event, self.events));
+    }
+
+    fn on_traffic(&self, traffic: Traffic) {
+        self.events.on_traffic(traffic);
     }
 }
 

@@ -1,7 +1,6 @@
 //! One request to the model, seen and accounted for, and the calls that start before it is over.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde_json::json;
 use toolwright_core::call::{RawArguments, ToolCall};
@@ -16,7 +15,7 @@ use toolwright_core::redact::learn_written;
 use toolwright_core::select::Showing;
 use toolwright_core::session::CallId;
 
-use toolwright_runtime::executor::ModelAttempt;
+use toolwright_runtime::executor::{ModelAccount, ModelAsk};
 
 use super::room::Room;
 use super::streaming::{Flights, StreamEvents};
@@ -41,10 +40,13 @@ impl Driver {
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone());
         let op = self.executor.begin(&options.lineage(turn));
-        let started = self.asked(&op, state, &request, sees.showing, options);
+        self.asked(&op, state, &request, sees.showing, options);
+        let (session, tools) = (&*options.session, Some(sees.showing));
+        let ask = ModelAsk { op, session, model: &model, request: &request, tools };
+        let account = self.executor.open_model_account(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
-            let mut answering = std::pin::pin!(self.complete(&model, &request, &events, cancel));
+            let mut answering = std::pin::pin!(self.complete(&model, &request, &account, &events, cancel));
             let answer = loop {
                 tokio::select! {
                     biased;
@@ -54,16 +56,11 @@ impl Driver {
             };
             answer.map_err(|error| with_partial(error, &events))
         } else {
-            self.complete(&model, &request, &text, cancel).await
+            self.complete(&model, &request, &account, &text, cancel).await
         };
         text.finish();
-        self.answered(
-            &model,
-            turn,
-            &Asked { op, snapshot: sees.snapshot, request: &request, showing: sees.showing, started },
-            &answer,
-            options,
-        );
+        self.answered(turn, sees.snapshot, &answer, options);
+        account.end(&answer);
         match answer {
             Ok(response) => state.on_model(response, &|call| resolve(sees.snapshot, call))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
@@ -87,13 +84,15 @@ impl Driver {
         &self,
         model: &str,
         request: &ModelRequest,
+        account: &ModelAccount<'_>,
         events: &dyn ModelEvents,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
+        let events = account.watch(events);
         tokio::select! {
             biased;
             cause = cancel.cancelled() => Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe()))),
-            answer = self.model.complete(model, request, events, cancel) => answer,
+            answer = self.model.complete(model, request, &events, cancel) => answer,
         }
     }
 
@@ -115,14 +114,7 @@ impl Driver {
         Ok(())
     }
 
-    fn asked(
-        &self,
-        op: &Op,
-        state: &RunState,
-        request: &ModelRequest,
-        showing: Showing,
-        options: &RunOptions,
-    ) -> Instant {
+    fn asked(&self, op: &Op, state: &RunState, request: &ModelRequest, showing: Showing, options: &RunOptions) {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
@@ -140,29 +132,24 @@ impl Driver {
             options,
             || json!({"type": "request", "turn": turn, "model": model, "exposure": exposure, "request": request}),
         );
-        services.clock.now()
     }
 
     fn answered(
         &self,
-        model: &str,
         turn: u32,
-        asked: &Asked<'_>,
+        snapshot: &Snapshot,
         answer: &Result<ModelResponse, ModelError>,
         options: &RunOptions,
     ) {
         for call in answer.iter().flat_map(|answer| &answer.calls) {
             let (id, arguments) = (CallId::new(call.id.as_str()), RawArguments::Text(call.arguments.clone()));
             let call = ToolCall { id, name: call.name.clone(), arguments };
-            learn_written(&call, asked.snapshot, &*self.executor.services().redactor);
+            learn_written(&call, snapshot, &*self.executor.services().redactor);
         }
         self.record(options, || match answer {
             Ok(response) => json!({"type": "response", "turn": turn, "response": response}),
             Err(error) => json!({"type": "model_error", "turn": turn, "kind": error.kind, "message": error.message}),
         });
-        let Asked { op, request, showing, started, .. } = asked;
-        let (op, session, tools) = (op.clone(), &*options.session, Some(*showing));
-        self.executor.account_model(ModelAttempt { op, session, model, request, tools, started: *started }, answer);
     }
 }
 
@@ -174,16 +161,10 @@ pub(super) struct Sees<'a> {
     pub(super) showing: Showing,
 }
 
-struct Asked<'a> {
-    op: Op,
-    snapshot: &'a Snapshot,
-    request: &'a ModelRequest,
-    showing: Showing,
-    started: Instant,
-}
-
 /// A broken answer with at least the text that came.
 fn with_partial(mut error: ModelError, events: &StreamEvents<'_>) -> ModelError {
-    error.partial.get_or_insert_with(|| Box::new(ModelResponse { text: events.said(), ..ModelResponse::default() }));
+    let usage = error.usage;
+    let said = || Box::new(ModelResponse { text: events.said(), usage, ..ModelResponse::default() });
+    error.partial.get_or_insert_with(said);
     error
 }

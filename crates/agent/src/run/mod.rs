@@ -232,6 +232,7 @@ impl RunState {
     pub fn on_model_error(&mut self, error: &ModelError) -> Result<(), TransitionError> {
         self.expect_model("on_model_error")?;
         if !self.keep_started(error.partial.as_deref()) {
+            self.task.usage.add(error.usage);
             self.interrupt(Status::Failure, format!("the model request failed: {error}"));
         }
         Ok(())

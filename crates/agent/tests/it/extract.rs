@@ -51,7 +51,7 @@ impl ModelClient for Model {
 }
 
 fn says(text: impl Into<String>) -> Result<ModelResponse, ModelErrorKind> {
-    let usage = Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 };
+    let usage = Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0, ..Usage::default() };
     Ok(ModelResponse { text: text.into(), usage, ..ModelResponse::default() })
 }
 

@@ -74,7 +74,7 @@ impl ModelClient for ScriptedModel {
     ) -> Result<ModelResponse, ModelError> {
         if model == MENDER {
             let text = json!({"n": self.mended.fetch_add(1, Ordering::SeqCst) + 1}).to_string();
-            let usage = Usage { input_tokens: 100, output_tokens: 10, cached_tokens: 0 };
+            let usage = Usage { input_tokens: 100, output_tokens: 10, cached_tokens: 0, ..Usage::default() };
             return Ok(ModelResponse { text, usage, ..ModelResponse::default() });
         }
         let turn = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
@@ -124,7 +124,7 @@ impl ModelClient for ScriptedModel {
             text: text.to_owned(),
             stop: if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls },
             calls,
-            usage: Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 },
+            usage: Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0, ..Usage::default() },
             ..ModelResponse::default()
         })
     }

@@ -300,6 +300,7 @@ impl Assembly {
             self.answer.usage.input_tokens =
                 count(&usage, "/input_tokens").saturating_add(cached).saturating_add(written);
             self.answer.usage.cached_tokens = cached;
+            self.answer.usage.cache_written_tokens = written;
         }
         if usage.get("output_tokens").is_some_and(Value::is_u64) {
             self.answer.usage = Usage { output_tokens: count(&usage, "/output_tokens"), ..self.answer.usage };

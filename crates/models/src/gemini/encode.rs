@@ -8,7 +8,7 @@ use toolwright_core::model::{ModelRequest, ToolChoice};
 use super::API;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{output_schema, set, tools_place};
+use crate::encoder::{output_instruction, output_schema, set, tools_place};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
@@ -21,11 +21,20 @@ const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
-    if !request.system.is_empty() {
-        body.insert("systemInstruction".into(), json!({"parts": [{"text": request.system}]}));
+    let tools = shown.json();
+    let mut system = request.system.clone();
+    // Where the API refuses a demanded shape beside tools, the model is asked in words.
+    let output = request.output.as_ref().filter(|output| {
+        let refused = tools.is_some() && !takes_shape_with_tools(model);
+        if refused {
+            system = format!("{system}\n\n{}", output_instruction(output)).trim_start().to_owned();
+        }
+        !refused
+    });
+    if !system.is_empty() {
+        body.insert("systemInstruction".into(), json!({"parts": [{"text": system}]}));
     }
     body.insert("contents".into(), Value::Array(contents(request, shown.set())));
-    let tools = shown.json();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
         let calling = match shown.choice(request) {
@@ -39,12 +48,19 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let mut config = Map::new();
     set(&mut config, "maxOutputTokens", request.max_tokens);
     set(&mut config, "temperature", request.temperature);
-    if let Some(output) = &request.output {
+    if let Some(output) = output {
         config.insert("responseMimeType".into(), json!("application/json"));
         config.insert("responseJsonSchema".into(), output_schema(Dialect::GeminiJsonSchema, output).schema);
     }
     set(&mut body, "generationConfig", Some(config).filter(|config| !config.is_empty()));
     EncodedRequest::new(path(model), body).with_tools(tools)
+}
+
+/// Whether the model takes `responseMimeType: application/json` together with function declarations: generations 1
+/// and 2 answer 400 (github.com/googleapis/python-genai, issue 867).
+fn takes_shape_with_tools(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    !["gemini-1", "gemini-2"].iter().any(|old| name.starts_with(old))
 }
 
 /// A bare name is one of `models/`; a tuned model comes with its own folder.

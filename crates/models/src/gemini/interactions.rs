@@ -159,6 +159,7 @@ impl Interaction {
                 input_tokens: sum("/total_input_tokens", "/total_tool_use_tokens"),
                 output_tokens: sum("/total_output_tokens", "/total_thought_tokens"),
                 cached_tokens: count(&usage, "/total_cached_tokens"),
+                ..Usage::default()
             };
         }
         answer.stop = Some(match end.status.as_str() {

@@ -231,6 +231,7 @@ impl Assembly {
                 input_tokens: count(&usage, "/input_tokens"),
                 output_tokens: count(&usage, "/output_tokens"),
                 cached_tokens: count(&usage, "/input_tokens_details/cached_tokens"),
+                ..Usage::default()
             };
         }
         if !self.itemised {

@@ -12,6 +12,7 @@ mod embeddings;
 mod golden;
 mod hostile;
 mod lenient;
+mod limits;
 mod recordings;
 mod stops;
 mod streams;

@@ -55,7 +55,7 @@ pub(crate) fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
 }
 
 pub(crate) fn usage(input_tokens: u64, output_tokens: u64, cached_tokens: u64) -> Usage {
-    Usage { input_tokens, output_tokens, cached_tokens }
+    Usage { input_tokens, output_tokens, cached_tokens, ..Usage::default() }
 }
 
 #[test]

@@ -9,37 +9,16 @@ use toolwright_core::arguments::Provenance;
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::Entry;
-use toolwright_core::content::joined_text;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
-use toolwright_core::model::{Message, ModelError, ModelRequest, ModelResponse, WrittenCall};
-use toolwright_core::operation::{Lineage, Op, OpKind};
+use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::redact::{learn_secrets, shown_arguments};
-use toolwright_core::select::Showing;
-use toolwright_core::session::Session;
 use toolwright_core::store::{Appended, LedgerEntry};
 
 use super::in_flight::Entered;
 use super::stage::Stage;
 use super::{Executor, RunContext};
-
-/// A request to a model that has ended.
-#[derive(Debug)]
-pub struct ModelAttempt<'a> {
-    /// The operation; see [`Executor::begin`].
-    pub op: Op,
-    /// On whose behalf.
-    pub session: &'a Session,
-    /// `provider/model`.
-    pub model: &'a str,
-    /// What was asked.
-    pub request: &'a ModelRequest,
-    /// What it showed of the catalogue, where tools were shown.
-    pub tools: Option<Showing>,
-    /// When it began.
-    pub started: Instant,
-}
 
 /// What the account says of a call besides its outcome.
 #[derive(Debug)]
@@ -246,68 +225,6 @@ impl Executor {
             ..LedgerEntry::new(op, clock.wall_ms(), session.id.clone(), principal, OpKind::Guard, name.into())
         });
     }
-
-    /// Begins a request to a model that no agent's turn makes, and tells observers. Its end is told by
-    /// [`Executor::account_model`], which is to be called however it ends.
-    pub(crate) fn begin_model(&self, lineage: &Lineage, session: &Session, model: &str, request: &ModelRequest) -> Op {
-        let op = self.begin(lineage);
-        self.options.services.events.tell(|| Event::ModelStarted {
-            op: op.clone(),
-            session: session.id.clone(),
-            model: model.to_owned(),
-            turn: lineage.turn,
-            shown: request.tools.iter().map(|tool| tool.name.clone()).collect(),
-            deferred: 0,
-            exposure: None,
-        });
-        op
-    }
-
-    /// Tells observers of a request to a model that has ended, and enters it in the account, failures too, with
-    /// what it showed of the catalogue.
-    pub fn account_model(&self, attempt: ModelAttempt<'_>, answer: &Result<ModelResponse, ModelError>) {
-        let ModelAttempt { op, session, model, request, tools, started } = attempt;
-        let services = &self.options.services;
-        let latency_us = micros(services.clock.now().saturating_duration_since(started));
-        let error = answer.as_ref().err();
-        let (usage, characters_out) =
-            answer.as_ref().map(|answer| (answer.usage, answer_characters(answer))).unwrap_or_default();
-        let characters_in = request_characters(request);
-        let cost_usd = answer.is_ok().then(|| Some(self.options.prices.of(model)?.cost(usage))).flatten();
-        services.events.tell(|| Event::ModelFinished {
-            op: op.clone(),
-            session: session.id.clone(),
-            model: model.to_owned(),
-            attempt: 1,
-            ok: answer.is_ok(),
-            error: error.map(|error| error.kind),
-            message: error.map(|error| services.redactor.redact(&error.message).into_owned()),
-            stop: answer.as_ref().ok().map(|answer| answer.stop.clone()),
-            latency_us,
-            usage,
-            cost_usd,
-            characters_in,
-            characters_out,
-        });
-        // An agent's driver waits for its model far longer than the account does: its entries are few.
-        let _ = self.options.ledger.append(LedgerEntry {
-            status: error.map_or(Cow::Borrowed("ok"), |error| Cow::Borrowed(error.kind.as_str())),
-            latency_us,
-            characters_in,
-            characters_out,
-            usage,
-            cost_usd,
-            tools,
-            ..LedgerEntry::new(
-                op,
-                services.clock.wall_ms(),
-                session.id.clone(),
-                session.principal.id.as_str().into(),
-                OpKind::Model,
-                model.into(),
-            )
-        });
-    }
 }
 
 /// The queue that calls of this tool pass.
@@ -326,27 +243,6 @@ fn status(outcome: &Outcome) -> &'static str {
 
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn characters(text: &str) -> u64 {
-    text.chars().count() as u64
-}
-
-fn request_characters(request: &ModelRequest) -> u64 {
-    let message = |message: &Message| match message {
-        Message::User { content } => characters(&joined_text(content)),
-        Message::Assistant { text, calls, .. } => characters(text) + call_characters(calls),
-        Message::Tool { results } => results.iter().map(|result| characters(&joined_text(&result.content))).sum(),
-    };
-    characters(&request.system) + request.messages.iter().map(message).sum::<u64>()
-}
-
-fn answer_characters(answer: &ModelResponse) -> u64 {
-    characters(&answer.text) + call_characters(&answer.calls)
-}
-
-fn call_characters(calls: &[WrittenCall]) -> u64 {
-    calls.iter().map(|call| characters(&call.name) + characters(&call.arguments)).sum()
 }
 
 /// Characters of a call's arguments as JSON.

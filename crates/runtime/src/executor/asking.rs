@@ -1,15 +1,19 @@
 //! Requests to a model that a call makes, or that are made about one.
 
-use std::time::{Duration, Instant};
+use std::borrow::Cow;
+use std::time::Duration;
 
+use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
-use toolwright_core::operation::Op;
+use toolwright_core::operation::Lineage;
+use toolwright_core::session::Session;
 
-use super::{Executor, ModelAttempt, RunContext};
+use super::model_account::ModelAsk;
+use super::{Executor, RunContext};
 
 impl Executor {
-    /// Asks `model` as an operation in the lineage of `run`, until that is cancelled or for at most `limit`. Told and
-    /// accounted for however it ends.
+    /// Asks `model` as an operation in the lineage of `run`, until that is cancelled or for at most `limit`. What a
+    /// background call asks goes behind what somebody waits for. Told and accounted for however it ends, each attempt.
     ///
     /// # Errors
     /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.
@@ -20,16 +24,37 @@ impl Executor {
         limit: Option<Duration>,
         run: &RunContext,
     ) -> Result<ModelResponse, ModelError> {
-        let services = &self.options.services;
-        let op = self.begin_model(&run.lineage, &run.session, model, request);
-        let mut asked = Asked { executor: self, run, model, request, op: Some(op), started: services.clock.now() };
+        let priority = request.priority.max(run.priority.into());
+        let request = if priority == request.priority {
+            Cow::Borrowed(request)
+        } else {
+            Cow::Owned(ModelRequest { priority, ..request.clone() })
+        };
+        self.ask_as(&run.lineage, &run.session, model, &request, limit, &run.cancel).await
+    }
+
+    /// [`Executor::ask_model`] in this lineage and on behalf of this session.
+    pub(crate) async fn ask_as(
+        &self,
+        lineage: &Lineage,
+        session: &Session,
+        model: &str,
+        request: &ModelRequest,
+        limit: Option<Duration>,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let op = self.begin_model(lineage, session, model, request);
+        let account = self.open_model_account(ModelAsk { op, session, model, request, tools: None });
+        let events = account.watch(&IgnoreModelEvents);
         let answer = tokio::select! {
             biased;
-            cause = run.cancel.cancelled() => Err(canceled(cause.describe())),
-            answer = services.model.complete(model, request, &IgnoreModelEvents, &run.cancel) => answer,
+            cause = cancel.cancelled() => {
+                Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe())))
+            }
+            answer = self.options.services.model.complete(model, request, &events, cancel) => answer,
             limit = passed(limit) => Err(late(limit)),
         };
-        asked.end(&answer);
+        account.end(&answer);
         answer
     }
 }
@@ -44,34 +69,4 @@ async fn passed(limit: Option<Duration>) -> Duration {
 fn late(limit: Duration) -> ModelError {
     let limit = toolwright_core::duration::format(limit);
     ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}"))
-}
-
-fn canceled(why: &str) -> ModelError {
-    ModelError::new(ModelErrorKind::Canceled, format!("cancelled {why}"))
-}
-
-/// A request on its way.
-struct Asked<'a> {
-    executor: &'a Executor,
-    run: &'a RunContext,
-    model: &'a str,
-    request: &'a ModelRequest,
-    /// Taken at its end.
-    op: Option<Op>,
-    started: Instant,
-}
-
-impl Asked<'_> {
-    fn end(&mut self, answer: &Result<ModelResponse, ModelError>) {
-        let Some(op) = self.op.take() else { return };
-        let Self { run, model, request, started, .. } = *self;
-        let attempt = ModelAttempt { op, session: &run.session, model, request, tools: None, started };
-        self.executor.account_model(attempt, answer);
-    }
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.end(&Err(canceled("because nobody waited for the answer")));
-    }
 }

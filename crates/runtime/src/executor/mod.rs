@@ -19,6 +19,7 @@ mod inner;
 mod interceptors;
 mod limits;
 mod manual;
+mod model_account;
 mod partials;
 mod pipeline;
 mod reasked;
@@ -54,7 +55,6 @@ use self::contained::ContainedEvents;
 use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 
-pub use self::account::ModelAttempt;
 pub use self::background::Became;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
@@ -62,6 +62,7 @@ pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::inner::InnerBound;
 pub use self::interceptors::{Before, Interceptor};
+pub use self::model_account::{ModelAccount, ModelAsk};
 pub use self::recovery::RecoveryTerms;
 
 /// Settings and stores of the executor.

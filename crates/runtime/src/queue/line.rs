@@ -9,60 +9,83 @@ use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::ModelPriority;
 use toolwright_core::name::ToolId;
 
+use super::QueueSpec;
 use super::rate::Rate;
-use super::{Priority, QueueSpec};
 
-/// A background call counts as if it had come this much later: what is interactive goes first, yet nothing that
-/// came long after it.
-const HANDICAP: Duration = Duration::from_secs(10);
+/// By priority, how much later a waiter counts as having come: a lower one lets a higher one go first, yet nothing
+/// that came long after it.
+const HANDICAPS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(70)];
 /// Holders that a refusal names.
 const NAMED: usize = 5;
 
-/// A line in front of something of which there are only so many.
+/// Who is at a line.
+pub(crate) trait Holder: Clone + std::fmt::Debug + Send + 'static {
+    /// In words, for who has to wait.
+    fn name(&self) -> &str;
+}
+
+impl Holder for ToolId {
+    fn name(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl Holder for Arc<str> {
+    fn name(&self) -> &str {
+        self
+    }
+}
+
+/// A line in front of something of which there are only so many, for holders of type `H`, by which a refusal names
+/// them.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Line<H: Holder = ToolId> {
     /// Its name for events and counters, like `db`.
     name: String,
     /// What is waited for in words, like "queue `db`".
     what: String,
     spec: QueueSpec,
-    state: Mutex<State>,
+    state: Mutex<State<H>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct State<H: Holder> {
     /// The next caller's number; numbers are in the order of coming.
     next: u64,
-    holders: HashMap<u64, ToolId>,
+    holders: HashMap<u64, H>,
     /// By priority.
-    waiting: [BTreeMap<u64, Waiter>; 2],
+    waiting: [BTreeMap<u64, Waiter<H>>; HANDICAPS.len()],
     /// The highest number that was let in, by priority.
-    newest: [u64; 2],
+    newest: [u64; HANDICAPS.len()],
     /// How often a lower one was let in after it.
     overtaken: u64,
     rate: Option<Rate>,
+    /// Nobody starts before.
+    paused: Option<Instant>,
     /// Somebody will look again when the rate allows the next start.
     alarm: bool,
     closed: Option<CancelCause>,
 }
 
 #[derive(Debug)]
-struct Waiter {
-    tool: ToolId,
+struct Waiter<H: Holder> {
+    holder: H,
     since: Instant,
-    turn: oneshot::Sender<Slot>,
+    turn: oneshot::Sender<Slot<H>>,
 }
 
 /// A place at what the line is for, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    line: Arc<Line>,
+pub(crate) struct Slot<H: Holder = ToolId> {
+    line: Arc<Line<H>>,
     number: u64,
 }
 
-impl Drop for Slot {
+impl<H: Holder> Drop for Slot<H> {
     fn drop(&mut self) {
         self.line.state().holders.remove(&self.number);
         self.line.hand_out();
@@ -70,30 +93,41 @@ impl Drop for Slot {
 }
 
 /// A waiter's place in the line, given up when dropped.
-struct Place<'a> {
-    line: &'a Line,
-    priority: Priority,
+struct Place<'a, H: Holder> {
+    line: &'a Line<H>,
+    priority: ModelPriority,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl<H: Holder> Drop for Place<'_, H> {
     fn drop(&mut self) {
         self.line.state().waiting[self.priority as usize].remove(&self.number);
     }
 }
 
-enum Entered {
-    At(Slot),
-    Waits(u64, oneshot::Receiver<Slot>),
+enum Entered<H: Holder> {
+    At(Slot<H>),
+    Waits(u64, oneshot::Receiver<Slot<H>>),
 }
 
-impl Line {
+impl<H: Holder> Line<H> {
     pub(crate) fn new(name: impl Into<String>, what: String, spec: QueueSpec) -> Arc<Self> {
         let rate = spec.per_minute.map(Rate::new);
-        Arc::new(Self { name: name.into(), what, spec, state: Mutex::new(State { rate, ..State::default() }) })
+        let state = State {
+            next: 0,
+            holders: HashMap::new(),
+            waiting: std::array::from_fn(|_| BTreeMap::new()),
+            newest: [0; HANDICAPS.len()],
+            overtaken: 0,
+            rate,
+            paused: None,
+            alarm: false,
+            closed: None,
+        };
+        Arc::new(Self { name: name.into(), what, spec, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<H>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,6 +141,12 @@ impl Line {
     /// Calls that were let in after one of their priority that had come later: none, if the line is one.
     pub(crate) fn overtaken(&self) -> u64 {
         self.state().overtaken
+    }
+
+    /// Lets nobody start before `until`, which the one in front of whom the line is has asked for.
+    pub(crate) fn pause(&self, until: Instant) {
+        let mut state = self.state();
+        state.paused = state.paused.max(Some(until));
     }
 
     /// Ends all waits with this cause and lets nobody in any more.
@@ -128,15 +168,16 @@ impl Line {
     /// `canceled` when the token fires or the line is closed. All are retryable: nothing was dispatched.
     pub(crate) async fn take(
         self: &Arc<Self>,
-        tool: &ToolId,
-        priority: Priority,
+        holder: &H,
+        priority: impl Into<ModelPriority>,
         cancel: &Cancel,
         on_wait: impl FnOnce(&str),
-    ) -> Result<(Slot, Duration), ToolError> {
+    ) -> Result<(Slot<H>, Duration), ToolError> {
+        let priority = priority.into();
         if let Some(cause) = cancel.cause() {
             return Err(ToolError::canceled(cause));
         }
-        let (number, mut turn) = match self.enter(tool, priority)? {
+        let (number, mut turn) = match self.enter(holder, priority)? {
             Entered::At(slot) => return Ok((slot, Duration::ZERO)),
             Entered::Waits(number, turn) => (number, turn),
         };
@@ -160,7 +201,7 @@ impl Line {
         }
     }
 
-    fn enter(self: &Arc<Self>, tool: &ToolId, priority: Priority) -> Result<Entered, ToolError> {
+    fn enter(self: &Arc<Self>, holder: &H, priority: ModelPriority) -> Result<Entered<H>, ToolError> {
         let mut state = self.state();
         if let Some(cause) = state.closed {
             return Err(ToolError::canceled(cause));
@@ -169,7 +210,7 @@ impl Line {
         state.next += 1;
         let now = Instant::now();
         if state.waiting.iter().all(BTreeMap::is_empty) && self.room(&mut state, now).is_ok() {
-            state.let_in(number, priority as usize, tool.clone(), now);
+            state.let_in(number, priority as usize, holder.clone(), now);
             return Ok(Entered::At(Slot { line: Arc::clone(self), number }));
         }
         if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= self.spec.max_waiting {
@@ -177,7 +218,7 @@ impl Line {
             return Err(self.refusal(&state, &what));
         }
         let (sender, turn) = oneshot::channel();
-        state.waiting[priority as usize].insert(number, Waiter { tool: tool.clone(), since: now, turn: sender });
+        state.waiting[priority as usize].insert(number, Waiter { holder: holder.clone(), since: now, turn: sender });
         Ok(Entered::Waits(number, turn))
     }
 
@@ -185,9 +226,12 @@ impl Line {
     ///
     /// # Errors
     /// When that may change by time alone.
-    fn room(&self, state: &mut State, now: Instant) -> Result<(), Option<Instant>> {
+    fn room(&self, state: &mut State<H>, now: Instant) -> Result<(), Option<Instant>> {
         if state.holders.len() >= self.spec.concurrent.max(1) {
             return Err(None);
+        }
+        if let Some(until) = state.paused.filter(|&until| until > now) {
+            return Err(Some(until));
         }
         match state.rate.as_mut().and_then(|rate| rate.blocked_until(now)) {
             Some(until) => Err(Some(until)),
@@ -209,13 +253,13 @@ impl Line {
                 break;
             }
             let Some((number, waiter)) = state.waiting[priority].pop_first() else { break };
-            state.let_in(number, priority, waiter.tool, now);
+            state.let_in(number, priority, waiter.holder, now);
             unclaimed.extend(waiter.turn.send(Slot { line: Arc::clone(self), number }).err());
         }
         drop(state);
     }
 
-    fn set_alarm(self: &Arc<Self>, state: &mut State, until: Instant) {
+    fn set_alarm(self: &Arc<Self>, state: &mut State<H>, until: Instant) {
         // Without a runtime nobody waits any more.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !std::mem::replace(&mut state.alarm, true) {
@@ -230,8 +274,8 @@ impl Line {
         }
     }
 
-    fn refusal(&self, state: &State, what: &str) -> ToolError {
-        let holders: Vec<&str> = state.holders.values().take(NAMED).map(ToolId::as_str).collect();
+    fn refusal(&self, state: &State<H>, what: &str) -> ToolError {
+        let holders: Vec<&str> = state.holders.values().take(NAMED).map(Holder::name).collect();
         let more = state.holders.len().saturating_sub(NAMED);
         let held = match (holders.is_empty(), more) {
             (true, _) => "nobody".to_owned(),
@@ -243,12 +287,12 @@ impl Line {
     }
 }
 
-impl State {
-    fn let_in(&mut self, number: u64, priority: usize, tool: ToolId, now: Instant) {
+impl<H: Holder> State<H> {
+    fn let_in(&mut self, number: u64, priority: usize, holder: H, now: Instant) {
         let newest = &mut self.newest[priority];
         self.overtaken += u64::from(number < *newest);
         *newest = number.max(*newest);
-        self.holders.insert(number, tool);
+        self.holders.insert(number, holder);
         if let Some(rate) = &mut self.rate {
             rate.note_start(now);
         }
@@ -256,14 +300,11 @@ impl State {
 
     /// The priority whose first waiter is next.
     fn next_in_line(&self) -> Option<usize> {
-        let since = |priority: Priority| self.waiting[priority as usize].values().next().map(|waiter| waiter.since);
-        let next = match (since(Priority::Interactive), since(Priority::Background)) {
-            (Some(interactive), Some(background)) if background + HANDICAP < interactive => Priority::Background,
-            (Some(_), _) => Priority::Interactive,
-            (None, Some(_)) => Priority::Background,
-            (None, None) => return None,
-        };
-        Some(next as usize)
+        let first = self.waiting.iter().zip(HANDICAPS).enumerate().filter_map(|(priority, (waiting, handicap))| {
+            let (_, waiter) = waiting.first_key_value()?;
+            Some((waiter.since + handicap, priority))
+        });
+        first.min().map(|(_, priority)| priority)
     }
 }
 

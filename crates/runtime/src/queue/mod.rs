@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::ModelPriority;
 
 pub(crate) use line::{Line, Slot};
 
@@ -27,6 +28,15 @@ pub enum Priority {
     Background = 1,
 }
 
+impl From<Priority> for ModelPriority {
+    fn from(priority: Priority) -> Self {
+        match priority {
+            Priority::Interactive => Self::Interactive,
+            Priority::Background => Self::Background,
+        }
+    }
+}
+
 /// One queue's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSpec {
@@ -34,7 +44,7 @@ pub struct QueueSpec {
     pub concurrent: usize,
     /// Calls that may start in any sixty seconds, 1 at least; `None`: any number.
     pub per_minute: Option<usize>,
-    /// Calls that may wait, of both priorities together; one more is refused.
+    /// Calls that may wait, of all priorities together; one more is refused.
     pub max_waiting: usize,
     /// How long a call may wait.
     pub wait_timeout: Duration,

@@ -83,7 +83,8 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
 }
 
 const TRACE_COLUMNS: &str = "run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, \
-                             jobs, failures, input_tokens, output_tokens, cached_tokens, cost_usd";
+                             jobs, failures, input_tokens, output_tokens, cached_tokens, cost_usd, \
+                             cache_written_tokens";
 
 fn summaries(db: &Connection, rest: &str, parameters: &[&dyn ToSql]) -> rusqlite::Result<Vec<TraceSummary>> {
     let mut statement = db.prepare_cached(&format!("SELECT {TRACE_COLUMNS} FROM traces {rest}"))?;
@@ -107,6 +108,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
                 input_tokens: unsigned(row, 10)?,
                 output_tokens: unsigned(row, 11)?,
                 cached_tokens: unsigned(row, 12)?,
+                cache_written_tokens: unsigned(row, 14)?,
             },
             cost_usd: row.get(13)?,
         },
@@ -137,7 +139,7 @@ fn operations(db: &Connection, of: &TraceSummary, limit: i64) -> rusqlite::Resul
     let mut statement = db.prepare_cached(
         "SELECT op, parent, turn, kind, name, call, status, at_ms, latency_us, wait_us, attempts, cached, characters_in, \
          characters_out, input_tokens, output_tokens, cached_tokens, cost_usd, validated, decided_by, approval, \
-         provenance, tools, trace FROM operations WHERE of = (SELECT id FROM traces WHERE session = ?1 \
+         provenance, tools, trace, cache_written_tokens FROM operations WHERE of = (SELECT id FROM traces WHERE session = ?1 \
          AND ifnull(run, '') = ?2 AND principal = ?3) ORDER BY id DESC LIMIT ?4",
     )?;
     let key = params![of.session.as_str(), of.run.as_deref().unwrap_or_default(), of.principal, limit];
@@ -174,6 +176,7 @@ fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
             input_tokens: unsigned(row, 14)?,
             output_tokens: unsigned(row, 15)?,
             cached_tokens: unsigned(row, 16)?,
+            cache_written_tokens: unsigned(row, 24)?,
         },
         cost_usd: row.get(17)?,
         validated: row.get(18)?,
@@ -266,6 +269,7 @@ impl LedgerWriter {
                     sums.usage.output_tokens.cast_signed(),
                     sums.usage.cached_tokens.cast_signed(),
                     sums.cost_usd,
+                    sums.usage.cache_written_tokens.cast_signed(),
                 ])?;
             }
         }
@@ -309,13 +313,15 @@ impl LedgerWriter {
 
 const INSERT: &str = "INSERT INTO operations (of, op, trace, parent, turn, kind, name, call, status, at_ms, latency_us, \
                       wait_us, attempts, cached, characters_in, characters_out, input_tokens, output_tokens, \
-                      cached_tokens, cost_usd, validated, decided_by, approval, provenance, tools) VALUES (?1, ?2, ?3, \
-                      ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
+                      cached_tokens, cost_usd, validated, decided_by, approval, provenance, tools, cache_written_tokens) \
+                      VALUES (?1, ?2, ?3, \
+                      ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
 
 const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_ms = max(ended_ms, ?3), \
                       turns = max(turns, ?4), tool_calls = tool_calls + ?5, model_calls = model_calls + ?6, \
                       jobs = jobs + ?7, failures = failures + ?8, input_tokens = input_tokens + ?9, \
                       output_tokens = output_tokens + ?10, cached_tokens = cached_tokens + ?11, \
+                      cache_written_tokens = cache_written_tokens + ?13, \
                       cost_usd = CASE WHEN ?12 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?12 END WHERE id = ?1";
 
 fn insert_entry(insert: &mut CachedStatement<'_>, of: i64, entry: &LedgerEntry) -> rusqlite::Result<()> {
@@ -349,6 +355,7 @@ fn insert_entry(insert: &mut CachedStatement<'_>, of: i64, entry: &LedgerEntry) 
             entry.approval,
             provenance.and_then(|provenance| serde_json::to_string(provenance).ok()),
             entry.tools.and_then(|tools| serde_json::to_string(&tools).ok()),
+            tokens(entry.usage.cache_written_tokens),
         ])
         .map(drop)
 }

@@ -12,6 +12,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/07_inbox.sql"),
     include_str!("schema/08_cache.sql"),
     include_str!("schema/09_pins.sql"),
+    include_str!("schema/10_cache_writes.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.

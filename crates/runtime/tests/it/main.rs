@@ -16,3 +16,4 @@ mod pick;
 mod pins;
 mod recovery;
 mod select;
+mod traffic;

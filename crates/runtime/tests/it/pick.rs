@@ -18,9 +18,10 @@ use toolwright_core::select::{
 };
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{
-    Cancel, Entry, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+    Cancel, Entry, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
+use toolwright_runtime::{EventHub, ExecutorOptions};
 
 struct Named(&'static str, &'static str);
 
@@ -212,9 +213,19 @@ impl ModelClient for Answers {
         if self.0.is_empty() {
             return Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
         }
-        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0, ..Usage::default() };
         Ok(ModelResponse { text: self.0.into(), usage, ..ModelResponse::default() })
     }
+}
+
+/// A judge by `client`, in a house of its own.
+async fn judge(client: Arc<dyn ModelClient>, configure: impl FnOnce(&mut ExecutorOptions)) -> ModelJudge {
+    let house = crate::house::house(|options| {
+        options.services = Arc::new(Services { model: client, ..Services::clone(&options.services) });
+        configure(options);
+    });
+    let house = house.await;
+    ModelJudge::new(house.executor, house.run.session, "p/m")
 }
 
 #[tokio::test]
@@ -222,7 +233,7 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
     let snapshot = snapshot().await;
     let check = async |answer: &'static str, expect: &[&str], by: &str, why: &str| {
         let model = Arc::new(Answers(answer, AtomicUsize::new(0)));
-        let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(model.clone(), "p/m")));
+        let selector = Selector::new().with_judge(Arc::new(judge(model.clone(), |_| ()).await));
         for _ in 0..2 {
             let picked = selector.pick("weather of a city", &snapshot, &options(Method::Judge)).await;
             assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
@@ -256,21 +267,24 @@ impl LedgerStore for Account {
 async fn each_request_of_a_judge_is_in_the_account() {
     let snapshot = snapshot().await;
     let account = Arc::new(Account::default());
-    let house = crate::house::house(|options| options.ledger = Arc::clone(&account) as _).await;
+    let events = Arc::new(EventHub::default());
+    let mut heard = events.subscribe();
     let clients: [(Arc<dyn ModelClient>, &str, u64); 3] = [
         (Arc::new(Answers(r#"{"scores": []}"#, AtomicUsize::new(0))), "ok", 10),
         (Arc::new(Answers("", AtomicUsize::new(0))), "unavailable", 0),
         (Arc::new(Mute), "canceled", 0),
     ];
-    let mut events = house.events.subscribe();
     for (client, _, _) in &clients {
-        let judge = ModelJudge::new(Arc::clone(client), "p/m");
-        let judge = judge.accounted(Arc::clone(&house.executor), Arc::clone(&house.run.session));
+        let judge = judge(Arc::clone(client), |options| {
+            options.ledger = Arc::clone(&account) as _;
+            let events = Arc::clone(&events) as _;
+            options.services = Arc::new(Services { events, ..Services::clone(&options.services) });
+        });
         let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
-        Selector::new().with_judge(Arc::new(judge)).pick("a letter", &snapshot, &options).await;
+        Selector::new().with_judge(Arc::new(judge.await)).pick("a letter", &snapshot, &options).await;
     }
     let (mut began, mut ended) = (Vec::new(), Vec::new());
-    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
+    while let Ok(event) = heard.try_recv().map(Arc::unwrap_or_clone) {
         match event {
             Event::ModelStarted { op, .. } => began.push(op),
             Event::ModelFinished { op, .. } => ended.push(op),
@@ -297,7 +311,7 @@ async fn tools_that_a_judge_was_not_asked_about_stay_in_order_behind_the_judged(
     let tools = provider.list().await.expect("tools");
     let snapshot = Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
     let model = Arc::new(Answers(r#"{"scores": [{"tool": 32, "score": 0.9}]}"#, AtomicUsize::new(0)));
-    let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(model.clone(), "p/m")));
+    let selector = Selector::new().with_judge(Arc::new(judge(model.clone(), |_| ()).await));
     let options = PickOptions { max_candidates: 40, ..options(Method::Judge) };
     for _ in 0..2 {
         let picked = selector.pick("send a letter", &snapshot, &options).await;
@@ -439,7 +453,7 @@ impl ModelClient for Mute {
 #[tokio::test(start_paused = true)]
 async fn the_first_pass_stands_where_the_judge_never_answers() {
     let snapshot = snapshot().await;
-    let selector = Selector::new().with_judge(Arc::new(ModelJudge::new(Arc::new(Mute), "p/m")));
+    let selector = Selector::new().with_judge(Arc::new(judge(Arc::new(Mute), |_| ()).await));
     let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
     let picked = selector.pick("send a letter", &snapshot, &options).await;
     assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), "auto"));

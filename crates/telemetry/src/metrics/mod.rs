@@ -117,14 +117,16 @@ impl State {
     fn observe(&mut self, event: &Event) {
         let families = &mut self.families;
         match event {
-            Event::ToolWait { op, queue, .. } if self.waiting.len() < MAX_UNDER_WAY => {
+            Event::ToolWait { op, queue, .. } | Event::ModelWait { op, queue, .. }
+                if self.waiting.len() < MAX_UNDER_WAY =>
+            {
                 let queue = self.queues.bounded(queue);
                 families.waiting.change(&[&queue], 1);
                 if let Some(before) = self.waiting.insert(op.id, queue) {
                     families.waiting.change(&[&before], -1);
                 }
             }
-            Event::ToolWaited { op, queue, wait_us, .. } => {
+            Event::ToolWaited { op, queue, wait_us, .. } | Event::ModelWaited { op, queue, wait_us, .. } => {
                 if let Some(queue) = self.waiting.remove(&op.id) {
                     families.waiting.change(&[&queue], -1);
                 }

@@ -164,7 +164,11 @@ pub(crate) fn answered(op: &Op, model: &str, ok: bool, ms: u64) -> Event {
         message: (!ok).then(|| SAID.into()),
         stop: ok.then_some(StopReason::ToolCalls),
         latency_us: ms * 1000,
-        usage: if ok { Usage { input_tokens: 1000, output_tokens: 50, cached_tokens: 900 } } else { Usage::default() },
+        usage: if ok {
+            Usage { input_tokens: 1000, output_tokens: 50, cached_tokens: 900, ..Usage::default() }
+        } else {
+            Usage::default()
+        },
         cost_usd: None,
         characters_in: 4000,
         characters_out: 200,
@@ -184,7 +188,7 @@ pub(crate) fn run_finished(op: &Op, agent: Option<&str>, ok: bool, ms: u64) -> E
         ok,
         status: if ok { "success" } else { "failure" }.into(),
         latency_us: ms * 1000,
-        usage: Usage { input_tokens: 3000, output_tokens: 70, cached_tokens: 0 },
+        usage: Usage { input_tokens: 3000, output_tokens: 70, cached_tokens: 0, ..Usage::default() },
     }
 }
 

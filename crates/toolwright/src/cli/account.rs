@@ -160,6 +160,13 @@ impl Writer {
                     ));
                 }
             }
+            Event::ModelWait { model, queue, .. } => {
+                self.line(styled(DIM, format_args!("  {model} waits for {queue}")));
+            }
+            Event::ModelRetried { model, message, again_in_ms, .. } => {
+                let why = one_line(&message, WIDTH);
+                self.line(styled(WARN, format_args!("{model}: again in {again_in_ms} ms: {why}")));
+            }
             Event::ModelFinished { ok: false, message, .. } => {
                 self.line(format_args!(
                     "{} {}",
@@ -198,6 +205,7 @@ impl Writer {
             | Event::JobChanged { .. }
             | Event::JobFinished { .. }
             | Event::ModelStarted { .. }
+            | Event::ModelWaited { .. }
             | Event::ModelFinished { .. }
             | Event::ProviderChanged { .. } => {}
         }

@@ -122,7 +122,7 @@ pub(crate) fn driver(house: &Arc<House>) -> Driver {
     Driver::new(
         Arc::clone(house.executor()),
         Arc::clone(house.catalogue()),
-        Arc::clone(house.models()) as _,
+        Arc::clone(&house.executor().services().model),
         Some(house.runs()),
     )
     .with_finder(ToolFinder::new(Arc::clone(house.selector()), house.config().written.selection.pick_options()))

@@ -103,6 +103,16 @@ fn log(event: &Happened) {
             error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
             "llm response <- {model}"
         ),
+        Happened::ModelRetried { op, model, attempt, latency_us, error, message, again_in_ms, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, latency = latency(*latency_us), status = "failed",
+            kind = error.as_str(), again_in_ms, error = one_line(message, WIDTH),
+            "llm response <- {model}"
+        ),
+        Happened::ModelWait { op, model, queue } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, "{model} waits for {queue}"
+        ),
         Happened::ToolWait { op, tool, queue, .. } => tracing::debug!(
             target: "toolwright::calls",
             trace = %op.lineage.trace, op = %op.id, "{tool} waits for {queue}"

@@ -28,9 +28,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What `--help` says of the JSON form.
 pub(crate) const JSON_FORM: &str = "\
 With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
-usage: {input_tokens, output_tokens, cached_tokens}, cost_usd}, left_out, turns: [{turn, ops: [{op, trace, parent,
+usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens unless it is 0}, cost_usd}, left_out,
+turns: [{turn, ops: [{op, trace, parent,
 kind: tool | model | job | guard, name, call, status: ok or the kind of failure, started_ms, latency_ms, wait_ms,
-attempts, cached, characters_in, characters_out, usage, cost_usd, decided_by, approval, children: [...]}]}]}.
+attempts (of a model, whose attempts are ops each: which one), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval, children: [...]}]}]}.
 Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
 usage, cost_usd}], newest first.";
 
@@ -227,8 +228,10 @@ fn facts(op: &TraceOp) -> String {
     if op.wait_ms >= 1.0 {
         facts.push(format!("waited {}", time(op.wait_ms)));
     }
-    if op.attempts > 1 {
-        facts.push(format!("{} attempts", op.attempts));
+    match op.kind {
+        OpKind::Model if op.attempts > 1 => facts.push(format!("attempt {}", op.attempts)),
+        _ if op.attempts > 1 => facts.push(format!("{} attempts", op.attempts)),
+        _ => {}
     }
     if op.cached {
         facts.push("cached".to_owned());
@@ -307,7 +310,12 @@ mod tests {
     #[test]
     fn a_run_is_drawn_as_a_tree() {
         let model = LedgerEntry {
-            usage: toolwright::core::model::Usage { input_tokens: 900, output_tokens: 12, cached_tokens: 300 },
+            usage: toolwright::core::model::Usage {
+                input_tokens: 900,
+                output_tokens: 12,
+                cached_tokens: 300,
+                ..Default::default()
+            },
             cost_usd: Some(0.0123),
             ..entry(1, None, OpKind::Model, "p/m", 500, 500)
         };

@@ -70,6 +70,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         catalogues: Vec::new(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
+        model_traffic: BTreeMap::new(),
         embeddings: None,
         telemetry: Telemetry::default(),
         sandbox: SandboxSettings::default(),
@@ -192,9 +193,10 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     }
     for (name, habits) in &written.models.by_name {
         let at = place(&merged, "models", name);
-        config
-            .model_habits
-            .extend(models::habits(name, habits, at, scope.problems).map(|habits| (name.clone(), habits)));
+        config.model_traffic.extend(models::traffic(habits).map(|terms| (name.clone(), terms)));
+        config.model_habits.extend(
+            models::habits(name, &written.models.by_name, at, scope.problems).map(|habits| (name.clone(), habits)),
+        );
     }
     if let Some(embeddings) = &written.selection.embeddings {
         let at = place(&merged, "selection", "embeddings");

@@ -1,7 +1,10 @@
 //! From a written model endpoint to one that can be asked.
 
+use indexmap::IndexMap;
 use toolwright_core::Secret;
-use toolwright_models::{Api, Endpoint, ModelHabits, ToolFormat, text};
+use toolwright_core::model::RetryTerms;
+use toolwright_models::{Api, Endpoint, ModelHabits, Timeouts, ToolFormat, text};
+use toolwright_runtime::{QueueSpec, TrafficTerms, default_model_queue};
 
 use super::node::Member;
 use super::problem::{At, Problem, Severity};
@@ -51,9 +54,16 @@ pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scop
     })
 }
 
-/// Resolves how requests to a model are made; `None`, with the reason among the problems, when its format
-/// is unknown.
-pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mut Vec<Problem>) -> Option<ModelHabits> {
+/// Resolves how requests to a model are made, sizes and bounds that it leaves open by what stands under its provider's
+/// name in `all`; `None`, with the reason among the problems, when its format is unknown.
+pub(crate) fn habits(
+    name: &str,
+    all: &IndexMap<String, WrittenHabits>,
+    at: &At,
+    problems: &mut Vec<Problem>,
+) -> Option<ModelHabits> {
+    let written = all.get(name)?;
+    let provider = name.split_once('/').and_then(|(provider, _)| all.get(provider));
     let tool_format = match written.tool_format.as_deref() {
         None => None,
         Some("auto") => Some(ToolFormat::Auto),
@@ -74,5 +84,41 @@ pub(crate) fn habits(name: &str, written: &WrittenHabits, at: &At, problems: &mu
     };
     // Who writes it of a model knows that its endpoint can.
     let tool_search = (written.exposure == Some(ExposureSetting::Deferred)).then_some(true);
-    Some(ModelHabits { tool_format, strict_tools: written.strict_tools.unwrap_or(false), tool_search })
+    let timeouts = written.timeouts.or_else(|| provider?.timeouts).map(|written| {
+        let default = Timeouts::default();
+        Timeouts {
+            first_byte: written.first_byte.map_or(default.first_byte, |span| span.0),
+            idle: written.idle.map_or(default.idle, |span| span.0),
+            ..default
+        }
+    });
+    Some(ModelHabits {
+        tool_format,
+        strict_tools: written.strict_tools.unwrap_or(false),
+        tool_search,
+        window: written.window.or_else(|| provider?.window),
+        max_output: written.max_output.or_else(|| provider?.max_output),
+        timeouts,
+    })
+}
+
+/// How requests wait and are made again; `None` where nothing is said of it.
+pub(crate) fn traffic(written: &WrittenHabits) -> Option<TrafficTerms> {
+    let queue = written.queue.as_ref().map(|queue| {
+        let default = default_model_queue();
+        QueueSpec {
+            concurrent: queue.concurrent.unwrap_or(default.concurrent),
+            per_minute: queue.requests_per_minute,
+            max_waiting: queue.max_waiting.unwrap_or(default.max_waiting),
+            wait_timeout: queue.wait_timeout.map_or(default.wait_timeout, |span| span.0),
+        }
+    });
+    let retry = written.retry.as_ref().map(|retry| {
+        let default = RetryTerms::default();
+        RetryTerms {
+            attempts: retry.attempts.unwrap_or(default.attempts),
+            longest_wait: retry.longest_wait.map_or(default.longest_wait, |span| span.0),
+        }
+    });
+    (queue.is_some() || retry.is_some()).then_some(TrafficTerms { queue, retry })
 }

@@ -16,8 +16,8 @@ use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
-use toolwright_runtime::QueueSpec;
 use toolwright_runtime::executor::{GuardBinding, ModelGuard};
+use toolwright_runtime::{QueueSpec, TrafficTerms};
 
 use super::layers::Layer;
 use super::problem::{At, Problem, Severity};
@@ -54,6 +54,8 @@ pub struct Config {
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
     pub model_habits: Vec<(String, ModelHabits)>,
+    /// How requests to models wait and are made again, by model id or provider.
+    pub model_traffic: BTreeMap<String, TrafficTerms>,
     /// Where sentence embeddings come from.
     pub embeddings: Option<EmbeddingSource>,
     /// Spans and metrics for others.

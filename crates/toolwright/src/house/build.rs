@@ -22,8 +22,8 @@ use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, JobManager, OutputFiles, Queues, Responses, SecretRedactor, SessionFiles,
-    SessionManuals, SqliteStore, SystemClock,
+    EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses, SecretRedactor,
+    SessionFiles, SessionManuals, SqliteStore, SystemClock,
 };
 use url::Url;
 
@@ -289,7 +289,7 @@ pub(super) fn executor(
     let mut extensions = Extensions::default();
     extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor(config)));
     let services = Services {
-        model: Arc::clone(models) as _,
+        model: ModelTraffic::new(Arc::clone(models) as _, config.model_traffic.clone()),
         files: Arc::new(SessionFiles::default()),
         jobs: Arc::clone(jobs) as _,
         manuals: Arc::new(SessionManuals::default()),

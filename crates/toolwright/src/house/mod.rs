@@ -233,7 +233,8 @@ impl House {
         self.telemetry.source()
     }
 
-    /// The model client.
+    /// Where models are and what is known of them. Requests to them go by the executor and its client, in line with
+    /// all others.
     #[must_use]
     pub fn models(&self) -> &Arc<HttpModelClient> {
         &self.models

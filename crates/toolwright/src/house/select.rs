@@ -55,8 +55,7 @@ pub(super) fn selector(house: &Arc<House>) -> Selector {
     let selector = Selector::new().with_vectors(Arc::new(EmbeddingsOf(Arc::downgrade(house))));
     match &house.config().written.selection.judge_model {
         Some(model) => {
-            let judge = ModelJudge::new(Arc::clone(&house.models) as _, model.as_str());
-            let judge = judge.accounted(Arc::clone(&house.executor), house.session("selection"));
+            let judge = ModelJudge::new(Arc::clone(&house.executor), house.session("selection"), model.as_str());
             selector.with_judge(Arc::new(judge))
         }
         None => selector,

@@ -3,7 +3,7 @@
 use std::process::{Child, Output, Stdio};
 
 use serde_json::{Value, json};
-use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::cli::{program, stderr};
 use crate::support::{Place, signal, until};
@@ -365,4 +365,27 @@ async fn chat_ends_with_the_status_of_its_last_answer() {
         let reports = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
         assert_eq!(reports.filter(|report| report.as_ref().expect("json")["status"].is_string()).count(), 2);
     }
+}
+
+#[tokio::test]
+async fn a_busy_provider_is_asked_again_and_each_attempt_is_in_the_trace() {
+    let place = Place::with(
+        "models:\n  \"openai/m\": { queue: { concurrent: 1 }, retry: { attempts: 2 }, prices: { input: 1, output: 1 } }\n",
+    );
+    let busy = || Reply::Error { status: 429, code: String::new(), message: "slow down".into(), retry_after: Some(0) };
+    let script = vec![busy().into(), Turn::text("Done."), busy().into(), busy().into()];
+    let (model, variables) = with_model(WireApi::OpenAi, script.into()).await;
+    let run = ["run", "wait for it", "--policy", "ask", "--json"];
+    let output = ended(start(&place, &variables, &run)).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = ended(start(&place, &variables, &["trace", "last", "--json"])).await;
+    let trace: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let ops = trace["turns"].as_array().expect("turns").iter().flat_map(|turn| turn["ops"].as_array().expect("ops"));
+    let rows: Vec<_> = ops.map(|op| json!([op["kind"], op["status"], op["attempts"]])).collect();
+    assert_eq!(rows, [json!(["model", "rate_limit", 1]), json!(["model", "ok", 2])], "{trace}");
+    assert_eq!(trace["totals"]["usage"]["input_tokens"].as_u64(), Some(10), "{trace}");
+
+    let output = ended(start(&place, &variables, &run)).await;
+    assert!(!output.status.success() && stderr(&output).contains("slow down"), "{}", stderr(&output));
+    assert_eq!(model.requests().len(), 4, "two attempts a request, as is configured");
 }

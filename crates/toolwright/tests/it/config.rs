@@ -1,6 +1,7 @@
 //! Broken and good configurations.
 
 use std::path::Path;
+use std::time::Duration;
 
 use toolwright::config::{HttpWay, ServerLink, Severity, json_schema};
 
@@ -527,4 +528,36 @@ catalogues:
         ]
     );
     assert!(!config.is_unusable());
+}
+
+#[test]
+fn models_have_terms_of_their_own_and_those_of_their_provider() {
+    let place = Place::with(
+        "models:\n  p: { window: 8000, queue: { requests_per_minute: 60 }, retry: { longest_wait: 90s } }\n  \
+         p/m: { max_output: 500, timeouts: { idle: 30s }, queue: { concurrent: 2, wait_timeout: 1m } }\n  \
+         q: { strict_tools: true }\n",
+    );
+    let config = place.load();
+    assert!(config.problems.is_empty(), "{:#?}", config.problems);
+    let terms = |name: &str| config.model_traffic.get(name).cloned();
+    let (p, m) = (terms("p").expect("terms"), terms("p/m").expect("terms"));
+    let queue = p.queue.expect("a queue");
+    assert_eq!((queue.concurrent, queue.per_minute, queue.wait_timeout.as_secs()), (32, Some(60), 600));
+    let retry = p.retry.expect("terms of retry");
+    assert_eq!((retry.attempts, retry.longest_wait.as_secs()), (4, 90));
+    let queue = m.queue.expect("a queue");
+    assert_eq!((queue.concurrent, queue.per_minute, queue.wait_timeout.as_secs()), (2, None, 60));
+    assert_eq!((m.retry, terms("q")), (None, None));
+    let habits = |name: &str| config.model_habits.iter().find(|(of, _)| of == name).expect("habits").1;
+    let m = habits("p/m");
+    assert_eq!((m.window, m.max_output), (Some(8000), Some(500)), "the window is the provider's");
+    assert_eq!(m.timeouts.map(|times| (times.idle, times.first_byte.as_secs())), Some((Duration::from_secs(30), 300)));
+    assert_eq!(habits("q").timeouts, None);
+    for (text, line, field) in [
+        ("models:\n  p:\n    retry: { attempts: 0 }\n", 3, "models.p.retry.attempts"),
+        ("models:\n  p:\n    queue: { requests_per_minute: 0 }\n", 3, "models.p.queue.requests_per_minute"),
+        ("models:\n  p:\n    max_output: 0\n", 3, "models.p.max_output"),
+    ] {
+        broken(text, line, field, Severity::Error, &["too small", "1 or more"]);
+    }
 }

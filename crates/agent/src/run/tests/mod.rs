@@ -54,7 +54,7 @@ fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
         text: text.to_owned(),
         calls: calls.iter().map(call).collect(),
         stop: if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls },
-        usage: Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 },
+        usage: Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0, ..Usage::default() },
         opaque: vec![OpaqueData { api: "test".into(), data: json!({"signature": "s"}) }],
         ..ModelResponse::default()
     }

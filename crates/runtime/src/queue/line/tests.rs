@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::queue::Priority;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -9,7 +10,7 @@ fn spec(concurrent: usize) -> QueueSpec {
 }
 
 fn line(spec: QueueSpec) -> Arc<Line> {
-    Line::new("q", "queue `q`".into(), spec)
+    Line::<ToolId>::new("q", "queue `q`".into(), spec)
 }
 
 fn tool() -> ToolId {
@@ -29,7 +30,8 @@ impl Crowd {
         Self { line: Arc::clone(line), cancel: Cancel::new(), order: Arc::default(), ended: Default::default() }
     }
 
-    async fn come(&mut self, name: usize, priority: Priority, stays: Duration) {
+    async fn come(&mut self, name: usize, priority: impl Into<ModelPriority>, stays: Duration) {
+        let priority = priority.into();
         let (line, cancel, order) = (Arc::clone(&self.line), self.cancel.clone(), Arc::clone(&self.order));
         self.ended.spawn(async move {
             let (_slot, _) = line.take(&tool(), priority, &cancel, |_| ()).await?;
@@ -193,4 +195,42 @@ async fn ten_thousand_in_line_never_run_more_than_three_at_once_and_leave_nothin
     assert!(MOST.load(Ordering::SeqCst) <= 3);
     assert_eq!(line.overtaken(), 0, "slots are given in the order of coming");
     assert!(line.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_priorities_go_in_their_order_and_none_starves() {
+    let line = line(spec(1));
+    let mut crowd = Crowd::at(&line);
+    use ModelPriority::{Background, Interactive, Low, Retry};
+    crowd.come(0, Interactive, Duration::from_secs(1)).await;
+    for (name, priority) in [(4, Low), (3, Background), (2, Interactive), (1, Retry)] {
+        crowd.come(name, priority, Duration::from_secs(1)).await;
+    }
+    assert_eq!(crowd.order().await, [0, 1, 2, 3, 4]);
+
+    let mut crowd = Crowd::at(&line);
+    crowd.come(0, Retry, Duration::from_secs(2)).await;
+    crowd.come(100, Low, Duration::from_secs(2)).await;
+    for name in 1..60 {
+        crowd.come(name, Retry, Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    let order = crowd.order().await;
+    let turn = order.iter().position(|&name| name == 100).expect("had its turn");
+    assert!((34..=38).contains(&turn), "after those of its first seventy seconds: {turn}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_up_who_comes_and_who_waits() {
+    let line = line(spec(1));
+    let begun = Instant::now();
+    line.pause(begun + Duration::from_secs(5));
+    line.pause(begun + Duration::from_secs(3));
+    let mut crowd = Crowd::at(&line);
+    crowd.come(0, Priority::Interactive, Duration::from_secs(1)).await;
+    crowd.come(1, Priority::Interactive, Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_millis(5500)).await;
+    line.pause(begun + Duration::from_secs(10));
+    assert_eq!(crowd.order().await, [0, 1]);
+    assert_eq!(begun.elapsed().as_secs(), 11);
 }

@@ -3,6 +3,7 @@
 //! all come from them.
 
 mod catalogue;
+mod models;
 mod oauth;
 mod openapi;
 mod pins;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use catalogue::CatalogueEntry;
+pub use models::{ModelHabits, ModelPrices, ModelQueue, ModelRetry, ModelTimeouts, Models};
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
@@ -28,9 +30,9 @@ pub use sandbox::{SandboxLimits, SandboxSection};
 pub(crate) use scalar::is_off;
 pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
-    AgentToolSetting, ClientToken, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, ModelHabits,
-    ModelPrices, Models, OutputsSection, PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule,
-    PolicySection, PolicyTool, Queue, ServerSection, View, ViewExposure, WebSection,
+    AgentToolSetting, ClientToken, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, OutputsSection,
+    PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection, PolicyTool, Queue,
+    ServerSection, View, ViewExposure, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use telemetry::TelemetrySection;

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::policy::{Condition, MAX_SOURCE};
 
 use super::scalar::{TimeSpan, Written};
-use super::selection::ExposureSetting;
 
 /// `defaults`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -283,72 +282,6 @@ pub struct EffectFlags {
     /// It reaches beyond this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_world: Option<bool>,
-}
-
-/// `models`
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Models {
-    /// The model of `run` and `chat` where `--model` names none: `provider/model`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default: Option<String>,
-    /// Places that answer model requests, by the name before the first `/` of a model id. They are
-    /// added to those that the environment names.
-    #[schemars(extend("x-entries" = true))]
-    #[serde(skip_serializing_if = "IndexMap::is_empty")]
-    pub endpoints: IndexMap<String, ModelEndpoint>,
-    /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
-    /// all of its models. The nearer name counts.
-    #[serde(flatten)]
-    pub by_name: IndexMap<String, ModelHabits>,
-}
-
-/// How requests to a model are made.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelHabits {
-    /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
-    /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool_format: Option<String>,
-    /// Whether to ask for strict decoding of tools whose author left it open. It is granted where the API has
-    /// it and the strict form of a schema says the same as the schema.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub strict_tools: Option<bool>,
-    /// How the catalogue is put before it; beats `selection.exposure`. `deferred` here also says that its endpoint
-    /// loads deferred tools, where that is not known of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exposure: Option<ExposureSetting>,
-    /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,
-    /// 128,000 are assumed for that choice, and room is made when its API says that a conversation is too long.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1024))]
-    pub window: Option<usize>,
-    /// What it costs; without it the cost of its requests is unknown. Changing it needs a restart.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prices: Option<ModelPrices>,
-}
-
-/// US dollars for a million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ModelPrices {
-    /// What it takes in, other than from its provider's cache.
-    #[schemars(range(min = 0.0))]
-    pub input: f64,
-    /// What it answers.
-    #[schemars(range(min = 0.0))]
-    pub output: f64,
-    /// What it takes in from its provider's cache. Default: as `input`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0))]
-    pub cached: Option<f64>,
-}
-
-impl From<ModelPrices> for toolwright_core::model::Prices {
-    fn from(ModelPrices { input, output, cached }: ModelPrices) -> Self {
-        Self { input, output, cached }
-    }
 }
 
 /// One place that answers model requests.

@@ -10,6 +10,7 @@ use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::ModelPriority;
 use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
@@ -72,7 +73,9 @@ impl Tool for Sample {
         if arguments.to_string().len() > MAX_QUESTION {
             return Err(invalid(format!("a question to a model has at most {MAX_QUESTION} bytes")));
         }
-        let request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
+        let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
+        // The owner's own requests go before those of a server.
+        request.priority = ModelPriority::Background;
         let reserved = self.budget.reserve(request.max_tokens.unwrap_or(self.max_tokens).into())?;
         // Only account and cancel matter to a request.
         let nobody = Arc::new(NoApprover { remedy: "a request to a model asks nobody".into() });

@@ -1,6 +1,9 @@
 //! The conversation as Toolwright holds it, and the client that answers it. Wire formats live in
 //! `toolwright-models`; nothing here knows an API.
 
+mod card;
+mod traffic;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +13,9 @@ use serde_json::Value;
 
 use crate::cancel::Cancel;
 use crate::content::ContentBlock;
+
+pub use card::{ModelCard, Usability};
+pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
 
 /// One tool as a request shows it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -188,6 +194,9 @@ pub struct ModelRequest {
     pub max_tokens: Option<u32>,
     /// Sampling temperature.
     pub temperature: Option<f64>,
+    /// Who goes first where requests wait for each other. No part of what is sent.
+    #[serde(skip)]
+    pub priority: ModelPriority,
 }
 
 /// Tokens and money of one or more requests. Absent figures stay absent: nothing is guessed.
@@ -199,6 +208,14 @@ pub struct Usage {
     pub output_tokens: u64,
     /// Prompt tokens read from the provider's cache.
     pub cached_tokens: u64,
+    /// Prompt tokens written to the provider's cache, where they are billed apart.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_written_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(tokens: &u64) -> bool {
+    *tokens == 0
 }
 
 impl Usage {
@@ -207,18 +224,21 @@ impl Usage {
         self.input_tokens += other.input_tokens;
         self.output_tokens += other.output_tokens;
         self.cached_tokens += other.cached_tokens;
+        self.cache_written_tokens += other.cache_written_tokens;
     }
 }
 
 /// What a model costs, in US dollars for a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Prices {
-    /// Prompt tokens that are not cached.
+    /// Prompt tokens that are neither read from a cache nor written to one.
     pub input: f64,
     /// Answer tokens.
     pub output: f64,
     /// Prompt tokens read from the provider's cache; as `input` where it is not given.
     pub cached: Option<f64>,
+    /// Prompt tokens written to the provider's cache; as `input` where it is not given.
+    pub cache_written: Option<f64>,
 }
 
 impl Prices {
@@ -227,9 +247,10 @@ impl Prices {
     pub fn cost(&self, usage: Usage) -> f64 {
         // Past 2^53 tokens a rounded figure will do.
         let part = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
-        let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens);
+        let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_written_tokens);
         part(fresh, self.input)
             + part(usage.cached_tokens, self.cached.unwrap_or(self.input))
+            + part(usage.cache_written_tokens, self.cache_written.unwrap_or(self.input))
             + part(usage.output_tokens, self.output)
     }
 }
@@ -361,6 +382,11 @@ pub struct ModelError {
     pub message: String,
     /// Milliseconds the provider asked to wait (Retry-After).
     pub retry_after_ms: Option<u64>,
+    /// Whether another try may help and can do no harm, by the word of the provider or of the client that knows how
+    /// far the request came; absent for what its kind says.
+    pub should_retry: Option<bool>,
+    /// What the failed request used, as far as the provider said it.
+    pub usage: Usage,
     /// What was complete when an answer broke off or failed amid its stream. Its calls are whole, but the
     /// answer is not: none of them may start because of it.
     pub partial: Option<Box<ModelResponse>>,
@@ -372,7 +398,15 @@ pub struct ModelError {
 impl ModelError {
     /// An error without a source.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after_ms: None, partial: None, source: None }
+        Self {
+            kind,
+            message: message.into(),
+            retry_after_ms: None,
+            should_retry: None,
+            usage: Usage::default(),
+            partial: None,
+            source: None,
+        }
     }
 }
 
@@ -386,6 +420,9 @@ impl fmt::Display for ModelError {
 pub trait ModelEvents: Send + Sync {
     /// One piece.
     fn on_event(&self, event: ModelEvent);
+
+    /// What becomes of the request on its way.
+    fn on_traffic(&self, _traffic: Traffic) {}
 }
 
 /// Ignores the pieces.
@@ -415,6 +452,11 @@ pub trait ModelClient: Send + Sync {
     /// of the one that finds them. False where that is not known.
     fn has_tool_search(&self, _model: &str) -> bool {
         false
+    }
+
+    /// What is known of this model before it is asked.
+    fn card(&self, _model: &str) -> ModelCard {
+        ModelCard::default()
     }
 }
 

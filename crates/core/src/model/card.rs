@@ -1,0 +1,24 @@
+//! What is known of a model before it is asked.
+
+/// Whether requests to a model have a chance.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Usability {
+    /// As far as is known here.
+    #[default]
+    Usable,
+    /// Its provider wants a key, and there is none. Local providers want none.
+    NoKey,
+    /// No configured provider has it; the operator's message.
+    Unknown(String),
+}
+
+/// One model's record.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ModelCard {
+    /// Whether it can be asked.
+    pub usability: Usability,
+    /// Tokens that it takes in, where that is configured.
+    pub window: Option<usize>,
+    /// Tokens that one answer may have, where that is configured.
+    pub max_output: Option<u32>,
+}

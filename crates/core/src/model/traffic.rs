@@ -1,0 +1,189 @@
+//! Requests on their way to a model: who goes first, when one is sent again, and what a provider says of its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ModelError, ModelErrorKind, Usage};
+
+/// Who goes first where requests to a model wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelPriority {
+    /// A request that has waited and failed before.
+    Retry,
+    /// Somebody waits for the answer.
+    #[default]
+    Interactive,
+    /// Work on the side.
+    Background,
+    /// What has time, like measurements.
+    Low,
+}
+
+/// One limit of a provider, as its answer tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// The whole of it.
+    pub limit: Option<u64>,
+    /// What is left.
+    pub remaining: Option<u64>,
+    /// Milliseconds until all of it is there again.
+    pub reset_ms: Option<u64>,
+}
+
+/// The limits that an answer's headers tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests.
+    pub requests: Allowance,
+    /// Tokens, whatever kind.
+    pub tokens: Allowance,
+    /// Tokens taken in.
+    pub input_tokens: Allowance,
+    /// Tokens answered.
+    pub output_tokens: Allowance,
+}
+
+/// What becomes of a request on its way.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Traffic {
+    /// It waits in this queue.
+    Waits {
+        /// The queue's name.
+        queue: Arc<str>,
+    },
+    /// An attempt begins.
+    Began {
+        /// From 1.
+        attempt: u32,
+        /// How long it waited in its queue, in microseconds.
+        waited_us: u64,
+    },
+    /// The first bytes of an answer have come: from here on nothing is sent again.
+    FirstByte,
+    /// The provider told its limits.
+    Limits(Limits),
+    /// An attempt failed and will be made again. The last failure is the request's own and not told here.
+    Failed {
+        /// From 1.
+        attempt: u32,
+        /// Kind.
+        kind: ModelErrorKind,
+        /// For the operator.
+        message: String,
+        /// What it used.
+        usage: Usage,
+        /// How long it took, in microseconds.
+        latency_us: u64,
+        /// Milliseconds until it is made again.
+        again_in_ms: u64,
+    },
+}
+
+/// How often and how patiently a request is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryTerms {
+    /// Attempts in all, 1 at least.
+    pub attempts: u32,
+    /// The longest wait that a provider may ask for; over a longer one the request fails.
+    pub longest_wait: Duration,
+}
+
+impl Default for RetryTerms {
+    /// 4 attempts, 60 seconds.
+    fn default() -> Self {
+        Self { attempts: 4, longest_wait: Duration::from_secs(60) }
+    }
+}
+
+/// The wait before the second attempt; it doubles with each.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+/// The longest wait of our own choice.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(8);
+
+/// How long to wait before a request that failed at `attempt`, counted from 1, is made again; `None` to give up:
+/// when another try cannot help, when an answer had begun (`streamed`), and when `terms` are used up. `seed` is
+/// random: it spreads those that failed together, over half of a wait of our own and over a tenth behind one that
+/// the provider asked for.
+#[must_use]
+pub fn retry(error: &ModelError, attempt: u32, streamed: bool, terms: RetryTerms, seed: u64) -> Option<Duration> {
+    let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
+    if streamed || !may || attempt >= terms.attempts {
+        return None;
+    }
+    // 0 to 1 in 1,024 steps.
+    let share = |whole: Duration| whole * u32::try_from(seed % 1025).unwrap_or(0) / 1024;
+    let own = FIRST_BACKOFF.saturating_mul(1 << (attempt.max(1) - 1).min(16)).min(LONGEST_BACKOFF);
+    let own = own / 2 + share(own / 2);
+    match error.retry_after_ms.map(Duration::from_millis) {
+        Some(asked) if asked > terms.longest_wait => None,
+        Some(asked) => Some(own.max(asked + share(asked / 10))),
+        None => Some(own),
+    }
+}
+
+/// How long no further request should start by what a provider says of its limits; `None` while something is left.
+///
+/// The providers refill all the time and tell when they will be full again, so that a request is allowed again long
+/// before: after its share of that time. Of tokens, a tenth of the limit is awaited. A wait that is too short
+/// costs one refused request, which says the right one.
+#[must_use]
+pub fn pause(limits: &Limits) -> Option<Duration> {
+    let wait = |allowance: Allowance, parts: u64| {
+        let reset = allowance.reset_ms.filter(|_| allowance.remaining == Some(0))?;
+        Some(Duration::from_millis(reset.div_ceil(parts.max(1))))
+    };
+    let tokens = [limits.tokens, limits.input_tokens, limits.output_tokens];
+    let tokens = tokens.into_iter().filter_map(|allowance| wait(allowance, 10));
+    wait(limits.requests, limits.requests.limit.unwrap_or(1)).into_iter().chain(tokens).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_help_is_tried_again_after_a_bounded_wait() {
+        use ModelErrorKind::*;
+        let terms = RetryTerms { attempts: 3, longest_wait: Duration::from_secs(20) };
+        // (kind, the provider's word, wait asked for, attempt, streamed) -> shortest and longest wait
+        let check = |kind, should_retry, retry_after_ms, attempt, streamed, expect: Option<(u64, u64)>| {
+            let error = ModelError { retry_after_ms, should_retry, ..ModelError::new(kind, "") };
+            let wait = |seed| retry(&error, attempt, streamed, terms, seed).map(|wait| wait.as_millis() as u64);
+            assert_eq!(wait(0).zip(wait(1024)), expect, "{kind:?} {should_retry:?} {retry_after_ms:?} {attempt}");
+        };
+        check(Unavailable, None, None, 1, false, Some((250, 500)));
+        check(Unavailable, None, None, 2, false, Some((500, 1000)));
+        check(Unavailable, None, None, 3, false, None);
+        check(Unavailable, None, None, 1, true, None);
+        check(RateLimit, None, Some(3000), 1, false, Some((3000, 3300)));
+        check(RateLimit, None, Some(10), 1, false, Some((250, 500)));
+        check(RateLimit, None, Some(20_000), 1, false, Some((20_000, 22_000)));
+        check(RateLimit, None, Some(20_001), 1, false, None);
+        check(RateLimit, Some(false), None, 1, false, None);
+        check(Invalid, Some(true), None, 1, false, Some((250, 500)));
+        for kind in [Auth, Quota, ContextOverflow, ContentFilter, Invalid, BadResponse, Canceled, Unsupported] {
+            check(kind, None, Some(1), 1, false, None);
+        }
+    }
+
+    #[test]
+    fn an_exhausted_limit_pauses_for_its_share_of_the_refill() {
+        let check = |requests: (u64, u64, u64), tokens: (u64, u64, u64), expect: Option<u64>| {
+            let of = |(limit, remaining, reset_ms)| Allowance {
+                limit: Some(limit),
+                remaining: Some(remaining),
+                reset_ms: Some(reset_ms),
+            };
+            let limits = Limits { requests: of(requests), tokens: of(tokens), ..Limits::default() };
+            assert_eq!(pause(&limits), expect.map(Duration::from_millis), "{requests:?} {tokens:?}");
+        };
+        check((60, 1, 59_000), (1000, 10, 60_000), None);
+        check((60, 0, 60_000), (1000, 10, 60_000), Some(1000));
+        check((60, 0, 60_000), (1000, 0, 60_000), Some(6000));
+        check((0, 0, 60_000), (1, 1, 0), Some(60_000));
+        assert_eq!(pause(&Limits::default()), None);
+    }
+}

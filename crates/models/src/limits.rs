@@ -1,0 +1,177 @@
+//! What the headers of an answer say of a provider's limits.
+
+use std::time::{Duration, SystemTime};
+
+use toolwright_core::model::{Allowance, Limits};
+
+/// The longest time that a header or a message is believed, in seconds: one day.
+const LONGEST: f64 = 86_400.0;
+
+/// The limits in an answer's headers: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` as OpenAI and those
+/// after its pattern send them, and `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-…`. `None`
+/// where there is none of them.
+pub(crate) fn limits<'h>(header: &dyn Fn(&str) -> Option<&'h str>, now: SystemTime) -> Option<Limits> {
+    let count = |name: String| header(&name)?.trim().parse().ok();
+    let openai = |what: &str| Allowance {
+        limit: count(format!("x-ratelimit-limit-{what}")),
+        remaining: count(format!("x-ratelimit-remaining-{what}")),
+        reset_ms: header(&format!("x-ratelimit-reset-{what}")).and_then(span).and_then(millis),
+    };
+    let anthropic = |what: &str| Allowance {
+        limit: count(format!("anthropic-ratelimit-{what}-limit")),
+        remaining: count(format!("anthropic-ratelimit-{what}-remaining")),
+        reset_ms: header(&format!("anthropic-ratelimit-{what}-reset"))
+            .and_then(instant)
+            .and_then(|at| millis(at.duration_since(now).unwrap_or_default())),
+    };
+    let or = |first: Allowance, second: Allowance| if first == Allowance::default() { second } else { first };
+    let limits = Limits {
+        requests: or(openai("requests"), anthropic("requests")),
+        tokens: or(openai("tokens"), anthropic("tokens")),
+        input_tokens: anthropic("input-tokens"),
+        output_tokens: anthropic("output-tokens"),
+    };
+    (limits != Limits::default()).then_some(limits)
+}
+
+/// A time as Go writes it (`12ms`, `1.5s`, `6m0s`, `1h2m3s`), or a plain number of seconds.
+pub(crate) fn span(text: &str) -> Option<Duration> {
+    let (seconds, rest) = leading_span(text.trim())?;
+    rest.is_empty().then_some(seconds)
+}
+
+/// The time that `text` begins with, and what follows it.
+pub(crate) fn leading_span(text: &str) -> Option<(Duration, &str)> {
+    let mut seconds = 0.0;
+    let mut rest = text;
+    let mut parts = 0;
+    loop {
+        // A dot that no digit follows ends a sentence.
+        let digits = rest.char_indices().find(|&(at, char)| {
+            let decimal = char == '.' && rest[at + 1..].starts_with(|next: char| next.is_ascii_digit());
+            !char.is_ascii_digit() && !decimal
+        });
+        let (number, unit) = rest.split_at(digits.map_or(rest.len(), |(at, _)| at));
+        let Ok(number) = number.parse::<f64>() else { break };
+        let (factor, length) = match unit.as_bytes() {
+            [b'm', b's', ..] => (0.001, 2),
+            [b'h', ..] => (3600.0, 1),
+            [b'm', ..] => (60.0, 1),
+            [b's', ..] => (1.0, 1),
+            _ if parts == 0 => (1.0, 0),
+            _ => break,
+        };
+        seconds += number * factor;
+        parts += 1;
+        rest = &unit[length..];
+        if length == 0 {
+            break;
+        }
+    }
+    (parts > 0).then(|| (Duration::from_secs_f64(seconds.min(LONGEST)), rest))
+}
+
+/// A time in UTC as RFC 3339 writes it, `2026-01-02T03:04:05Z`; fractions of a second are left out.
+fn instant(text: &str) -> Option<SystemTime> {
+    let (date, time) = text.trim().strip_suffix('Z')?.split_once('T')?;
+    let numbers = |text: &str, by: char| -> Option<[i64; 3]> {
+        let numbers: Vec<i64> = text.split(by).map(|part| part.parse().ok()).collect::<Option<_>>()?;
+        numbers.try_into().ok()
+    };
+    let [year, month, day] = numbers(date, '-')?;
+    let [hour, minute, second] = numbers(time.split('.').next()?, ':')?;
+    let sound = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !sound || !(0..24).contains(&hour) || !(0..60).contains(&minute) || !(0..61).contains(&second) {
+        return None;
+    }
+    // Days since 1970-01-01 in the Gregorian calendar, counted from March, so that a leap day ends its year.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1 - 719_468;
+    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).ok()?))
+}
+
+fn millis(span: Duration) -> Option<u64> {
+    u64::try_from(span.as_millis()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_go_writes_them() {
+        for (text, expect) in [
+            ("12ms", Some(12)),
+            ("1s", Some(1000)),
+            ("6m0s", Some(360_000)),
+            ("2m59.56s", Some(179_560)),
+            ("1h0m1.5s", Some(3_601_500)),
+            ("7.66", Some(7660)),
+            ("0", Some(0)),
+            ("", None),
+            ("soon", None),
+            ("1d", None),
+            ("5s later", None),
+            ("9999999999999h", Some(86_400_000)),
+            ("1..2s", None),
+        ] {
+            assert_eq!(span(text).map(|span| span.as_millis()), expect, "{text:?}");
+        }
+        assert_eq!(leading_span("26s."), Some((Duration::from_secs(26), ".")));
+        assert_eq!(leading_span("15. Then"), Some((Duration::from_secs(15), ". Then")));
+    }
+
+    #[test]
+    fn instants_of_rfc_3339() {
+        for (text, expect) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2000-02-29T12:00:00Z", Some(951_825_600)),
+            ("2026-11-22T04:20:03.5Z", Some(1_795_321_203)),
+            ("2026-11-22T04:20:03+01:00", None),
+            ("2026-13-22T04:20:03Z", None),
+            ("1969-12-31T23:59:59Z", None),
+            ("tomorrow", None),
+        ] {
+            let expect = expect.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(instant(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn headers_of_each_kind() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_321_200);
+        let read = |headers: &[(&str, &'static str)]| {
+            let header = |name: &str| headers.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+            limits(&header, now)
+        };
+        let of = |limit, remaining, reset_ms| Allowance { limit, remaining, reset_ms };
+        assert_eq!(read(&[("content-type", "x")]), None);
+        let openai = read(&[
+            ("x-ratelimit-limit-requests", "60"),
+            ("x-ratelimit-remaining-requests", "0"),
+            ("x-ratelimit-reset-requests", "1m0s"),
+            ("x-ratelimit-remaining-tokens", "149984"),
+            ("x-ratelimit-reset-tokens", "never"),
+        ]);
+        let expect = Limits {
+            requests: of(Some(60), Some(0), Some(60_000)),
+            tokens: of(None, Some(149_984), None),
+            ..Limits::default()
+        };
+        assert_eq!(openai, Some(expect));
+        let anthropic = read(&[
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("anthropic-ratelimit-requests-remaining", "49"),
+            ("anthropic-ratelimit-requests-reset", "2026-11-22T04:20:03Z"),
+            ("anthropic-ratelimit-output-tokens-remaining", "0"),
+            ("anthropic-ratelimit-output-tokens-reset", "2026-11-22T04:19:00Z"),
+        ]);
+        let expect = Limits {
+            requests: of(Some(50), Some(49), Some(3000)),
+            output_tokens: of(None, Some(0), Some(0)),
+            ..Limits::default()
+        };
+        assert_eq!(anthropic, Some(expect));
+    }
+}

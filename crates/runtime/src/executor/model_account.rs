@@ -1,0 +1,302 @@
+//! The account of a request to a model: each attempt at it is entered, failures too, and observers hear of what
+//! becomes of it.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use toolwright_core::content::joined_text;
+use toolwright_core::event::Event;
+use toolwright_core::model::{
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Traffic, Usage,
+    WrittenCall,
+};
+use toolwright_core::operation::{Lineage, Op, OpKind};
+use toolwright_core::select::Showing;
+use toolwright_core::session::Session;
+use toolwright_core::store::LedgerEntry;
+
+use super::Executor;
+use super::account::micros;
+
+/// A request to a model whose beginning observers were told of.
+#[derive(Debug)]
+pub struct ModelAsk<'a> {
+    /// The operation; see [`Executor::begin`].
+    pub op: Op,
+    /// On whose behalf.
+    pub session: &'a Session,
+    /// `provider/model`.
+    pub model: &'a str,
+    /// What is asked.
+    pub request: &'a ModelRequest,
+    /// What it shows of the catalogue, where tools are shown.
+    pub tools: Option<Showing>,
+}
+
+/// A request to a model under way. Its end is told and entered by [`ModelAccount::end`], or as cancelled when it is
+/// dropped before.
+pub struct ModelAccount<'a> {
+    executor: &'a Executor,
+    ask: ModelAsk<'a>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for ModelAccount<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelAccount").field("ask", &self.ask).finish_non_exhaustive()
+    }
+}
+
+/// Where a request is.
+struct State {
+    started: Instant,
+    /// Since when it is at this attempt, the wait for it included.
+    since: Instant,
+    /// The attempt at it that runs or has run last, from 1; 0 while the first waits.
+    attempt: u32,
+    /// Attempts that failed.
+    failed: u32,
+    waited_us: u64,
+    /// The queue that it waits in.
+    waits: Option<Arc<str>>,
+    ended: bool,
+}
+
+/// One attempt as the ledger has it.
+struct Row {
+    op: Op,
+    attempt: u32,
+    failed: Option<ModelErrorKind>,
+    usage: Usage,
+    cost_usd: Option<f64>,
+    latency_us: u64,
+    wait_us: u64,
+    characters_in: u64,
+    characters_out: u64,
+}
+
+impl Executor {
+    /// Begins a request to a model that no agent's turn makes, and tells observers. [`Executor::open_model_account`]
+    /// is to follow.
+    pub(crate) fn begin_model(&self, lineage: &Lineage, session: &Session, model: &str, request: &ModelRequest) -> Op {
+        let op = self.begin(lineage);
+        self.options.services.events.tell(|| Event::ModelStarted {
+            op: op.clone(),
+            session: session.id.clone(),
+            model: model.to_owned(),
+            turn: lineage.turn,
+            shown: request.tools.iter().map(|tool| tool.name.clone()).collect(),
+            deferred: 0,
+            exposure: None,
+        });
+        op
+    }
+
+    /// Opens the account of a request that begins now.
+    #[must_use]
+    pub fn open_model_account<'a>(&'a self, ask: ModelAsk<'a>) -> ModelAccount<'a> {
+        let now = self.options.services.clock.now();
+        let state = State { started: now, since: now, attempt: 1, failed: 0, waited_us: 0, waits: None, ended: false };
+        ModelAccount { executor: self, ask, state: Mutex::new(state) }
+    }
+}
+
+impl ModelAccount<'_> {
+    /// What the request's client is to tell its events: they are passed on to `events`, and what they say of attempts
+    /// and waits is entered here.
+    pub fn watch<'e>(&'e self, events: &'e dyn ModelEvents) -> impl ModelEvents + 'e {
+        Watch { account: self, events }
+    }
+
+    /// The request has ended. Later ends are ignored.
+    pub fn end(&self, answer: &Result<ModelResponse, ModelError>) {
+        let services = &self.executor.options.services;
+        let now = services.clock.now();
+        let mut state = self.state();
+        if std::mem::replace(&mut state.ended, true) {
+            return;
+        }
+        let began = state.waits.is_none();
+        let here = micros(now.saturating_duration_since(state.since));
+        self.waited(&mut state, false, here);
+        let (usage, characters_out) = match answer {
+            Ok(answer) => (answer.usage, answer_characters(answer)),
+            Err(error) => (error.usage, 0),
+        };
+        let error = answer.as_ref().err();
+        // Of a failure nothing is known to cost anything but what the provider said it used.
+        let costs = answer.is_ok() || usage != Usage::default();
+        let row = Row {
+            op: self.ask.op.clone(),
+            attempt: state.attempt,
+            failed: error.map(|error| error.kind),
+            usage,
+            cost_usd: self.cost(usage).filter(|_| costs),
+            latency_us: here,
+            wait_us: if began { state.waited_us } else { here },
+            characters_in: request_characters(self.ask.request),
+            characters_out,
+        };
+        services.events.tell(|| Event::ModelFinished {
+            op: self.ask.op.clone(),
+            session: self.ask.session.id.clone(),
+            model: self.ask.model.to_owned(),
+            attempt: row.attempt,
+            ok: answer.is_ok(),
+            error: row.failed,
+            message: error.map(|error| services.redactor.redact(&error.message).into_owned()),
+            stop: answer.as_ref().ok().map(|answer| answer.stop.clone()),
+            latency_us: micros(now.saturating_duration_since(state.started)),
+            usage,
+            cost_usd: row.cost_usd,
+            characters_in: row.characters_in,
+            characters_out,
+        });
+        drop(state);
+        self.enter(row);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cost(&self, usage: Usage) -> Option<f64> {
+        Some(self.executor.options.prices.of(self.ask.model)?.cost(usage))
+    }
+
+    fn traffic(&self, traffic: &Traffic) {
+        let services = &self.executor.options.services;
+        let mut state = self.state();
+        match traffic {
+            Traffic::Waits { queue } => {
+                state.waits = Some(Arc::clone(queue));
+                state.attempt = state.failed;
+                state.since = services.clock.now();
+                services.events.tell(|| Event::ModelWait {
+                    op: self.ask.op.clone(),
+                    model: self.ask.model.to_owned(),
+                    queue: queue.to_string(),
+                });
+            }
+            Traffic::Began { attempt, waited_us } => {
+                if state.waits.is_none() {
+                    state.since = services.clock.now();
+                }
+                state.attempt = *attempt;
+                state.waited_us = *waited_us;
+                self.waited(&mut state, true, *waited_us);
+            }
+            Traffic::Failed { attempt, kind, message, usage, latency_us, again_in_ms } => {
+                let row = Row {
+                    // An operation of its own beside that of the request.
+                    op: self.executor.begin(&self.ask.op.lineage),
+                    attempt: *attempt,
+                    failed: Some(*kind),
+                    usage: *usage,
+                    cost_usd: self.cost(*usage).filter(|_| *usage != Usage::default()),
+                    latency_us: latency_us.saturating_add(state.waited_us),
+                    wait_us: state.waited_us,
+                    characters_in: request_characters(self.ask.request),
+                    characters_out: 0,
+                };
+                (state.failed, state.waited_us, state.since) = (*attempt, 0, services.clock.now());
+                drop(state);
+                services.events.tell(|| Event::ModelRetried {
+                    op: self.ask.op.clone(),
+                    session: self.ask.session.id.clone(),
+                    model: self.ask.model.to_owned(),
+                    attempt: row.attempt,
+                    error: *kind,
+                    message: services.redactor.redact(message).into_owned(),
+                    latency_us: row.latency_us,
+                    usage: *usage,
+                    cost_usd: row.cost_usd,
+                    again_in_ms: *again_in_ms,
+                });
+                self.enter(row);
+            }
+            Traffic::FirstByte | Traffic::Limits(_) => {}
+        }
+    }
+
+    /// A wait is over, if there was one.
+    fn waited(&self, state: &mut State, ok: bool, wait_us: u64) {
+        if let Some(queue) = state.waits.take() {
+            self.executor.options.services.events.tell(|| Event::ModelWaited {
+                op: self.ask.op.clone(),
+                model: self.ask.model.to_owned(),
+                queue: queue.to_string(),
+                ok,
+                wait_us,
+            });
+        }
+    }
+
+    fn enter(&self, row: Row) {
+        let session = self.ask.session;
+        // Who asks waits for a model far longer than the account does: its entries are few.
+        let _ = self.executor.options.ledger.append(LedgerEntry {
+            status: Cow::Borrowed(row.failed.map_or("ok", ModelErrorKind::as_str)),
+            latency_us: row.latency_us,
+            wait_us: row.wait_us,
+            attempts: row.attempt,
+            characters_in: row.characters_in,
+            characters_out: row.characters_out,
+            usage: row.usage,
+            cost_usd: row.cost_usd,
+            tools: self.ask.tools,
+            ..LedgerEntry::new(
+                row.op,
+                self.executor.options.services.clock.wall_ms(),
+                session.id.clone(),
+                session.principal.id.as_str().into(),
+                OpKind::Model,
+                self.ask.model.into(),
+            )
+        });
+    }
+}
+
+impl Drop for ModelAccount<'_> {
+    fn drop(&mut self) {
+        self.end(&Err(ModelError::new(ModelErrorKind::Canceled, "cancelled because nobody waited for the answer")));
+    }
+}
+
+struct Watch<'e> {
+    account: &'e ModelAccount<'e>,
+    events: &'e dyn ModelEvents,
+}
+
+impl ModelEvents for Watch<'_> {
+    fn on_event(&self, event: ModelEvent) {
+        self.events.on_event(event);
+    }
+
+    fn on_traffic(&self, traffic: Traffic) {
+        self.account.traffic(&traffic);
+        self.events.on_traffic(traffic);
+    }
+}
+
+fn characters(text: &str) -> u64 {
+    text.chars().count() as u64
+}
+
+fn request_characters(request: &ModelRequest) -> u64 {
+    let message = |message: &Message| match message {
+        Message::User { content } => characters(&joined_text(content)),
+        Message::Assistant { text, calls, .. } => characters(text) + call_characters(calls),
+        Message::Tool { results } => results.iter().map(|result| characters(&joined_text(&result.content))).sum(),
+    };
+    characters(&request.system) + request.messages.iter().map(message).sum::<u64>()
+}
+
+fn answer_characters(answer: &ModelResponse) -> u64 {
+    characters(&answer.text) + call_characters(&answer.calls)
+}
+
+fn call_characters(calls: &[WrittenCall]) -> u64 {
+    calls.iter().map(|call| characters(&call.name) + characters(&call.arguments)).sum()
+}

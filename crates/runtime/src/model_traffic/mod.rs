@@ -1,0 +1,187 @@
+//! All requests to models: in line before each model, again where that may help, slower where a provider says so.
+
+mod feedback;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::{
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority, ModelRequest, ModelResponse,
+    RetryTerms, Traffic, Usability, retry,
+};
+
+use crate::queue::{Line, QueueSpec};
+use feedback::Feedback;
+
+/// Lines of models without a queue of their own that are kept; idle ones beyond go.
+const MAX_LINES: usize = 256;
+
+/// How requests to a model, or to all models of a provider, wait and are made again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrafficTerms {
+    /// Its queue; absent for one of the default size.
+    pub queue: Option<QueueSpec>,
+    /// How often and how patiently its requests are made again; absent for the default.
+    pub retry: Option<RetryTerms>,
+}
+
+/// What a queue of a model has where nothing is said: 32 requests at once, 1,024 waiting, ten minutes.
+#[must_use]
+pub fn default_model_queue() -> QueueSpec {
+    QueueSpec { concurrent: 32, per_minute: None, max_waiting: 1024, wait_timeout: Duration::from_secs(600) }
+}
+
+/// A model client in front of another that sends each request once: requests wait in a line for each model
+/// (`provider/model`), or in that of their provider where one is set for it, by their priority. One that fails in a
+/// way that may pass is made again, with the priority of a retry, while nothing of an answer has come; it waits
+/// outside of the line. A provider that names a wait, or that has nothing left of its limits, holds up the whole line
+/// for that time.
+pub struct ModelTraffic {
+    client: Arc<dyn ModelClient>,
+    terms: BTreeMap<String, TrafficTerms>,
+    lines: Mutex<HashMap<Arc<str>, Arc<ModelLine>>>,
+}
+
+/// Holders go by the model that they ask.
+type ModelLine = Line<Arc<str>>;
+
+impl std::fmt::Debug for ModelTraffic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelTraffic").field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
+
+impl ModelTraffic {
+    /// In front of `client`, with terms by model id (`provider/model`) or provider; of each, the nearer name counts.
+    #[must_use]
+    pub fn new(client: Arc<dyn ModelClient>, terms: BTreeMap<String, TrafficTerms>) -> Arc<Self> {
+        Arc::new(Self { client, terms, lines: Mutex::default() })
+    }
+
+    /// The nearest name for which something is set.
+    fn nearest<T>(&self, model: &str, set: impl Fn(&TrafficTerms) -> Option<T>) -> Option<(&str, T)> {
+        let provider = model.split_once('/').map(|(provider, _)| provider);
+        [Some(model), provider].into_iter().flatten().find_map(|name| {
+            let (name, terms) = self.terms.get_key_value(name)?;
+            Some((name.as_str(), set(terms)?))
+        })
+    }
+
+    /// The line of a model, and its name.
+    fn line(&self, model: &str) -> (Arc<str>, Arc<ModelLine>) {
+        let set = self.nearest(model, |terms| terms.queue.clone());
+        let name = set.as_ref().map_or(model, |(name, _)| *name);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((name, line)) = lines.get_key_value(name) {
+            return (Arc::clone(name), Arc::clone(line));
+        }
+        if lines.len() >= MAX_LINES {
+            // Whoever is at a line or waits in it holds it.
+            lines.retain(|name, line| Arc::strong_count(line) > 1 || self.terms.contains_key(&**name));
+        }
+        let name: Arc<str> = name.into();
+        let spec = set.map_or_else(default_model_queue, |(_, spec)| spec);
+        let line = Line::new(&*name, format!("the queue of {name}"), spec);
+        lines.insert(Arc::clone(&name), Arc::clone(&line));
+        (name, line)
+    }
+
+    fn terms(&self, model: &str) -> RetryTerms {
+        self.nearest(model, |terms| terms.retry).map(|(_, terms)| terms).unwrap_or_default()
+    }
+}
+
+#[async_trait]
+impl ModelClient for ModelTraffic {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        if let Usability::Unknown(_) = self.client.card(model).usability {
+            // It says so itself, and no line is made for a name that means nothing.
+            return self.client.complete(model, request, events, cancel).await;
+        }
+        let (name, line) = self.line(model);
+        let terms = self.terms(model);
+        let holder: Arc<str> = model.into();
+        let mut priority = request.priority;
+        let mut attempt = 1;
+        let mut before = None;
+        loop {
+            let waits = |_: &str| events.on_traffic(Traffic::Waits { queue: Arc::clone(&name) });
+            let taken = line.take(&holder, priority, cancel, waits).await;
+            let (slot, waited) = taken.map_err(|error| refused(error, before.as_ref()))?;
+            events.on_traffic(Traffic::Began { attempt, waited_us: micros(waited) });
+            let feedback = Feedback::of(events, &line, terms.longest_wait);
+            let began = Instant::now();
+            let answer = self.client.complete(model, request, &feedback, cancel).await;
+            let error = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let again = retry(&error, attempt, feedback.has_begun(), terms, seed());
+            feedback.failed(&error, again);
+            drop(slot);
+            let Some(wait) = again else { return Err(error) };
+            events.on_traffic(Traffic::Failed {
+                attempt,
+                kind: error.kind,
+                message: error.message.clone(),
+                usage: error.usage,
+                latency_us: micros(began.elapsed()),
+                again_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            });
+            tokio::select! {
+                biased;
+                cause = cancel.cancelled() => return Err(canceled(cause)),
+                () = tokio::time::sleep(wait) => {}
+            }
+            attempt += 1;
+            priority = ModelPriority::Retry;
+            before = Some(error);
+        }
+    }
+
+    fn has_tool_search(&self, model: &str) -> bool {
+        self.client.has_tool_search(model)
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        self.client.card(model)
+    }
+}
+
+/// Why a request did not get its turn, after the failure `before` if it is made again.
+fn refused(error: ToolError, before: Option<&ModelError>) -> ModelError {
+    if let Some(cause) = error.cancel_cause() {
+        return canceled(cause);
+    }
+    let kind = match error.kind() {
+        ErrorKind::LimitExceeded => ModelErrorKind::RateLimit,
+        _ => ModelErrorKind::Unavailable,
+    };
+    let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
+    let message = format!("{}{failed}", error.message());
+    ModelError { should_retry: Some(false), source: Some(Box::new(error)), ..ModelError::new(kind, message) }
+}
+
+fn canceled(cause: CancelCause) -> ModelError {
+    ModelError::new(ModelErrorKind::Canceled, format!("the model request was cancelled {}", cause.describe()))
+}
+
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,410 @@
+//! Requests to models in line: how many, how often, in which order, and what is made again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::event::Event;
+use toolwright_core::model::{
+    Allowance, IgnoreModelEvents, Limits, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent,
+    ModelEvents, ModelPriority, ModelRequest, ModelResponse, Prices, RetryTerms, Traffic, Usability, Usage,
+};
+use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
+use toolwright_core::{OpKind, Services};
+use toolwright_runtime::{ModelTraffic, Priority, QueueSpec, RunContext, TrafficTerms, default_model_queue};
+
+use crate::house::house;
+
+/// What a provider does with one request.
+#[derive(Clone)]
+enum Deed {
+    Answer,
+    /// Answers, and tells its limits.
+    Tell(Limits),
+    /// Fails before anything of an answer.
+    Fail(ModelErrorKind, Option<u64>),
+    /// Fails once the first bytes have come, having used so many tokens.
+    Break(ModelErrorKind, u64),
+    Hang,
+}
+
+/// A provider that takes its time, and does what is asked of it, one deed a request; then it answers.
+struct Provider {
+    deeds: Mutex<VecDeque<Deed>>,
+    takes: Duration,
+    running: AtomicUsize,
+    most: AtomicUsize,
+    /// When which request came.
+    came: Mutex<Vec<(Instant, String, ModelPriority)>>,
+}
+
+impl Provider {
+    fn new(takes: Duration, deeds: impl IntoIterator<Item = Deed>) -> Arc<Self> {
+        Arc::new(Self {
+            deeds: Mutex::new(deeds.into_iter().collect()),
+            takes,
+            running: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            came: Mutex::default(),
+        })
+    }
+
+    fn came(&self) -> Vec<(Instant, String, ModelPriority)> {
+        self.came.lock().expect("came").clone()
+    }
+
+    /// When each request came, in milliseconds since `begun`.
+    fn times(&self, begun: Instant) -> Vec<u128> {
+        self.came().iter().map(|(at, ..)| (*at - begun).as_millis()).collect()
+    }
+}
+
+fn said(request: &ModelRequest) -> String {
+    match request.messages.first() {
+        Some(Message::User { content }) => content[0].as_text().unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}
+
+#[async_trait]
+impl ModelClient for Provider {
+    async fn complete(
+        &self,
+        _model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        self.came.lock().expect("came").push((Instant::now(), said(request), request.priority));
+        let deed = self.deeds.lock().expect("deeds").pop_front().unwrap_or(Deed::Answer);
+        tokio::time::sleep(self.takes).await;
+        let usage = Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() };
+        let answer = match deed {
+            Deed::Answer | Deed::Tell(_) => {
+                if let Deed::Tell(limits) = deed {
+                    events.on_traffic(Traffic::Limits(limits));
+                }
+                events.on_traffic(Traffic::FirstByte);
+                events.on_event(ModelEvent::Text("ok".into()));
+                Ok(ModelResponse { text: "ok".into(), usage, ..ModelResponse::default() })
+            }
+            Deed::Fail(kind, retry_after_ms) => Err(ModelError { retry_after_ms, ..ModelError::new(kind, "not now") }),
+            Deed::Break(kind, input_tokens) => {
+                events.on_traffic(Traffic::FirstByte);
+                let usage = Usage { input_tokens, ..Usage::default() };
+                Err(ModelError { usage, ..ModelError::new(kind, "broke off") })
+            }
+            Deed::Hang => std::future::pending().await,
+        };
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        answer
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        let usability = match model.starts_with("p/") {
+            true => Usability::Usable,
+            false => Usability::Unknown("no such provider".into()),
+        };
+        ModelCard { usability, ..ModelCard::default() }
+    }
+}
+
+fn request(text: impl Into<String>, priority: ModelPriority) -> ModelRequest {
+    ModelRequest { messages: vec![Message::user(text)], priority, ..ModelRequest::default() }
+}
+
+fn plain() -> ModelRequest {
+    request("q", ModelPriority::Interactive)
+}
+
+/// In front of `provider`, with this queue for all of its models.
+fn queued(provider: &Arc<Provider>, queue: QueueSpec) -> Arc<ModelTraffic> {
+    let terms = TrafficTerms { queue: Some(queue), retry: None };
+    ModelTraffic::new(Arc::clone(provider) as _, BTreeMap::from([("p".to_owned(), terms)]))
+}
+
+async fn ask(traffic: &ModelTraffic, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+    traffic.complete("p/m", request, &IgnoreModelEvents, &Cancel::new()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_agents_share_a_queue_of_five_and_six_hundred_a_minute() {
+    use ModelPriority::{Background, Interactive, Low, Retry};
+    const EACH: usize = 5;
+    let provider = Provider::new(Duration::from_millis(100), []);
+    let traffic = queued(&provider, QueueSpec { concurrent: 5, per_minute: Some(600), ..default_model_queue() });
+    let begun = Instant::now();
+    let mut agents = JoinSet::new();
+    for agent in 0..200 {
+        let traffic = Arc::clone(&traffic);
+        let priority = [Low, Background, Interactive, Retry][agent % 4];
+        agents.spawn(async move {
+            for turn in 0..EACH {
+                ask(&traffic, &request(format!("{agent}.{turn}"), priority)).await.expect("answered");
+            }
+            (priority, begun.elapsed())
+        });
+    }
+    let ended = agents.join_all().await;
+    let came = provider.came();
+    assert_eq!((came.len(), provider.most.load(Ordering::SeqCst)), (200 * EACH, 5));
+    for (at, (start, ..)) in came.iter().enumerate() {
+        let minute = came[at..].iter().take_while(|(other, ..)| *other - *start < Duration::from_secs(60)).count();
+        assert!(minute <= 600, "{minute} starts in the minute after {:?}", *start - begun);
+    }
+    // 600 at 50 a second, and the rest when the first of them are a minute old.
+    let whole = ended.iter().map(|(_, at)| *at).max().expect("ended");
+    assert!((67..=70).contains(&whole.as_secs()), "{whole:?}");
+    // By their priorities, as far as nobody has waited too long: all that is urgent is done in the first minute.
+    let last = |of: ModelPriority| ended.iter().filter(|(priority, _)| *priority == of).map(|(_, at)| *at).max();
+    assert!(last(Retry) < last(Interactive) && last(Interactive) < last(Background), "{ended:?}");
+    assert!(last(Background) <= last(Low) && last(Interactive) < Some(Duration::from_secs(20)), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
+    use ModelErrorKind::*;
+    let check = async |deeds: Vec<Deed>, expect: Result<(), ModelErrorKind>, rows: &[(&str, u32, u64)]| {
+        let named = rows.iter().map(|row| row.0).collect::<Vec<_>>().join(",");
+        let provider = Provider::new(Duration::from_millis(10), deeds);
+        let account = Arc::new(Account::default());
+        let house = house(|options| {
+            let model = ModelTraffic::new(Arc::clone(&provider) as _, BTreeMap::new());
+            options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
+            options.ledger = Arc::clone(&account) as _;
+            let prices = Prices { input: 1.0, output: 10.0, ..Prices::default() };
+            options.prices = [("p".to_owned(), prices)].into_iter().collect();
+        })
+        .await;
+        let mut events = house.events.subscribe();
+        let answer = house.executor.ask_model("p/m", &plain(), None, &house.run).await;
+        assert_eq!(answer.map(drop).map_err(|error| error.kind), expect, "{named}");
+        let entries = account.0.lock().expect("entries");
+        let entered = entries.iter().map(|entry| (&*entry.status, entry.attempts, entry.usage.input_tokens));
+        assert_eq!(entered.collect::<Vec<_>>(), rows, "{named}");
+        assert_eq!(provider.came().len(), rows.len(), "{named}");
+        let mut ops: Vec<_> = entries.iter().map(|entry| entry.op.id).collect();
+        ops.dedup();
+        assert_eq!(ops.len(), rows.len(), "{named}: each attempt is an operation");
+        let cost: f64 = entries.iter().filter_map(|entry| entry.cost_usd).sum();
+        let tokens: u64 = rows.iter().map(|row| row.2).sum();
+        let expect = tokens as f64 / 1e6 + if expect.is_ok() { 1e-4 } else { 0.0 };
+        assert!((cost - expect).abs() < 1e-12, "{named}: {cost}");
+        let (mut retried, mut finished) = (0, Vec::new());
+        while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
+            match event {
+                Event::ModelRetried { attempt, .. } => {
+                    retried += 1;
+                    assert_eq!(attempt, retried, "{named}");
+                }
+                Event::ModelFinished { attempt, ok, .. } => finished.push((attempt, ok)),
+                _ => {}
+            }
+        }
+        let last = rows.len() as u32;
+        assert_eq!((retried, finished), (last - 1, vec![(last, expect_ok(rows))]), "{named}");
+    };
+    check(vec![], Ok(()), &[("ok", 1, 1000)]).await;
+    let busy = [Deed::Fail(RateLimit, Some(0)), Deed::Fail(Unavailable, None)];
+    let rows = [("rate_limit", 1, 0), ("unavailable", 2, 0), ("ok", 3, 1000)];
+    check(busy.to_vec(), Ok(()), &rows).await;
+    let down = vec![Deed::Fail(Unavailable, None); 9];
+    let rows = [1, 2, 3, 4].map(|attempt| ("unavailable", attempt, 0));
+    check(down, Err(Unavailable), &rows).await;
+    check(vec![Deed::Fail(RateLimit, Some(3_600_000))], Err(RateLimit), &[("rate_limit", 1, 0)]).await;
+    check(vec![Deed::Break(Unavailable, 7)], Err(Unavailable), &[("unavailable", 1, 7)]).await;
+    for kind in [Auth, Quota, ContextOverflow, ContentFilter, Invalid, BadResponse, Unsupported] {
+        check(vec![Deed::Fail(kind, None)], Err(kind), &[(kind.as_str(), 1, 0)]).await;
+    }
+}
+
+fn expect_ok(rows: &[(&str, u32, u64)]) -> bool {
+    rows.last().is_some_and(|row| row.0 == "ok")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_has_had_enough_holds_up_the_whole_line() {
+    let of = |limit, remaining, reset_ms| Allowance {
+        limit: Some(limit),
+        remaining: Some(remaining),
+        reset_ms: Some(reset_ms),
+    };
+    let requests = |requests| Deed::Tell(Limits { requests, ..Limits::default() });
+    // The deed of the first of three requests that come one after the other -> when the second one comes, at least and
+    // at most.
+    let check = async |deed: Deed, least: u128, most: u128| {
+        let provider = Provider::new(Duration::from_millis(10), [deed]);
+        let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
+        let begun = Instant::now();
+        let request = plain();
+        let (first, second) = tokio::join!(ask(&traffic, &request), ask(&traffic, &request));
+        first.expect("answered");
+        second.expect("answered");
+        let times = provider.times(begun);
+        assert!((least..=most).contains(&times[1]), "{times:?}, not {least} to {most}");
+    };
+    check(requests(of(60, 1, 60_000)), 10, 10).await;
+    check(requests(of(60, 0, 60_000)), 1010, 1010).await;
+    check(requests(of(1, 0, 3_600_000)), 60_010, 60_010).await;
+    check(Deed::Fail(ModelErrorKind::RateLimit, Some(5000)), 5010, 5510).await;
+    check(Deed::Fail(ModelErrorKind::RateLimit, None), 260, 510).await;
+    // Nobody else is held up by what may concern one request alone.
+    check(Deed::Fail(ModelErrorKind::Unavailable, None), 10, 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_made_again_goes_first_and_waits_outside_of_the_line() {
+    let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
+    let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
+    let mut asked = JoinSet::new();
+    for name in ["a", "b", "c", "d"] {
+        let traffic = Arc::clone(&traffic);
+        asked.spawn(async move { ask(&traffic, &request(name, ModelPriority::Interactive)).await });
+        tokio::task::yield_now().await;
+    }
+    asked.join_all().await.into_iter().for_each(|answer| drop(answer.expect("answered")));
+    let order: Vec<_> = provider.came().into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!(order, ["a", "b", "a", "c", "d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_are_bounded_and_end_by_a_cancel() {
+    let provider = Provider::new(Duration::from_millis(10), vec![Deed::Hang; 9]);
+    let wait_timeout = Duration::from_secs(3);
+    let queue = QueueSpec { concurrent: 1, max_waiting: 1, wait_timeout, ..default_model_queue() };
+    let traffic = queued(&provider, queue);
+    let house = house(|options| {
+        let model = Arc::clone(&traffic) as _;
+        options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
+    })
+    .await;
+    let mut events = house.events.subscribe();
+    let (request, cancel) = (plain(), Cancel::new());
+    let mut held = Box::pin(traffic.complete("p/m", &request, &IgnoreModelEvents, &cancel));
+    assert!(futures_util::poll!(held.as_mut()).is_pending());
+    let run = RunContext { cancel: Cancel::new(), ..house.run.clone() };
+    let (late, full) = tokio::join!(
+        house.executor.ask_model("p/other", &request, None, &run),
+        house.executor.ask_model("p/m", &request, None, &run),
+    );
+    for (error, why) in [(late, "was not free within 3s"), (full, "1 calls wait already")] {
+        let error = error.expect_err("refused");
+        assert_eq!((error.kind, error.should_retry), (ModelErrorKind::RateLimit, Some(false)));
+        for part in ["the queue of p ", "held by p/m", why] {
+            assert!(error.message.contains(part), "{part}: {error}");
+        }
+    }
+    let waits = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        run.cancel.cancel(CancelCause::User);
+    };
+    let (ended, ()) = tokio::join!(house.executor.ask_model("p/m", &request, None, &run), waits);
+    assert_eq!(ended.expect_err("cancelled").kind, ModelErrorKind::Canceled);
+    assert_eq!(provider.came().len(), 1, "nobody else got through");
+    let mut told = Vec::new();
+    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
+        match event {
+            Event::ModelWait { model, queue, .. } => told.push(format!("{model} waits for {queue}")),
+            Event::ModelWaited { ok, .. } => told.push(format!("waited: {ok}")),
+            _ => {}
+        }
+    }
+    let expect = ["p/other waits for p", "waited: false", "p/m waits for p", "waited: false"];
+    assert_eq!(told, expect);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_the_line_full_the_second_time_says_why_it_came_again() {
+    let provider = Provider::new(Duration::ZERO, [Deed::Fail(ModelErrorKind::Unavailable, None), Deed::Hang]);
+    let traffic = queued(&provider, QueueSpec { concurrent: 1, max_waiting: 0, ..default_model_queue() });
+    let request = plain();
+    let error = tokio::select! {
+        biased;
+        answer = ask(&traffic, &request) => answer.expect_err("refused"),
+        // Comes while the first one waits to be made again, and stays.
+        _ = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            ask(&traffic, &request).await
+        } => panic!("it hangs"),
+    };
+    assert_eq!(error.kind, ModelErrorKind::RateLimit);
+    for part in ["0 calls wait already", "held by p/m", "it had failed: not now"] {
+        assert!(error.message.contains(part), "{part}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_model_has_a_queue_unless_one_is_set_for_its_provider() {
+    let one = || Some(QueueSpec { concurrent: 1, ..default_model_queue() });
+    let check = async |names: &[&str], models: [&str; 2], most: usize| {
+        let provider = Provider::new(Duration::from_secs(1), []);
+        let terms = names.iter().map(|name| ((*name).to_owned(), TrafficTerms { queue: one(), retry: None }));
+        let traffic = ModelTraffic::new(Arc::clone(&provider) as _, terms.collect());
+        let (request, cancel) = (plain(), Cancel::new());
+        let ask = |model| traffic.complete(model, &request, &IgnoreModelEvents, &cancel);
+        let (a, b) = tokio::join!(ask(models[0]), ask(models[1]));
+        assert!(a.is_ok() && b.is_ok());
+        assert_eq!(provider.most.load(Ordering::SeqCst), most, "{names:?} {models:?}");
+    };
+    check(&[], ["p/a", "p/a"], 2).await;
+    check(&["p/a"], ["p/a", "p/a"], 1).await;
+    check(&["p/a"], ["p/a", "p/b"], 2).await;
+    check(&["p"], ["p/a", "p/b"], 1).await;
+    check(&["p", "p/a"], ["p/a", "p/b"], 2).await;
+    check(&["p", "x"], ["x/a", "x/a"], 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_of_retry_are_the_nearest_ones() {
+    let terms = |attempts| {
+        let retry = Some(RetryTerms { attempts, ..RetryTerms::default() });
+        TrafficTerms { queue: None, retry }
+    };
+    let provider = Provider::new(Duration::ZERO, vec![Deed::Fail(ModelErrorKind::Unavailable, None); 99]);
+    let names = BTreeMap::from([("p".to_owned(), terms(2)), ("p/a".to_owned(), terms(1))]);
+    let traffic = ModelTraffic::new(Arc::clone(&provider) as _, names);
+    for (model, attempts) in [("p/a", 1), ("p/b", 2)] {
+        let before = provider.came().len();
+        let asked = traffic.complete(model, &plain(), &IgnoreModelEvents, &Cancel::new()).await;
+        asked.expect_err("down");
+        assert_eq!(provider.came().len() - before, attempts, "{model}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_background_call_asks_goes_behind() {
+    let provider = Provider::new(Duration::ZERO, []);
+    let house = house(|options| {
+        let model = ModelTraffic::new(Arc::clone(&provider) as _, BTreeMap::new());
+        options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
+    })
+    .await;
+    for (priority, of, expect) in [
+        (Priority::Interactive, ModelPriority::Interactive, ModelPriority::Interactive),
+        (Priority::Background, ModelPriority::Interactive, ModelPriority::Background),
+        (Priority::Background, ModelPriority::Low, ModelPriority::Low),
+    ] {
+        let run = RunContext { priority, ..house.run.clone() };
+        house.executor.ask_model("p/m", &request("q", of), None, &run).await.expect("answered");
+        assert_eq!(provider.came().last().map(|(.., priority)| *priority), Some(expect));
+    }
+}
+
+/// Keeps what is entered.
+#[derive(Default)]
+struct Account(Mutex<Vec<LedgerEntry>>);
+
+impl LedgerStore for Account {
+    fn append(&self, entry: LedgerEntry) -> Appended {
+        assert_eq!(entry.kind, OpKind::Model);
+        self.0.lock().expect("entries").push(entry);
+        Appended::Room
+    }
+}

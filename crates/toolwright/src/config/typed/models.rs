@@ -1,0 +1,141 @@
+//! What is said of models, other than where they are.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::scalar::TimeSpan;
+use super::sections::ModelEndpoint;
+use super::selection::ExposureSetting;
+
+/// `models`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Models {
+    /// The model of `run` and `chat` where `--model` names none: `provider/model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// Places that answer model requests, by the name before the first `/` of a model id. They are
+    /// added to those that the environment names.
+    #[schemars(extend("x-entries" = true))]
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub endpoints: IndexMap<String, ModelEndpoint>,
+    /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
+    /// all of its models. The nearer name counts.
+    #[serde(flatten)]
+    pub by_name: IndexMap<String, ModelHabits>,
+}
+
+/// How requests to a model are made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelHabits {
+    /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
+    /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_format: Option<String>,
+    /// Whether to ask for strict decoding of tools whose author left it open. It is granted where the API has
+    /// it and the strict form of a schema says the same as the schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict_tools: Option<bool>,
+    /// How the catalogue is put before it; beats `selection.exposure`. `deferred` here also says that its endpoint
+    /// loads deferred tools, where that is not known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<ExposureSetting>,
+    /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,
+    /// 128,000 are assumed for that choice, and room is made when its API says that a conversation is too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1024))]
+    pub window: Option<usize>,
+    /// Tokens that one of its answers may have: a request for more asks for that many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_output: Option<u32>,
+    /// How its requests wait for each other, those of all agents, tools and servers together. Under a provider's name
+    /// it is one queue for all of its models. Default: a queue for each model, 32 requests at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<ModelQueue>,
+    /// When a request that failed is made again: only one that was refused as too many, or that met a provider that is
+    /// down or overloaded, and never once an answer has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<ModelRetry>,
+    /// Bounds of one request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<ModelTimeouts>,
+    /// What it costs; without it the cost of its requests is unknown. Changing it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<ModelPrices>,
+}
+
+/// The queue of a model. Who waits goes by priority: a request that is made again, then what somebody waits for, then
+/// work in the background, then what has time; but nobody waits for ever.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelQueue {
+    /// Requests that run at once. Default 32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub concurrent: Option<usize>,
+    /// Requests that may start in any sixty seconds, those that are made again among them. Default: any number. A
+    /// provider that says it has had enough holds up the queue in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub requests_per_minute: Option<usize>,
+    /// Requests that may wait; more fail at once. Default 1024.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_waiting: Option<usize>,
+    /// How long a request may wait. Default 10m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_timeout: Option<TimeSpan>,
+}
+
+/// When a request is made again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelRetry {
+    /// Attempts in all; 1 for never again. Default 4.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10))]
+    pub attempts: Option<u32>,
+    /// The longest wait that a provider may ask for; over a longer one the request fails. Default 60s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_wait: Option<TimeSpan>,
+}
+
+/// Bounds of one request to a model. The whole of it has no bound but those of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelTimeouts {
+    /// From sending to the first byte of the answer; a local server loads the model in this time. Default 5m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<TimeSpan>,
+    /// Between two pieces of the answer. Default 5m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<TimeSpan>,
+}
+
+/// US dollars for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPrices {
+    /// What it takes in, other than from its provider's cache.
+    #[schemars(range(min = 0.0))]
+    pub input: f64,
+    /// What it answers.
+    #[schemars(range(min = 0.0))]
+    pub output: f64,
+    /// What it takes in from its provider's cache. Default: as `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub cached: Option<f64>,
+    /// What it takes in and its provider writes to its cache. Default: as `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub cache_written: Option<f64>,
+}
+
+impl From<ModelPrices> for toolwright_core::model::Prices {
+    fn from(ModelPrices { input, output, cached, cache_written }: ModelPrices) -> Self {
+        Self { input, output, cached, cache_written }
+    }
+}
