@@ -96,13 +96,16 @@ impl ToolContext {
 /// The services of the house. The default has none, and says so when asked.
 #[derive(Clone)]
 pub struct Services {
-    /// Model client; `Unsupported` where there is none.
+    /// Model client; `Unsupported` where there is none. In a tool for which a model was chosen its requests are
+    /// accounted for as part of the call.
     pub model: Arc<dyn ModelClient>,
     /// The model chosen for an LLM-backed tool, `provider/model`.
     pub model_id: Option<String>,
+    /// The mode of asking that the caller named, for LLM-backed tools with variants.
+    pub model_mode: Option<Arc<str>>,
     /// Counts tokens.
     pub tokens: Arc<dyn TokenCounter>,
-    /// Records what a tool's own model requests used.
+    /// Records what a tool's own model requests used that do not go through `model`.
     pub usage: Arc<dyn UsageRecorder>,
     /// Key-value notes of the session.
     pub scratchpad: Arc<dyn Scratchpad>,
@@ -133,6 +136,7 @@ impl Services {
         Self {
             model: Arc::new(NoModel),
             model_id: None,
+            model_mode: None,
             tokens: Arc::new(EstimatedTokens),
             usage: Arc::new(NoUsage),
             scratchpad: Arc::new(NoScratchpad),

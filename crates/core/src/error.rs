@@ -194,6 +194,12 @@ impl ToolError {
         format!("(tool failed: {})", self.model.as_deref().unwrap_or(&self.operator))
     }
 
+    /// What [`ToolError::for_model`] says, without its frame.
+    #[must_use]
+    pub fn said_to_model(&self) -> &str {
+        self.model.as_deref().unwrap_or(&self.operator)
+    }
+
     /// Whether a caller may try again without repeating an effect.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

@@ -183,6 +183,69 @@ pub enum Event {
         /// Characters of result text after shaping.
         characters_out: usize,
     },
+    /// A model is tried for a tool.
+    LlmAttemptStarted {
+        /// The call's operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// Call.
+        call: CallId,
+        /// Tool.
+        tool: ToolId,
+        /// `provider/model`.
+        model: String,
+        /// Which model of the call it is, from 1.
+        attempt: u32,
+        /// Redacted arguments.
+        arguments: Value,
+    },
+    /// A model gave a tool its result.
+    LlmAttemptFinished {
+        /// The call's operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// Call.
+        call: CallId,
+        /// Tool.
+        tool: ToolId,
+        /// `provider/model`.
+        model: String,
+        /// Which model of the call it is, from 1.
+        attempt: u32,
+        /// The way of asking that was taken, if the tool has several.
+        variant: Option<String>,
+        /// Microseconds of this attempt.
+        latency_us: u64,
+        /// What this attempt used.
+        usage: Usage,
+    },
+    /// A model did not give a tool a result.
+    LlmAttemptFailed {
+        /// The call's operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// Call.
+        call: CallId,
+        /// Tool.
+        tool: ToolId,
+        /// `provider/model`.
+        model: String,
+        /// Which model of the call it is, from 1.
+        attempt: u32,
+        /// Kind of failure.
+        kind: ErrorKind,
+        /// Redacted operator message.
+        message: String,
+        /// The model that is tried next, if one is.
+        next: Option<String>,
+        /// Microseconds of this attempt.
+        latency_us: u64,
+        /// What this attempt used.
+        usage: Usage,
+    },
     /// A person is asked.
     ApprovalRequested {
         /// The operation.

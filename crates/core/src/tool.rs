@@ -7,11 +7,13 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::catalogue::{
-    CallScope, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, RegistrationError,
+    CallScope, Health, PromptQuestion, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    RegistrationError,
 };
-use crate::context::ToolContext;
+use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
+use crate::llm::LlmDefinition;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::session::Session;
@@ -38,6 +40,24 @@ pub trait Tool: Send + Sync {
     /// those calls may need, and its context lets it make them.
     fn awaits_others(&self) -> bool {
         false
+    }
+
+    /// What it was made of, if a model answers it: the executor then chooses models for it, and a run of it is
+    /// one attempt.
+    fn llm(&self) -> Option<Arc<LlmDefinition>> {
+        None
+    }
+
+    /// Tokens of the prompts that it would send to `model` in this mode; nothing where that is not known. Models
+    /// that do not take so much in are not tried.
+    fn prompt_tokens(
+        &self,
+        _arguments: &Value,
+        _model: &str,
+        _mode: Option<&str>,
+        _tokens: &dyn TokenCounter,
+    ) -> usize {
+        0
     }
 }
 
@@ -106,6 +126,15 @@ impl Provider for StaticProvider {
 
     fn awaits_others(&self, tool: &ToolId) -> bool {
         self.by_id.get(tool).is_some_and(|tool| tool.awaits_others())
+    }
+
+    fn llm(&self, tool: &ToolId) -> Option<Arc<LlmDefinition>> {
+        self.by_id.get(tool)?.llm()
+    }
+
+    fn prompt_tokens(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> usize {
+        let PromptQuestion { arguments, model, mode, tokens } = asked;
+        self.by_id.get(tool).map_or(0, |tool| tool.prompt_tokens(arguments, model, mode, tokens))
     }
 
     fn health(&self) -> Health {

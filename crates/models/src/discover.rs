@@ -18,6 +18,16 @@ const OLLAMA_PORT: u16 = 11434;
 const OPENAI_MODEL: &str = "gpt-5.5";
 const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
 const GEMINI_MODEL: &str = "gemini-flash-latest";
+/// Address and default model of a public API.
+type Public = Option<(&'static str, &'static str)>;
+/// Providers in the order in which they are looked at: the variable that names a model, and the public API's address
+/// and model.
+const DEFAULTS: [(&str, &str, Public); 4] = [
+    ("openai", "OPENAI_MODEL", Some((OPENAI_URL, OPENAI_MODEL))),
+    ("anthropic", "ANTHROPIC_MODEL", Some((ANTHROPIC_URL, ANTHROPIC_MODEL))),
+    ("gemini", "GEMINI_MODEL", Some((GEMINI_URL, GEMINI_MODEL))),
+    ("ollama", "OLLAMA_MODEL", None),
+];
 /// How long a server may take to list its models: a local one answers at once or is not there.
 const LOCAL_WAIT: Duration = Duration::from_millis(300);
 const REMOTE_WAIT: Duration = Duration::from_secs(3);
@@ -60,17 +70,11 @@ pub async fn default_model(
     get: &dyn Fn(&str) -> Option<String>,
     client: &HttpModelClient,
 ) -> Result<String, ModelError> {
-    for (provider, variable, public) in [
-        ("openai", "OPENAI_MODEL", Some((OPENAI_URL, OPENAI_MODEL))),
-        ("anthropic", "ANTHROPIC_MODEL", Some((ANTHROPIC_URL, ANTHROPIC_MODEL))),
-        ("gemini", "GEMINI_MODEL", Some((GEMINI_URL, GEMINI_MODEL))),
-        ("ollama", "OLLAMA_MODEL", None),
-    ] {
+    for (provider, variable, public) in DEFAULTS {
         let Some(endpoint) = client.endpoints().get(provider) else { continue };
-        let model = match (set(get, variable), public) {
-            (Some(model), _) => Some(model),
-            (None, Some((url, model))) if endpoint.base_url.trim_end_matches('/') == url => Some(model.to_owned()),
-            _ => first_model(client, endpoint).await,
+        let model = match named(get, endpoint, variable, public) {
+            Some(model) => Some(model),
+            None => first_model(client, endpoint).await,
         };
         if let Some(model) = model {
             return Ok(format!("{provider}/{model}"));
@@ -85,6 +89,21 @@ pub async fn default_model(
          - GEMINI_API_KEY, with GEMINI_MODEL for another model than the default\n\
          - a running Ollama with a model (`ollama pull qwen3`), at OLLAMA_HOST if it is not on this machine",
     ))
+}
+
+/// As [`default_model`], as far as it can be told without asking anybody.
+#[must_use]
+pub fn named_model(get: &dyn Fn(&str) -> Option<String>, endpoints: &Endpoints) -> Option<String> {
+    DEFAULTS.iter().find_map(|(provider, variable, public)| {
+        let endpoint = endpoints.get(provider)?;
+        Some(format!("{provider}/{}", named(get, endpoint, variable, *public)?))
+    })
+}
+
+/// The model of a provider that a variable names, or that its public API has by default.
+fn named(get: &dyn Fn(&str) -> Option<String>, endpoint: &Endpoint, variable: &str, public: Public) -> Option<String> {
+    let public = || public.filter(|(url, _)| endpoint.base_url.trim_end_matches('/') == *url);
+    set(get, variable).or_else(|| public().map(|(_, model)| model.to_owned()))
 }
 
 async fn first_model(client: &HttpModelClient, endpoint: &Endpoint) -> Option<String> {

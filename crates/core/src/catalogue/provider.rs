@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 
 use super::RegisteredTool;
 use crate::canonical::ContentHash;
-use crate::context::ToolContext;
+use crate::context::{TokenCounter, ToolContext};
 use crate::error::ToolError;
 use crate::event::McpPeer;
+use crate::llm::LlmDefinition;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
@@ -133,6 +134,19 @@ pub type NoticeSink = Arc<dyn Fn(SourceNotice) + Send + Sync>;
 /// Called by a provider whenever its tools or its health may have changed.
 pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 
+/// How much a tool would ask a model.
+#[derive(Clone, Copy)]
+pub struct PromptQuestion<'a> {
+    /// The call's arguments.
+    pub arguments: &'a Value,
+    /// The model, `provider/model`.
+    pub model: &'a str,
+    /// The mode that the caller named.
+    pub mode: Option<&'a str>,
+    /// What counts.
+    pub tokens: &'a dyn TokenCounter,
+}
+
 /// A source of tools.
 ///
 /// `call` is the executor's alone: nothing else may name it (a lint enforces it).
@@ -160,6 +174,14 @@ pub trait Provider: Send + Sync {
     /// Whether the tool makes or awaits other calls; see [`crate::Tool::awaits_others`].
     fn awaits_others(&self, _tool: &ToolId) -> bool {
         false
+    }
+    /// What a tool that a model answers was made of; see [`crate::Tool::llm`].
+    fn llm(&self, _tool: &ToolId) -> Option<Arc<LlmDefinition>> {
+        None
+    }
+    /// Tokens of the prompts that the tool would send; see [`crate::Tool::prompt_tokens`].
+    fn prompt_tokens(&self, _tool: &ToolId, _asked: PromptQuestion<'_>) -> usize {
+        0
     }
     /// Limits of its calls. The default sets none.
     fn limits(&self) -> CallLimits {

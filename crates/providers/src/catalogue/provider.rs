@@ -7,13 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
-use toolwright_core::catalogue::{CallLimits, ChangeNotifier};
+use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion};
 use toolwright_core::event::Event;
+use toolwright_core::llm::LlmDefinition;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::{
     ContentHash, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
-    ToolContext, ToolError, ToolOutput,
+    Tool as _, ToolContext, ToolError, ToolId, ToolOutput,
 };
 
 use super::document::{Refusal, Seen, Terms, Verified, verify};
@@ -161,6 +162,11 @@ impl CatalogueProvider {
         listed
     }
 
+    fn implementation(&self, tool: &ToolId) -> Option<Arc<Implementation>> {
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        loaded.tools.get(tool.name()).map(|(_, implementation)| Arc::clone(implementation))
+    }
+
     fn ended(&self, outcome: Result<(), String>) -> bool {
         let mut held = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         held.replace(outcome.clone()) != Some(outcome)
@@ -229,6 +235,27 @@ impl Provider for CatalogueProvider {
                 Ok(text) => Ok(ToolOutput::text(text)),
                 Err(error) => Err(ToolError::new(ErrorKind::ExecutionError, error)),
             },
+            Implementation::Llm(tool) => tool.attempt(call.arguments, context).await,
+        }
+    }
+
+    fn awaits_others(&self, tool: &ToolId) -> bool {
+        self.llm(tool).is_some()
+    }
+
+    fn llm(&self, tool: &ToolId) -> Option<Arc<LlmDefinition>> {
+        match &*self.implementation(tool)? {
+            Implementation::Llm(tool) => Some(Arc::clone(tool.source())),
+            Implementation::Rest(_) | Implementation::Template(_) => None,
+        }
+    }
+
+    fn prompt_tokens(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> usize {
+        match self.implementation(tool).as_deref() {
+            Some(Implementation::Llm(tool)) => {
+                tool.prompt_tokens(asked.arguments, asked.model, asked.mode, asked.tokens)
+            }
+            _ => 0,
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::RegisteredTool;
+use toolwright_core::llm::{LlmDefinition, LlmHooks, LlmTool};
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 use url::Url;
 
@@ -46,6 +47,8 @@ pub(super) enum Implementation {
     Rest(Box<HttpTool>),
     /// A text.
     Template(TextTemplate),
+    /// A model's answer.
+    Llm(LlmTool),
 }
 
 /// A tool of a catalogue.
@@ -71,8 +74,8 @@ enum Written {
         #[serde(default)]
         tags: Vec<String>,
     },
-    /// A tool that a model answers.
-    Llm {},
+    /// A tool that a model answers, as in `llm_tools`.
+    Llm(Box<LlmDefinition>),
 }
 
 /// Makes the tools of a verified catalogue, in their order.
@@ -118,9 +121,7 @@ fn one(
             };
             Made { definition, implementation: Implementation::Template(compiled) }
         }
-        Written::Llm {} => {
-            return Err("tools that a model answers are not supported by this version".to_owned());
-        }
+        Written::Llm(definition) => llm(verified, *definition)?,
     };
     // As strict as with tools of our own: its author meant it to be valid.
     RegisteredTool::own(made.definition.clone()).map_err(|error| error.to_string())?;
@@ -137,6 +138,17 @@ fn own_id(verified: &Verified, written: &str) -> Result<ToolId, String> {
         return Err(format!("`{id}` is not in the catalogue's namespace `{namespace}`"));
     }
     Ok(id)
+}
+
+/// Which models are asked is for those to say who pay for them.
+fn llm(verified: &Verified, definition: LlmDefinition) -> Result<Made, String> {
+    own_id(verified, definition.id.as_str())?;
+    let preference = &definition.model_preference;
+    if preference.preferred_model.is_some() || !preference.fallback_models.is_empty() {
+        return Err("it names models, which are not its publisher's to choose".to_owned());
+    }
+    let tool = LlmTool::new(definition, LlmHooks::default()).map_err(|error| error.to_string())?;
+    Ok(Made { definition: tool.source().tool(), implementation: Implementation::Llm(tool) })
 }
 
 fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<HttpClient>>) -> Result<Made, String> {

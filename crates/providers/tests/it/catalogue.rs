@@ -95,6 +95,16 @@ fn template(text: &str) -> Value {
         "parameters": {"type": "object", "properties": {"name": {"type": "string"}}}})
 }
 
+fn llm(name: &str, more: Value) -> Value {
+    let mut written = json!({"id": format!("acme:{name}@1.0.0"), "kind": "llm", "description": "Titles a text.",
+        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        "system": "Give a title.", "user": "{{ text }}"});
+    for (key, value) in more.as_object().expect("object") {
+        written[key] = value.clone();
+    }
+    written
+}
+
 fn names(tools: &[Arc<RegisteredTool>]) -> Vec<&str> {
     tools.iter().map(|tool| tool.definition().id.as_str()).collect()
 }
@@ -128,6 +138,9 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
             publisher.rest("url_key", json!({"url": "https://${ACME_KEY}.example.com/"})),
             json!({"id": "fs:read@1.0.0", "kind": "template", "description": "", "template": "", "parameters": {"type": "object"}}),
             json!({"id": "acme:ask@1.0.0", "kind": "llm", "prompt": "x"}),
+            llm("chooser", json!({"model_preference": {"preferred_model": "openai/gpt-5"}})),
+            llm("broken", json!({"user": "{{ text"})),
+            llm("title", json!({})),
             template("twice"),
         ]),
     ));
@@ -135,7 +148,7 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
     let provider = publisher.provider(spec);
     let tools = provider.list().await.expect("listed");
     // An address inside is refused when it is dialled, as for every REST tool.
-    assert_eq!(names(&tools), ["acme:status@1.0.0", "acme:greet@1.0.0", "acme:inside@1.0.0"]);
+    assert_eq!(names(&tools), ["acme:status@1.0.0", "acme:greet@1.0.0", "acme:inside@1.0.0", "acme:title@1.0.0"]);
     assert!(tools.iter().all(|tool| tool.origin() == toolwright_core::catalogue::Origin::Foreign));
     assert_eq!(tools[0].definition().signed_by.as_deref(), Some(publisher.key.public().to_string().as_str()));
     assert!(!tools[0].definition().declaration.as_ref().expect("declared").to_string().contains("s3cret"));
@@ -146,12 +159,19 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
         ("opener", "`allow_private`, which is not its publisher's"),
         ("url_key", "not granted"),
         ("read", "not in the catalogue's namespace `acme`"),
-        ("ask", "not supported by this version"),
+        ("ask", "unknown field `prompt`"),
+        ("chooser", "not its publisher's to choose"),
+        ("broken", "`user`"),
         ("greet", "its name twice"),
     ] {
         let reason = withheld.iter().find(|(have, _)| have == name).map(|(_, why)| why.as_str()).expect(name);
         assert!(reason.contains(why), "{name}: {reason}");
     }
+    let title = &tools[3].definition().id;
+    assert_eq!(provider.llm(title).expect("LLM-backed").user, "{{ text }}");
+    assert!(provider.awaits_others(title) && !provider.awaits_others(&tools[1].definition().id));
+    let refused = call(&provider, &tools, "title", json!({"text": "x"})).await.expect_err("no model was chosen");
+    assert!(refused.message().contains("no model was chosen"), "{refused}");
     let greeted = call(&provider, &tools, "greet", json!({"name": "you"})).await.expect("text");
     assert!(format!("{greeted:?}").contains("Hello you!"));
     call(&provider, &tools, "status", json!({})).await.expect("status");

@@ -9,6 +9,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
 
+use super::by_model::ByModel;
 use super::partials::Partials;
 
 /// The pause before the second attempt; each further one is twice as long, up to [`MAX_PAUSE`].
@@ -21,6 +22,8 @@ pub(super) struct Attempts {
     pub(super) arguments: Value,
     pub(super) context: ToolContext,
     pub(super) progress: Arc<Partials>,
+    /// The models of a tool that asks one.
+    pub(super) models: Option<Box<ByModel>>,
     /// How often it may be tried again.
     pub(super) retries: u32,
     /// Goes along with each attempt.
@@ -30,8 +33,16 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// Runs the call until it succeeds, must not be tried again, or is cancelled.
+    /// Runs the call: with one model after the other, where its tool asks any.
     pub(super) async fn run(mut self) -> Result<ToolOutput, ToolError> {
+        match self.models.take() {
+            Some(models) => models.run(self).await,
+            None => self.repeated().await,
+        }
+    }
+
+    /// Runs the call until it succeeds, must not be tried again, or is cancelled. Takes its arguments.
+    pub(super) async fn repeated(&mut self) -> Result<ToolOutput, ToolError> {
         for failed in 0..self.retries {
             let arguments = self.arguments.clone();
             match self.dispatch(arguments).await {

@@ -8,6 +8,7 @@ mod attempts;
 mod attended;
 mod background;
 mod budget;
+mod by_model;
 mod cache;
 mod cap;
 mod checking;
@@ -43,6 +44,7 @@ use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::{PartialSink, Services};
 use toolwright_core::job::Turns;
 use toolwright_core::model::PriceTable;
+use toolwright_core::name::ToolId;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
@@ -57,6 +59,7 @@ use crate::queue::{Priority, Queues};
 
 pub use self::background::Became;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
+pub use self::by_model::LlmTerms;
 pub use self::cache::ResponseCache;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
@@ -107,7 +110,14 @@ pub struct ExecutorOptions {
     pub auto_background_after: Option<Duration>,
     /// What models cost.
     pub prices: PriceTable,
+    /// Models that benchmarks recommend for an LLM-backed tool, best first; `provider/model`.
+    pub compat: Recommends,
+    /// The model of LLM-backed tools for which nothing else says one, `provider/model`; without it that of the run.
+    pub default_model: Option<String>,
 }
+
+/// Names the models that are recommended for a tool.
+pub type Recommends = Arc<dyn Fn(&ToolId) -> Vec<String> + Send + Sync>;
 
 impl ExecutorOptions {
     /// SPEC defaults over the given services and stores.
@@ -132,6 +142,8 @@ impl ExecutorOptions {
             jobs: None,
             auto_background_after: None,
             prices: PriceTable::default(),
+            compat: Arc::new(|_| Vec::new()),
+            default_model: None,
         }
     }
 }
@@ -190,6 +202,8 @@ pub struct RunContext {
     pub job: Option<Arc<dyn Turns>>,
     /// The model of the run, `provider/model`.
     pub model: Option<Arc<str>>,
+    /// How LLM-backed tools are run.
+    pub llm: LlmTerms,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
     pub budget: Option<Arc<ContextBudget>>,
     /// What becomes of them, where they may become jobs; set by the executor.
@@ -229,6 +243,7 @@ impl RunContext {
             journal: None,
             job: None,
             model: None,
+            llm: LlmTerms::default(),
             budget: None,
             became: None,
             names: None,

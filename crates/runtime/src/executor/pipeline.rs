@@ -78,6 +78,8 @@ impl Executor {
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
+        // Nobody is asked about a call that cannot run.
+        self.models_of(&call.entry, run)?;
         account.stage = Stage::Interceptors;
         self.intercept(call, run).await?;
         account.stage = Stage::Guards;

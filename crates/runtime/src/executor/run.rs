@@ -37,6 +37,7 @@ impl Executor {
         if let Some(cause) = run.cancel.cause() {
             return Err(ToolError::canceled(cause));
         }
+        let models = self.by_model(call, run, &account.op)?;
         if let Some((journal, id)) = &run.journal {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;
@@ -52,6 +53,7 @@ impl Executor {
             entry: Arc::clone(entry),
             arguments: call.arguments.take(),
             progress: Arc::clone(&progress),
+            models,
             retries: limits.retries,
             seed: account.op.id.get(),
         };

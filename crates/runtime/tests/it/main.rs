@@ -1,6 +1,7 @@
 //! The executor and the live catalogue, with real tools, a real store and real time.
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod by_model;
 mod cache;
 mod catalogue;
 mod checking;

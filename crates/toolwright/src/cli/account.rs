@@ -199,6 +199,9 @@ impl Writer {
             | Event::RunFinished { .. }
             | Event::ToolWaited { .. }
             | Event::CacheHit { .. }
+            | Event::LlmAttemptStarted { .. }
+            | Event::LlmAttemptFinished { .. }
+            | Event::LlmAttemptFailed { .. }
             | Event::BudgetExceeded { .. }
             | Event::JobStarted { .. }
             | Event::JobPromoted { .. }

@@ -248,6 +248,13 @@ pub(crate) struct Call {
     /// Makes the call a job: its id is printed at once, and the program stays until the job is over.
     #[arg(long)]
     pub(crate) background: bool,
+    /// The one model that an LLM-backed tool asks, provider/model. Default: those of the tool, else `models.default`,
+    /// else what the environment offers.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Option<String>,
+    /// The mode in which an LLM-backed tool asks, where it has several.
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
 }
 
 #[derive(Debug, Args)]

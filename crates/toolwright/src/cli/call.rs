@@ -5,14 +5,19 @@ use std::time::Duration;
 
 use toolwright::House;
 use toolwright::core::approval::NoApprover;
+use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
+use toolwright::core::llm::llm_definition;
 use toolwright::core::names::Resolution;
 use toolwright::core::{Approver, CallId, Cancel, Outcome, Profile, ToolCall};
-use toolwright::house::CallTimes;
+use toolwright::house::{CallTerms, CallTimes};
+use toolwright::models::default_model;
+use toolwright::runtime::executor::LlmTerms;
 
 use super::agent::Desk;
 use super::approver::TerminalApprover;
 use super::args::{Call, Global};
+use super::config::variable;
 use super::exit::{Done, Exit, Failure};
 use super::lists::say_starting;
 use super::screen::{BAD, harmless, is_interactive, print_result_json, print_result_text, say, styled};
@@ -26,6 +31,7 @@ const TELLING: usize = 80;
 
 pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let house = open(global, config::usable(global)?).await?;
+    house.offer_llm_tools().await;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
     tokio::select! {
@@ -40,7 +46,9 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
-    let outcome = house.call_within(written, Profile::Owner, cancel.clone(), times, client(&house)).await;
+    let llm = llm_terms(call, &house, &snapshot).await?;
+    let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, client: client(&house), llm };
+    let outcome = house.call_on(written, terms).await;
     let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };
     // What went on as a job goes on here: there is no other process to do it.
     tokio::select! {
@@ -50,6 +58,34 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     house.shut_down().await;
     printed?;
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
+}
+
+/// The model and the mode that were asked for. A tool that prefers no model, where none is configured, gets one that
+/// the environment offers.
+async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
+    let given = LlmTerms { model: call.model.as_deref().map(Arc::from), mode: call.mode.as_deref().map(Arc::from) };
+    // A name that means nothing is the executor's to refuse.
+    let Resolution::Found(index, _) = snapshot.resolve(&call.tool) else { return Ok(given) };
+    let Some(entry) = snapshot.list().get(index) else { return Ok(given) };
+    let definition = llm_definition(entry);
+    let preference = entry.definition().model_preference.as_ref();
+    if definition.is_none() && preference.is_none() && (given.model.is_some() || given.mode.is_some()) {
+        return Err(Failure::usage(format!("{} asks no model: --model and --mode are for tools that do", entry.id())));
+    }
+    if let Some(mode) = &given.mode {
+        let modes = definition.as_ref().map(|definition| definition.modes()).unwrap_or_default();
+        if !modes.contains(&&**mode) {
+            let has = if modes.is_empty() { "none".to_owned() } else { modes.join(", ") };
+            return Err(Failure::usage(format!("{} has no mode `{mode}`; its modes: {has}", entry.id())));
+        }
+    }
+    let names_one = preference
+        .is_some_and(|preference| preference.preferred_model.is_some() || !preference.fallback_models.is_empty());
+    if definition.is_none() || given.model.is_some() || names_one || house.default_model().is_some() {
+        return Ok(given);
+    }
+    let found = default_model(&variable, house.models()).await.map_err(Failure::usage)?;
+    Ok(LlmTerms { model: Some(found.into()), ..given })
 }
 
 /// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.

@@ -85,6 +85,22 @@ fn log(event: &Happened) {
             error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
             "tool response <- {wire_name}"
         ),
+        Happened::LlmAttemptStarted { op, tool, model, attempt, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, "{tool} asks {model}"
+        ),
+        Happened::LlmAttemptFinished { op, tool, model, attempt, variant, latency_us, usage, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, variant, latency = latency(*latency_us),
+            input_tokens = usage.input_tokens, output_tokens = usage.output_tokens, status = "ok",
+            "{tool} has its result of {model}"
+        ),
+        Happened::LlmAttemptFailed { op, tool, model, attempt, kind, message, latency_us, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, latency = latency(*latency_us), status = "failed",
+            kind = kind.as_str(), error = one_line(message, WIDTH),
+            "{tool} has no result of {model}"
+        ),
         Happened::ModelStarted { op, model, turn, shown, deferred, .. } => tracing::debug!(
             target: "toolwright::calls",
             trace = %op.lineage.trace, op = %op.id, turn, shown = shown.len(), deferred,

@@ -16,8 +16,8 @@ use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
-use super::typed::{CatalogueEntry, ConfigFile, ModelEndpoint, OpenApiEntry, Queue, RestTool};
-use super::{catalogues as catalogue_entries, models, openapi, rest, sandbox, selection};
+use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
+use super::{catalogues as catalogue_entries, llm_tools, models, openapi, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +68,9 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         rest_tools: Vec::new(),
         openapi: Vec::new(),
         catalogues: Vec::new(),
+        llm_tools: Vec::new(),
+        llm_files: Vec::new(),
+        llm_stamps: Vec::new(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         model_traffic: BTreeMap::new(),
@@ -102,6 +105,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     let documents = take_entries(&mut merged, "openapi");
     let queues = take_entries(&mut merged, "queues");
     let catalogues = take_entries(&mut merged, "catalogues");
+    let llm = take_entries(&mut merged, "llm_tools");
     let endpoints = match &mut merged.data {
         Data::Map(sections) => sections.iter_mut().find(|section| section.key == "models"),
         _ => None,
@@ -190,6 +194,15 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         };
         config.catalogues.extend(catalogue_entries::resolve(&member, &entry, &taken, &mut scope));
         written.catalogues.insert(member.key, entry);
+    }
+    for member in llm {
+        let Some(entry) = typed::<LlmToolEntry>("llm_tools", &member, scope.problems) else { continue };
+        if let Some(path) = entry.file.as_ref().filter(|_| entry.enabled != Some(false)).map(|file| root.join(file)) {
+            config.llm_stamps.push(Stamp::of(&path));
+            config.llm_files.push(path);
+        }
+        config.llm_tools.extend(llm_tools::resolve(&member, &entry, &mut scope));
+        written.llm_tools.insert(member.key, entry);
     }
     for (name, habits) in &written.models.by_name {
         let at = place(&merged, "models", name);

@@ -7,6 +7,8 @@ pub mod edit;
 mod expand;
 mod exposure;
 mod layers;
+mod llm_markdown;
+mod llm_tools;
 mod load;
 mod models;
 mod node;
@@ -27,6 +29,7 @@ pub mod typed;
 
 pub use expand::Variables;
 pub use layers::{Layer, LayerKind};
+pub use llm_tools::{LlmEntry, Tuned};
 pub use load::{LoadOptions, load};
 pub use policy::policy_file;
 pub use problem::{At, Problem, Severity};

@@ -20,6 +20,7 @@ use toolwright_runtime::executor::{GuardBinding, ModelGuard};
 use toolwright_runtime::{QueueSpec, TrafficTerms};
 
 use super::layers::Layer;
+use super::llm_tools::LlmEntry;
 use super::problem::{At, Problem, Severity};
 use super::stamp::Stamp;
 use super::telemetry::Telemetry;
@@ -50,6 +51,12 @@ pub struct Config {
     pub openapi: Vec<OpenApiSpec>,
     /// Remote catalogues that can be used, in order.
     pub catalogues: Vec<CatalogueSpec>,
+    /// Tools that a model answers and texts to fill in, in order.
+    pub llm_tools: Vec<LlmEntry>,
+    /// Files that these are written in, there or not; hot reload watches them too.
+    pub llm_files: Vec<PathBuf>,
+    /// What told these files' contents when they were read.
+    pub(super) llm_stamps: Vec<Stamp>,
     /// Places that answer model requests, besides those that the environment names.
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
@@ -222,7 +229,8 @@ impl Config {
 
     /// Whether the files say what they said when they were read, as far as their stamps tell.
     pub(crate) fn is_current(&self) -> bool {
-        self.candidates.iter().zip(&self.stamps).all(|(layer, stamp)| Stamp::of(&layer.path) == *stamp)
+        let candidates = self.candidates.iter().map(|layer| &layer.path).zip(&self.stamps);
+        candidates.chain(self.llm_files.iter().zip(&self.llm_stamps)).all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 
     /// The configuration as it was written, secrets masked.

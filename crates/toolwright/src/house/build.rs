@@ -27,7 +27,7 @@ use toolwright_runtime::{
 };
 use url::Url;
 
-use super::{BUILTIN, REST};
+use super::{BUILTIN, LLM, REST};
 use crate::config::typed::PathGuardSetting;
 use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity};
 
@@ -129,7 +129,8 @@ pub(super) fn document(spec: &OpenApiSpec) -> Arc<dyn Provider> {
 /// and the state, which holds approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
     let files = config.candidates.iter().map(|layer| layer.path.clone());
-    files.chain([config.state_dir.clone()]).collect()
+    // What a tool asks a model is configuration too.
+    files.chain(config.llm_files.iter().cloned()).chain([config.state_dir.clone()]).collect()
 }
 
 fn withheld_env(config: &Config) -> Vec<String> {
@@ -150,6 +151,8 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             absent.push((namespace(entry), format!("server {entry} was left out: {why}")));
         } else if let Some(entry) = entry("rest_tools.") {
             absent.push((wire_candidate(REST, entry), format!("REST tool {entry} was left out: {why}")));
+        } else if let Some(entry) = entry("llm_tools.") {
+            absent.push((wire_candidate(LLM, entry), format!("LLM tool {entry} was left out: {why}")));
         } else if let Some(entry) = entry("catalogues.") {
             absent.push((entry.to_owned(), format!("catalogue {entry} was left out: {why}")));
         } else if let Some(entry) = entry("openapi.") {
@@ -162,6 +165,9 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     }
     for (entry, _) in config.written.rest_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
         absent.push((wire_candidate(REST, entry), format!("REST tool {entry} is disabled in the configuration")));
+    }
+    for (entry, _) in config.written.llm_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
+        absent.push((wire_candidate(LLM, entry), format!("LLM tool {entry} is disabled in the configuration")));
     }
     for (entry, _) in config.written.openapi.iter().filter(|(_, document)| document.enabled == Some(false)) {
         absent.push((entry.clone(), format!("OpenAPI document {entry} is disabled in the configuration")));
@@ -278,6 +284,7 @@ pub(super) fn executor(
     store: &Arc<SqliteStore>,
     models: &Arc<HttpModelClient>,
     jobs: &Arc<JobManager>,
+    default_model: Option<String>,
 ) -> Arc<Executor> {
     let outputs = &config.written.outputs;
     let dir = outputs
@@ -312,6 +319,7 @@ pub(super) fn executor(
     options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
     let models = config.written.models.by_name.iter();
     options.prices = models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect();
+    options.default_model = default_model;
     options.queues = Queues::new(config.queues.clone());
     // Only tools with a time to live use it.
     options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));

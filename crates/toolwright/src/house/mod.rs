@@ -4,6 +4,7 @@
 mod build;
 mod client;
 mod embeddings;
+mod llm;
 mod reload;
 mod select;
 mod telemetry;
@@ -26,6 +27,7 @@ use toolwright_models::HttpModelClient;
 use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_providers::openapi::OpenApiSpec;
+use toolwright_runtime::executor::LlmTerms;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, Inbox, InboxParts, JobManager, Observation, Pins, RecoveryTerms, RunContext,
     SecretRedactor, Selector, SqliteStore, ToolVectors,
@@ -55,6 +57,8 @@ const SEARCH: Duration = Duration::from_secs(3);
 
 /// Name of the provider of built-in tools.
 const BUILTIN: &str = "builtin";
+/// Name of the provider of tools that a model answers.
+const LLM: &str = "llm";
 /// Name of the provider of REST tools.
 const REST: &str = "rest";
 
@@ -88,6 +92,8 @@ pub struct House {
     store: Arc<SqliteStore>,
     pins: Arc<Pins>,
     models: Arc<HttpModelClient>,
+    /// The model of LLM-backed tools for which nothing else says one.
+    default_model: Option<String>,
     selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
     embeddings: embeddings::Embeddings,
@@ -106,6 +112,7 @@ struct Running {
     catalogues: HashMap<String, CatalogueSpec>,
     openapi: HashMap<String, OpenApiSpec>,
     settings: Option<build::ProviderSettings>,
+    llm: Option<llm::LlmSettings>,
 }
 
 /// The times of one call.
@@ -116,6 +123,27 @@ pub struct CallTimes {
     /// How long it keeps its caller waiting before it goes on as a job, nothing at all for a job from the beginning.
     /// Default: that of the tool, its server or `defaults`.
     pub background_after: Option<Duration>,
+}
+
+/// How one call of the owner is run.
+#[derive(Clone)]
+pub struct CallTerms {
+    /// Decides where no rule does.
+    pub profile: Profile,
+    /// Ends it.
+    pub cancel: Cancel,
+    /// Its times.
+    pub times: CallTimes,
+    /// Whom the tool's source may ask back.
+    pub client: Arc<dyn CallClient>,
+    /// The model and the mode of an LLM-backed tool.
+    pub llm: LlmTerms,
+}
+
+impl std::fmt::Debug for CallTerms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallTerms").field("times", &self.times).field("llm", &self.llm).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for House {
@@ -159,7 +187,8 @@ impl House {
         );
         let telemetry = telemetry::Telemetry::start(&config.telemetry, &events);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
-        let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs);
+        let default_model = llm::default_model(&config, &*variables, models.endpoints());
+        let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs, default_model.clone());
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let pins = Pins::new(Arc::clone(&store) as _, config.written.pins.into());
         catalogue.keep_pins(Arc::clone(&pins));
@@ -179,6 +208,7 @@ impl House {
             store,
             pins,
             models,
+            default_model,
             selector: OnceLock::new(),
             mcp,
             embeddings: embeddings::Embeddings::default(),
@@ -375,12 +405,18 @@ impl House {
     /// As [`House::call`], until `cancel` and within these times. The tool's source may ask `client` back.
     pub async fn call_within(
         &self,
-        mut call: ToolCall,
+        call: ToolCall,
         profile: Profile,
         cancel: Cancel,
         times: CallTimes,
         client: Arc<dyn CallClient>,
     ) -> Outcome {
+        self.call_on(call, CallTerms { profile, cancel, times, client, llm: LlmTerms::default() }).await
+    }
+
+    /// As [`House::call_within`], with a model and a mode of the caller's choice for an LLM-backed tool.
+    pub async fn call_on(&self, mut call: ToolCall, terms: CallTerms) -> Outcome {
+        let CallTerms { profile, cancel, times, client, llm } = terms;
         // Idempotency keys are made of session and call: in a shared session each call is named apart.
         let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
         let run = RunContext {
@@ -389,6 +425,7 @@ impl House {
             client,
             timeout: times.limit,
             background_after: times.background_after,
+            llm,
             ..RunContext::new(
                 self.call_session(),
                 self.catalogue.snapshot(),

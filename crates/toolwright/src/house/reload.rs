@@ -11,7 +11,8 @@ use toolwright_providers::net::HttpOptions;
 use toolwright_runtime::Executor;
 
 use super::build::{ProviderSettings, absent, document, server_spec};
-use super::{BUILTIN, House, HouseError, REST, Running};
+use super::llm::{LlmSettings, Offered};
+use super::{BUILTIN, House, HouseError, LLM, REST, Running};
 use crate::config::{Config, Problem, ServerLink};
 
 /// How often a retired provider is looked at.
@@ -77,6 +78,7 @@ impl House {
             .is_some_and(|old| (old.withheld_env(), old.sandbox()) == (settings.withheld_env(), settings.sandbox()));
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
+        self.settle_llm_in(&mut running, Offered::WithModel, &mut done).await;
         self.remove_gone(&config, &running, &mut done).await;
         self.settle_catalogues(&config, &mut running, &mut done).await;
         let wanted: HashMap<String, _> =
@@ -119,6 +121,20 @@ impl House {
         }
     }
 
+    /// Makes the LLM-backed tools those of the configuration in force.
+    pub(super) async fn settle_llm(&self, offered: Offered) {
+        let mut running = self.running.lock().await;
+        self.settle_llm_in(&mut running, offered, &mut Reloaded::default()).await;
+    }
+
+    async fn settle_llm_in(&self, running: &mut Running, offered: Offered, done: &mut Reloaded) {
+        let settings = LlmSettings::of(&self.config(), self.default_model().is_some(), offered);
+        if running.llm.as_ref() != Some(&settings) {
+            self.put(LLM, settings.provider(), done).await;
+            running.llm = Some(settings);
+        }
+    }
+
     async fn settle_catalogues(&self, config: &Config, running: &mut Running, done: &mut Reloaded) {
         for spec in &config.catalogues {
             if running.catalogues.get(&spec.namespace) != Some(spec) {
@@ -150,7 +166,7 @@ impl House {
         if let Some(old) = old {
             retire(old, Arc::clone(&self.executor));
         }
-        if there && matches!(name, BUILTIN | REST) {
+        if there && matches!(name, BUILTIN | LLM | REST) {
             self.catalogue.refresh(name).await;
         }
     }

@@ -29,7 +29,6 @@ pub async fn watch(
     house: Arc<House>,
     report: impl Fn(Result<Reloaded, HouseError>) + Send,
 ) -> Result<(), notify::Error> {
-    let files: BTreeSet<PathBuf> = house.config().candidates.iter().map(|layer| layer.path.clone()).collect();
     let (changed, mut changes) = mpsc::channel::<()>(1);
     let points: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
     let watched = Arc::clone(&points);
@@ -51,19 +50,33 @@ pub async fn watch(
         }
     })?;
     let mut folders = BTreeSet::new();
-    follow(&files, &points, &mut folders, &mut watcher)?;
+    follow(&files(&house), &points, &mut folders, &mut watcher)?;
     // What changed between the first reading and now was seen by nobody.
     if !house.config().is_current() {
         report(house.reload().await);
     }
     while changes.recv().await.is_some() {
         while tokio::time::timeout(QUIET, changes.recv()).await.is_ok_and(|change| change.is_some()) {}
-        if let Err(error) = follow(&files, &points, &mut folders, &mut watcher) {
-            tracing::warn!("not all files of the configuration are watched for changes: {error}");
-        }
+        let before = files(&house);
+        let mut look = |files: &BTreeSet<PathBuf>| {
+            if let Err(error) = follow(files, &points, &mut folders, &mut watcher) {
+                tracing::warn!("not all files of the configuration are watched for changes: {error}");
+            }
+        };
+        look(&before);
         report(house.reload().await);
+        let after = files(&house);
+        if after != before {
+            look(&after);
+        }
     }
     Ok(())
+}
+
+/// Every file that the configuration is, or may be, read from.
+fn files(house: &House) -> BTreeSet<PathBuf> {
+    let config = house.config();
+    config.candidates.iter().map(|layer| layer.path.clone()).chain(config.llm_files.iter().cloned()).collect()
 }
 
 /// Watches the folders of everything that decides what `files` hold. Folders, not files: editors

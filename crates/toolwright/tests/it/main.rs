@@ -17,6 +17,7 @@ mod exposure;
 mod final_report;
 mod import;
 mod jobs;
+mod llm;
 mod oauth;
 mod pick;
 mod pins;

@@ -3,6 +3,7 @@
 //! all come from them.
 
 mod catalogue;
+mod llm;
 mod models;
 mod oauth;
 mod openapi;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use catalogue::CatalogueEntry;
+pub use llm::{LlmOutput, LlmPreference, LlmTokens, LlmToolEntry, LlmVariant};
 pub use models::{ModelHabits, ModelPrices, ModelQueue, ModelRetry, ModelTimeouts, Models};
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
@@ -79,9 +81,9 @@ pub struct ConfigFile {
     /// `OpenAPI` documents as tools.
     #[schemars(extend("x-entries" = true))]
     pub openapi: IndexMap<String, OpenApiEntry>,
-    /// Model-backed tools.
-    #[schemars(extend("x-unsupported" = true))]
-    pub llm_tools: Option<Value>,
+    /// Tools that a model answers and texts to fill in, by name, in the namespace `llm`.
+    #[schemars(extend("x-entries" = true))]
+    pub llm_tools: IndexMap<String, LlmToolEntry>,
     /// Agents.
     #[schemars(extend("x-unsupported" = true))]
     pub agents: Option<Value>,

@@ -1,0 +1,170 @@
+//! What a model's answer says: the text, or the JSON value in it.
+
+use serde_json::Value;
+
+use crate::json::repair_container;
+use crate::model::{ModelResponse, StopReason};
+
+/// Characters of an answer that cannot be read which the error carries.
+pub const SHOWN_CHARACTERS: usize = 500;
+/// Brackets of an answer that are tried as the beginning of its value.
+const STARTS: usize = 64;
+
+/// An answer that is not what the tool promises.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAnswer {
+    /// It has no text.
+    #[error("the model answered nothing")]
+    Empty,
+    /// The model, or its provider's filter, refused.
+    #[error("the model refused to answer{}", said(.0))]
+    Refused(String),
+    /// The token limit cut it before its value was complete.
+    #[error("the answer was cut at its token limit before its JSON was complete; it began: {0}")]
+    Cut(String),
+    /// There is no JSON of the wanted kind in it.
+    #[error("the answer has no readable JSON in it; it began: {0}")]
+    NoJson(String),
+}
+
+fn said(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+/// The text of an answer, without the reasoning that some models write before it.
+///
+/// # Errors
+/// [`BadAnswer`] for a refusal, or where there is no text.
+pub fn text(answer: &ModelResponse) -> Result<&str, BadAnswer> {
+    let text = without_reasoning(&answer.text).trim();
+    if answer.stop == StopReason::Refusal {
+        return Err(BadAnswer::Refused(beginning(text)));
+    }
+    if text.is_empty() { Err(BadAnswer::Empty) } else { Ok(text) }
+}
+
+/// The JSON value of an answer: all of it, what stands in a code fence, or the first balanced object or array,
+/// where the likes of a superfluous comma are mended and nothing is made up. Only a value that is `wanted` will do.
+///
+/// # Errors
+/// [`BadAnswer`] with the first 500 characters of the text.
+pub fn json(answer: &ModelResponse, wanted: Wanted) -> Result<Value, BadAnswer> {
+    let text = text(answer)?;
+    let fits = |value: &Value| wanted == Wanted::Any || value.is_object();
+    if let Some(value) = serde_json::from_str(text).ok().filter(fits) {
+        return Ok(value);
+    }
+    let fenced = fences(text).find_map(|inside| serde_json::from_str(inside).ok().filter(fits));
+    if let Some(value) = fenced.or_else(|| first_balanced(text, wanted)) {
+        return Ok(value);
+    }
+    let shown = beginning(text);
+    Err(if answer.stop == StopReason::MaxTokens { BadAnswer::Cut(shown) } else { BadAnswer::NoJson(shown) })
+}
+
+/// Which values will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Any.
+    Any,
+    /// An object.
+    Object,
+}
+
+fn beginning(text: &str) -> String {
+    text.chars().take(SHOWN_CHARACTERS).collect()
+}
+
+/// The text after a block of reasoning at its beginning. One that does not end is all there is.
+fn without_reasoning(text: &str) -> &str {
+    let Some(rest) = text.trim_start().strip_prefix("<think>") else { return text };
+    rest.split_once("</think>").map_or("", |(_, answer)| answer)
+}
+
+/// What stands between code fences, in order.
+fn fences(text: &str) -> impl Iterator<Item = &str> {
+    // Every other piece is inside; what stands on the fence's own line names a language.
+    text.split("```").skip(1).step_by(2).map(|inside| match inside.split_once('\n') {
+        Some((language, rest)) if language.trim().chars().all(char::is_alphanumeric) => rest.trim(),
+        _ => inside.trim(),
+    })
+}
+
+/// The first part of a text that is a whole object or array.
+fn first_balanced(text: &str, wanted: Wanted) -> Option<Value> {
+    let is_start = |c: char| c == '{' || (c == '[' && wanted == Wanted::Any);
+    let mut from = 0;
+    for _ in 0..STARTS {
+        let start = from + text[from..].find(is_start)?;
+        from = start + 1;
+        let Some(end) = balanced_end(&text[start..]) else { continue };
+        let part = &text[start..start + end];
+        if let Some(value) = serde_json::from_str(part).ok().or_else(|| Some(repair_container(part)?.value)) {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Where the bracket that a text begins with is closed, past the closing one. Brackets in strings do not count.
+fn balanced_end(text: &str) -> Option<usize> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(text: &str, stop: StopReason) -> ModelResponse {
+        ModelResponse { text: text.to_owned(), stop, ..ModelResponse::default() }
+    }
+
+    #[test]
+    fn the_value_of_an_answer_is_found() {
+        let long = "x".repeat(900);
+        for (text, wanted, expect) in [
+            (r#"{"a": 1}"#, Wanted::Object, Ok(json!({"a": 1}))),
+            (" \n[1, 2]\n", Wanted::Any, Ok(json!([1, 2]))),
+            ("```json\n{\"a\": 1}\n```", Wanted::Object, Ok(json!({"a": 1}))),
+            ("```\n[1]\n```", Wanted::Any, Ok(json!([1]))),
+            ("Here it is:\n```json\n{\"a\": \"`x`\"}\n```\nDone.", Wanted::Object, Ok(json!({"a": "`x`"}))),
+            ("Sure! {\"a\": \"}\\\"{\"} and {\"b\": 2}", Wanted::Object, Ok(json!({"a": "}\"{"}))),
+            ("as [asked]: {\"a\": [1, 2]}", Wanted::Object, Ok(json!({"a": [1, 2]}))),
+            ("{not this} {\"a\": 1,}", Wanted::Object, Ok(json!({"a": 1}))),
+            ("<think>{\"a\": 0}</think>\n{\"a\": 1}", Wanted::Object, Ok(json!({"a": 1}))),
+            ("42", Wanted::Any, Ok(json!(42))),
+            ("42", Wanted::Object, Err(BadAnswer::NoJson("42".to_owned()))),
+            ("", Wanted::Any, Err(BadAnswer::Empty)),
+            ("<think>never done", Wanted::Any, Err(BadAnswer::Empty)),
+            (&long, Wanted::Any, Err(BadAnswer::NoJson(long[..500].to_owned()))),
+            (&"[".repeat(5000), Wanted::Any, Err(BadAnswer::NoJson("[".repeat(500)))),
+        ] {
+            assert_eq!(json(&answer(text, StopReason::End), wanted), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_cut_or_refused_is_said() {
+        let cut = json(&answer("{\"a\": [1, 2", StopReason::MaxTokens), Wanted::Object);
+        assert_eq!(cut, Err(BadAnswer::Cut("{\"a\": [1, 2".to_owned())));
+        let refused = json(&answer("{}", StopReason::Refusal), Wanted::Object);
+        assert_eq!(refused, Err(BadAnswer::Refused("{}".to_owned())));
+    }
+}

@@ -1,0 +1,19 @@
+//! Tools that a model answers, and tools that only fill a text in (SPEC section 11). All of it is pure: the
+//! executor chooses models by [`resolve`], runs the attempts and accounts for them.
+
+mod answer;
+mod definition;
+mod prompt;
+mod resolve;
+mod shipped;
+mod template;
+mod tool;
+mod variant;
+
+pub use answer::{BadAnswer, SHOWN_CHARACTERS, Wanted, json, text};
+pub use definition::{DefineError, LlmDefinition, MaxTokens, OutputKind, TemplateDefinition, Variant};
+pub use prompt::{JSON_RULE, LlmHooks, OutputHook, PrepareHook, Prompted, SchemaHook, TokensHook};
+pub use resolve::{Resolve, models};
+pub use shipped::shipped;
+pub use template::{TemplateError, check_template, evaluate, render};
+pub use tool::{LlmTool, TemplateTool, define_llm_tool, define_template_tool, llm_definition};

@@ -1,0 +1,242 @@
+//! From arguments to the one request of an attempt, in the order of SPEC section 11: defaults, prepare, variant, both
+//! prompts, schema and example, the JSON rule first, the token limit.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::definition::{LlmDefinition, OutputKind};
+use super::template::{TemplateError, evaluate, render};
+use crate::context::TokenCounter;
+use crate::error::{ErrorKind, ToolError};
+use crate::model::{Message, ModelRequest, OutputFormat};
+use crate::schema::fill_defaults;
+
+/// What stands first in the system prompt of a tool whose answer is JSON.
+pub const JSON_RULE: &str = "Your whole answer is one JSON value and nothing else: no sentence before or after it, no \
+                             code fence, no comment. It begins with its opening bracket and ends with its closing one.";
+
+/// Makes the values that the templates see out of the arguments.
+pub type PrepareHook = Arc<dyn Fn(Map<String, Value>) -> Result<Map<String, Value>, ToolError> + Send + Sync>;
+/// Limits the answer to these arguments; `None` leaves it to the definition.
+pub type TokensHook = Arc<dyn Fn(&Map<String, Value>, &dyn TokenCounter) -> Option<u32> + Send + Sync>;
+/// The schema of the answer to these arguments, in place of the definition's.
+pub type SchemaHook = Arc<dyn Fn(&Map<String, Value>) -> Option<Value> + Send + Sync>;
+/// Mends or refuses an answer to these arguments; what it refuses is a failed attempt.
+pub type OutputHook = Arc<dyn Fn(Value, &Map<String, Value>) -> Result<Value, String> + Send + Sync>;
+
+/// What a definition in Rust can do that one in a file cannot. All are pure.
+#[derive(Clone, Default)]
+pub struct LlmHooks {
+    /// Before the definition's own `prepare`.
+    pub prepare: Option<PrepareHook>,
+    /// Before the definition's own rule.
+    pub max_tokens: Option<TokensHook>,
+    /// For tools whose answer has the form that the caller wants.
+    pub output_schema: Option<SchemaHook>,
+    /// After the answer was read as JSON.
+    pub output: Option<OutputHook>,
+    /// How often a model is asked once more, told what is wrong with its answer, before the next one is tried.
+    pub asks_again: u32,
+}
+
+impl fmt::Debug for LlmHooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmHooks")
+            .field("prepare", &self.prepare.is_some())
+            .field("max_tokens", &self.max_tokens.is_some())
+            .field("output_schema", &self.output_schema.is_some())
+            .field("output", &self.output.is_some())
+            .field("asks_again", &self.asks_again)
+            .finish()
+    }
+}
+
+/// One attempt's request, and how its answer is read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prompted {
+    /// The request.
+    pub request: ModelRequest,
+    /// The way of asking that was taken.
+    pub variant: Option<String>,
+    /// What the answer is.
+    pub output: OutputKind,
+    /// The schema that it must fit.
+    pub schema: Option<Value>,
+    /// The arguments, with defaults.
+    pub arguments: Map<String, Value>,
+    /// Tokens of both prompts.
+    pub input_tokens: usize,
+}
+
+/// For which model, in which mode, counted how.
+#[derive(Clone, Copy)]
+pub(super) struct For<'a> {
+    pub(super) model: &'a str,
+    pub(super) mode: Option<&'a str>,
+    pub(super) tokens: &'a dyn TokenCounter,
+}
+
+/// Makes the request of an attempt.
+///
+/// # Errors
+/// `invalid_parameters` for arguments from which a prompt cannot be made.
+pub(super) fn prompt(
+    definition: &LlmDefinition,
+    hooks: &LlmHooks,
+    arguments: Value,
+    asked: For<'_>,
+) -> Result<Prompted, ToolError> {
+    let mut arguments = arguments;
+    fill_defaults(&definition.parameters, &mut arguments);
+    let Value::Object(arguments) = arguments else {
+        return Err(ToolError::new(ErrorKind::InvalidParameters, "the arguments are no object"));
+    };
+    let mut values = match &hooks.prepare {
+        Some(prepare) => prepare(arguments.clone())?,
+        None => arguments.clone(),
+    };
+    let variant = definition.variant(asked.mode, asked.model);
+    let way = variant.map_or_else(|| definition.clone(), |variant| variant.over(definition));
+    let failed = |field: &str, error: &TemplateError| unfit(&way, field, error);
+    for (key, entry) in &way.prepare {
+        let value = evaluate(entry, &values).map_err(|error| failed(&format!("prepare.{key}"), &error))?;
+        values.insert(key.clone(), value);
+    }
+    let system = render(&way.system, &values).map_err(|error| failed("system", &error))?;
+    let user = render(&way.user, &values).map_err(|error| failed("user", &error))?;
+    let schema = match &hooks.output_schema {
+        Some(schema) => schema(&arguments).or_else(|| way.output_schema.clone()),
+        None => way.output_schema.clone(),
+    };
+    let output = way.output_kind();
+    let system = match output {
+        OutputKind::Text => system,
+        OutputKind::Json => with_json_rule(&system, schema.as_ref(), way.example.as_ref()),
+    };
+    let input_tokens = asked.tokens.count(&system).0 + asked.tokens.count(&user).0;
+    let max_tokens = hooks.max_tokens.as_ref().and_then(|rule| rule(&arguments, asked.tokens));
+    let max_tokens = max_tokens.or_else(|| way.max_tokens.map(|rule| rule.of(input_tokens)));
+    let request = ModelRequest {
+        system,
+        messages: vec![Message::user(user)],
+        output: schema
+            .clone()
+            .filter(|_| output == OutputKind::Json)
+            .map(|schema| OutputFormat { name: format!("{}_{}", way.id.namespace(), way.id.name()), schema }),
+        max_tokens: max_tokens.or(way.model_preference.max_tokens),
+        temperature: way.model_preference.temperature,
+        ..ModelRequest::default()
+    };
+    Ok(Prompted {
+        request,
+        variant: variant.map(|variant| variant.id.clone()),
+        output,
+        schema,
+        arguments,
+        input_tokens,
+    })
+}
+
+/// The JSON rule, the prompt, the schema and the example.
+fn with_json_rule(system: &str, schema: Option<&Value>, example: Option<&Value>) -> String {
+    let mut parts = vec![JSON_RULE.to_owned()];
+    if !system.trim().is_empty() {
+        parts.push(system.to_owned());
+    }
+    if let Some(schema) = schema {
+        parts.push(format!("The value fits this JSON Schema:\n{schema}"));
+    }
+    if let Some(example) = example {
+        parts.push(format!("An example of such a value, for its form and not for what it says:\n{example}"));
+    }
+    parts.join("\n\n")
+}
+
+/// The arguments do not have what a template uses.
+pub(super) fn unfit(definition: &LlmDefinition, field: &str, error: &TemplateError) -> ToolError {
+    let message = format!("{}: its `{field}` cannot be filled in: {error}", definition.id);
+    ToolError::new(ErrorKind::InvalidParameters, message).with_source(error.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::EstimatedTokens;
+    use crate::llm::definition::{MaxTokens, Variant};
+    use crate::name::ToolId;
+    use serde_json::json;
+
+    fn definition() -> LlmDefinition {
+        let parameters = json!({"type": "object", "properties": {
+            "text": {"type": "string"}, "tone": {"type": "string", "default": "dry"},
+        }});
+        let id = ToolId::parse("x:t@1.0.0").expect("an id");
+        let mut definition = LlmDefinition::new(id, "d", parameters, "Be {{ tone }}.", "{{ n }}: {{ text }}");
+        definition.prepare.insert("n".to_owned(), "text | length".to_owned());
+        definition.model_preference.max_tokens = Some(77);
+        definition
+    }
+
+    fn ask(definition: &LlmDefinition, hooks: &LlmHooks, mode: Option<&str>) -> Result<Prompted, ToolError> {
+        let asked = For { model: "p/m", mode, tokens: &EstimatedTokens };
+        prompt(definition, hooks, json!({"text": "abc"}), asked)
+    }
+
+    fn user(prompted: &Prompted) -> String {
+        match &prompted.request.messages[..] {
+            [Message::User { content }] => content[0].as_text().unwrap_or_default().to_owned(),
+            other => panic!("not one user message: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_steps_are_taken_in_order() {
+        let got = ask(&definition(), &LlmHooks::default(), None).expect("a request");
+        assert_eq!((got.request.system.as_str(), user(&got).as_str()), ("Be dry.", "3: abc"));
+        assert_eq!((got.request.max_tokens, got.request.output.clone(), got.variant.clone()), (Some(77), None, None));
+        let shout: PrepareHook = Arc::new(|mut values| {
+            values.insert("text".to_owned(), "ABCD".into());
+            Ok(values)
+        });
+        let hooks = LlmHooks { prepare: Some(shout), ..LlmHooks::default() };
+        let brief = Variant {
+            id: "brief".to_owned(),
+            mode: Some("brief".to_owned()),
+            system: Some("Short.".to_owned()),
+            max_tokens: Some(MaxTokens { base: 5, per_input_token: 1.0, max: 50 }),
+            ..Variant::default()
+        };
+        let with_variant = LlmDefinition { variants: vec![brief], ..definition() };
+        let got = ask(&with_variant, &hooks, Some("brief")).expect("a request");
+        assert_eq!((got.request.system.as_str(), user(&got).as_str()), ("Short.", "4: ABCD"));
+        assert_eq!(got.variant.as_deref(), Some("brief"));
+        assert_eq!(got.request.max_tokens, Some(5 + got.input_tokens as u32));
+        assert_eq!(got.arguments["text"], "abc", "the arguments stay what was asked");
+    }
+
+    #[test]
+    fn json_is_demanded_first_and_shown_last() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+        let json =
+            LlmDefinition { output_schema: Some(schema.clone()), example: Some(json!({"a": 1})), ..definition() };
+        let got = ask(&json, &LlmHooks::default(), None).expect("a request");
+        let system = &got.request.system;
+        let places: Vec<Option<usize>> =
+            [JSON_RULE, "Be dry.", &schema.to_string(), r#"{"a":1}"#].iter().map(|part| system.find(part)).collect();
+        assert!(places.is_sorted() && places.iter().all(Option::is_some) && places[0] == Some(0), "{system}");
+        assert_eq!(got.request.output, Some(OutputFormat { name: "x_t".to_owned(), schema }));
+        let own: SchemaHook = Arc::new(|_| Some(json!({"type": "object"})));
+        let got = ask(&json, &LlmHooks { output_schema: Some(own), ..LlmHooks::default() }, None).expect("a request");
+        assert_eq!(got.schema, Some(json!({"type": "object"})));
+    }
+
+    #[test]
+    fn what_a_template_misses_is_the_caller_s_fault() {
+        let lacking = LlmDefinition { user: "{{ more }}".to_owned(), ..definition() };
+        let error = ask(&lacking, &LlmHooks::default(), None).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::InvalidParameters);
+        assert!(error.message().contains("`user`"), "{error}");
+    }
+}

@@ -1,0 +1,369 @@
+//! Calls of tools that ask a model: one model after the other, until one gives a result (SPEC section 11).
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use toolwright_core::call::ValidCall;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::{Entry, PromptQuestion};
+use toolwright_core::content::joined_text;
+use toolwright_core::context::{Services, ToolContext, UsageRecorder};
+use toolwright_core::definition::OnOutputMismatch;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::Event;
+use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
+use toolwright_core::model::{
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Usage,
+};
+use toolwright_core::name::ToolId;
+use toolwright_core::operation::Op;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::redact::shown_arguments;
+use toolwright_core::session::CallId;
+
+use super::account::micros;
+use super::attempts::Attempts;
+use super::{Executor, RunContext};
+
+/// How a caller wants LLM-backed tools to be run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LlmTerms {
+    /// The one model to ask, `provider/model`, in place of those of the tool; no other takes its place.
+    pub model: Option<Arc<str>>,
+    /// The mode of asking, for tools whose variants have modes.
+    pub mode: Option<Arc<str>>,
+}
+
+/// The models of one call.
+pub(super) struct ByModel {
+    executor: Arc<Executor>,
+    /// The terms of the call's own requests.
+    run: RunContext,
+    op: Op,
+    call: CallId,
+    models: Vec<Arc<str>>,
+    /// Whether the tool was declared as LLM-backed, and not written by hand.
+    is_declared: bool,
+}
+
+impl Executor {
+    /// The models that a call of this tool is to ask, in order; `None` for tools that ask none.
+    ///
+    /// # Errors
+    /// `not_permitted` where there is none that can be asked.
+    pub(super) fn models_of(&self, entry: &Entry, run: &RunContext) -> Result<Option<Vec<Arc<str>>>, ToolError> {
+        let preference = entry.definition().model_preference.as_ref();
+        if !is_declared(entry) && preference.is_none() {
+            return Ok(None);
+        }
+        let recommended = (self.options.compat)(entry.id());
+        let model = &self.options.services.model;
+        let wanted = Resolve {
+            forced: run.llm.model.as_deref(),
+            recommended: &recommended,
+            preference,
+            default: self.options.default_model.as_deref().or(run.model.as_deref()),
+            card: &|name| model.card(name),
+        };
+        let named = |error: ToolError| {
+            let message = format!("{}: {}", entry.id(), error.message());
+            ToolError::new(error.kind(), message).with_model_message(error.said_to_model().to_owned())
+        };
+        models(&wanted).map(Some).map_err(named)
+    }
+
+    /// As [`Executor::models_of`], ready to be tried.
+    pub(super) fn by_model(
+        self: &Arc<Self>,
+        call: &ValidCall,
+        run: &RunContext,
+        op: &Op,
+    ) -> Result<Option<Box<ByModel>>, ToolError> {
+        let Some(models) = self.models_of(&call.entry, run)? else { return Ok(None) };
+        Ok(Some(Box::new(ByModel {
+            executor: Arc::clone(self),
+            run: RunContext { lineage: op.inside(), ..run.clone() },
+            op: op.clone(),
+            call: call.id.clone(),
+            models,
+            is_declared: is_declared(&call.entry),
+        })))
+    }
+}
+
+/// A declared tool has a declaration, which most tools have not: their providers are not asked.
+fn is_declared(entry: &Entry) -> bool {
+    entry.definition().declaration.is_some() && entry.provider.llm(entry.id()).is_some()
+}
+
+/// One model that gave no result.
+struct Failure {
+    model: Arc<str>,
+    error: ToolError,
+}
+
+impl ByModel {
+    /// Tries the models in order. The result is the first that its tool's output schema lets pass; it says which
+    /// model gave it, and what all attempts used.
+    pub(super) async fn run(self: Box<Self>, mut attempts: Attempts) -> Result<ToolOutput, ToolError> {
+        if self.is_declared {
+            // Requests to models are repeated where that is safe on their own way out.
+            attempts.retries = 0;
+        }
+        let (arguments, services) = (attempts.arguments.clone(), Arc::clone(&attempts.context.services));
+        let shown = shown_arguments(&attempts.entry, &arguments, &*services.redactor);
+        let tool = attempts.entry.id().clone();
+        let (mut failures, mut total, mut tried) = (Vec::<Failure>::new(), Usage::default(), 0);
+        for (index, model) in self.models.iter().enumerate() {
+            let next = self.models.get(index + 1).map(|next| &**next);
+            if let Some(error) = self.too_long(model, &attempts.entry, &arguments, &services) {
+                self.tell_fallback(&attempts, model, next, &error);
+                failures.push(Failure { model: Arc::clone(model), error });
+                continue;
+            }
+            tried += 1;
+            let attempt = Attempt { tool: &tool, model, number: tried, of: &self, started: services.clock.now() };
+            services.events.tell(|| attempt.began(&shown));
+            let usage = Arc::new(Used::default());
+            attempts.context.services = Arc::new(self.services(&services, model, &usage));
+            attempts.arguments = arguments.clone();
+            let result = attempts.repeated().await;
+            let result = result.and_then(|output| self.accepted(output, &attempts.entry));
+            let used = usage.total();
+            total.add(used);
+            let error = match result {
+                Ok(output) => {
+                    let variant = output.extras.get("variant").and_then(|variant| variant.as_str()).map(str::to_owned);
+                    services.events.tell(|| attempt.ended(variant, used));
+                    let output = output.with_extra("model", &**model);
+                    return Ok(output.with_extra("usage", serde_json::to_value(total).unwrap_or_default()));
+                }
+                Err(error) => error,
+            };
+            let is_over = self.is_over(&error, &attempts);
+            let next = next.filter(|_| !is_over);
+            services.events.tell(|| attempt.failed(&error, next, used));
+            if let Some(cause) = attempts.context.cancel.cause() {
+                return Err(ToolError::canceled(cause).with_last_words(&error));
+            }
+            if is_over {
+                return Err(if failures.is_empty() || !blames_the_model(&error) {
+                    error
+                } else {
+                    failures.push(Failure { model: Arc::clone(model), error });
+                    all_failed(&attempts.entry, failures)
+                });
+            }
+            self.tell_fallback(&attempts, model, next, &error);
+            failures.push(Failure { model: Arc::clone(model), error });
+        }
+        Err(all_failed(&attempts.entry, failures))
+    }
+
+    /// Why this model is not even tried.
+    fn too_long(&self, model: &str, entry: &Entry, arguments: &Value, services: &Services) -> Option<ToolError> {
+        let window = services.model.card(model).window.filter(|_| self.is_declared)?;
+        let mode = self.run.llm.mode.as_deref();
+        let asked = PromptQuestion { arguments, model, mode, tokens: &*services.tokens };
+        let tokens = entry.provider.prompt_tokens(entry.id(), asked);
+        (tokens > window).then(|| {
+            let message = format!("its input of {tokens} tokens is over the model's window of {window}");
+            ToolError::new(ErrorKind::LimitExceeded, message).with_model_message("the input is too long for it")
+        })
+    }
+
+    fn services(&self, services: &Services, model: &Arc<str>, usage: &Arc<Used>) -> Services {
+        let client = Accounted { executor: Arc::clone(&self.executor), run: self.run.clone(), used: Arc::clone(usage) };
+        Services {
+            model: Arc::new(client),
+            model_id: Some(model.to_string()),
+            model_mode: self.run.llm.mode.clone(),
+            usage: Arc::clone(usage) as _,
+            ..services.clone()
+        }
+    }
+
+    /// A result that may be given out: no failure, and of the form that the tool promises where it insists on that.
+    fn accepted(&self, output: ToolOutput, entry: &Entry) -> Result<ToolOutput, ToolError> {
+        if output.is_error {
+            let text: String = joined_text(&output.content).chars().take(SHOWN_CHARACTERS).collect();
+            return Err(ToolError::new(ErrorKind::ExecutionError, text));
+        }
+        // What is only warned of is told once, when the result is shaped.
+        if entry.definition().on_output_mismatch == OnOutputMismatch::Error {
+            return self.executor.conform(output, entry);
+        }
+        Ok(output)
+    }
+
+    /// Whether no other model is tried: nobody waits any more, the input is at fault, or another attempt could repeat
+    /// an effect.
+    fn is_over(&self, error: &ToolError, attempts: &Attempts) -> bool {
+        let context: &ToolContext = &attempts.context;
+        let now = context.services.clock.now();
+        let is_late = context.deadline.is_some_and(|deadline| now >= deadline);
+        let repeats = !self.is_declared && {
+            let effects = attempts.entry.definition().effects;
+            !effects.read_only && !effects.idempotent
+        };
+        repeats || is_late || context.cancel.is_cancelled() || !blames_the_model(error)
+    }
+
+    fn tell_fallback(&self, attempts: &Attempts, model: &str, next: Option<&str>, error: &ToolError) {
+        let Some(next) = next else { return };
+        let services = &attempts.context.services;
+        services.events.tell(|| Event::Fallback {
+            what: attempts.entry.wire_name.clone(),
+            from: model.to_owned(),
+            to: next.to_owned(),
+            reason: services.redactor.redact(error.message()).into_owned(),
+        });
+    }
+}
+
+/// Whether an error says something of the model, and not that the call is over or its input at fault.
+fn blames_the_model(error: &ToolError) -> bool {
+    !matches!(error.kind(), ErrorKind::Canceled | ErrorKind::Timeout | ErrorKind::InvalidParameters)
+}
+
+/// The error of a call that no model gave a result for: it says of each why.
+fn all_failed(entry: &Entry, failures: Vec<Failure>) -> ToolError {
+    let (mut message, mut to_model) = (format!("{} got no result from a model", entry.id()), String::new());
+    for (index, Failure { model, error }) in failures.iter().enumerate() {
+        let separator = if index == 0 { "" } else { "; " };
+        // Writing to a text cannot fail.
+        let _ = write!(message, "{}{model}: {}", if index == 0 { ": " } else { "; " }, error.message());
+        let _ = write!(to_model, "{separator}{model}: {}", error.said_to_model());
+    }
+    let Some(Failure { error: last, .. }) = failures.into_iter().next_back() else {
+        return ToolError::new(ErrorKind::InternalError, message);
+    };
+    let made = ToolError::new(last.kind(), message).with_model_message(to_model);
+    made.with_source(last)
+}
+
+/// One attempt, for its events.
+struct Attempt<'a> {
+    tool: &'a ToolId,
+    model: &'a str,
+    number: u32,
+    of: &'a ByModel,
+    started: Instant,
+}
+
+impl Attempt<'_> {
+    fn began(&self, shown: &Value) -> Event {
+        Event::LlmAttemptStarted {
+            op: self.of.op.clone(),
+            session: self.of.run.session.id.clone(),
+            call: self.of.call.clone(),
+            tool: self.tool.clone(),
+            model: self.model.to_owned(),
+            attempt: self.number,
+            arguments: shown.clone(),
+        }
+    }
+
+    fn latency_us(&self) -> u64 {
+        let clock = &self.of.executor.options.services.clock;
+        micros(clock.now().saturating_duration_since(self.started))
+    }
+
+    fn ended(&self, variant: Option<String>, usage: Usage) -> Event {
+        Event::LlmAttemptFinished {
+            op: self.of.op.clone(),
+            session: self.of.run.session.id.clone(),
+            call: self.of.call.clone(),
+            tool: self.tool.clone(),
+            model: self.model.to_owned(),
+            attempt: self.number,
+            variant,
+            latency_us: self.latency_us(),
+            usage,
+        }
+    }
+
+    fn failed(&self, error: &ToolError, next: Option<&str>, usage: Usage) -> Event {
+        let redactor = &self.of.executor.options.services.redactor;
+        Event::LlmAttemptFailed {
+            op: self.of.op.clone(),
+            session: self.of.run.session.id.clone(),
+            call: self.of.call.clone(),
+            tool: self.tool.clone(),
+            model: self.model.to_owned(),
+            attempt: self.number,
+            kind: error.kind(),
+            message: redactor.redact(error.message()).into_owned(),
+            next: next.map(str::to_owned),
+            latency_us: self.latency_us(),
+            usage,
+        }
+    }
+}
+
+/// What one attempt has used.
+#[derive(Debug, Default)]
+struct Used(Mutex<Usage>);
+
+impl Used {
+    fn add(&self, usage: Usage) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+    }
+
+    fn total(&self) -> Usage {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UsageRecorder for Used {
+    fn record(&self, _model: &str, usage: Usage) {
+        self.add(usage);
+    }
+}
+
+/// The model client of one attempt: each request is told and accounted for as an operation inside the call.
+struct Accounted {
+    executor: Arc<Executor>,
+    run: RunContext,
+    used: Arc<Used>,
+}
+
+#[async_trait]
+impl ModelClient for Accounted {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let answer = tokio::select! {
+            biased;
+            answer = self.executor.ask_model(model, request, None, &self.run) => answer,
+            cause = cancel.cancelled() => {
+                Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe())))
+            }
+        };
+        self.used.add(answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage));
+        let answer = answer?;
+        if !answer.reasoning.is_empty() {
+            events.on_event(ModelEvent::Reasoning(answer.reasoning.clone()));
+        }
+        if !answer.text.is_empty() {
+            events.on_event(ModelEvent::Text(answer.text.clone()));
+        }
+        answer.calls.iter().for_each(|call| events.on_event(ModelEvent::Call(call.clone())));
+        Ok(answer)
+    }
+
+    fn has_tool_search(&self, model: &str) -> bool {
+        self.executor.options.services.model.has_tool_search(model)
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        self.executor.options.services.model.card(model)
+    }
+}

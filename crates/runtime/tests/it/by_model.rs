@@ -1,0 +1,388 @@
+//! Tools that ask models: which, in which order, and what is told and booked of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::definition::ModelPreference;
+use toolwright_core::event::{Event, EventSink};
+use toolwright_core::llm::{LlmDefinition, LlmHooks, Variant, define_llm_tool};
+use toolwright_core::model::{
+    IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest,
+    ModelResponse, Usability, Usage,
+};
+use toolwright_core::store::LedgerStore as _;
+use toolwright_core::{
+    CallId, Cancel, CancelCause, Effects, ErrorKind, OpKind, Outcome, RawArguments, Services, StaticProvider, Tool,
+    ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::ExecutorOptions;
+use toolwright_runtime::executor::LlmTerms;
+
+use crate::house::{House, house};
+
+/// What a model says each time; a kind of failure for a text like `!auth`.
+#[derive(Default)]
+struct Models {
+    says: HashMap<&'static str, &'static str>,
+    windows: HashMap<&'static str, usize>,
+    asked: Mutex<Vec<(String, ModelRequest)>>,
+    /// Cancelled when it is asked.
+    cancels: Mutex<Option<Cancel>>,
+}
+
+#[async_trait]
+impl ModelClient for Models {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        self.asked.lock().expect("lock").push((model.to_owned(), request.clone()));
+        if let Some(cancel) = self.cancels.lock().expect("lock").take() {
+            cancel.cancel(CancelCause::User);
+        }
+        let kind = |said| match said {
+            "!auth" => Some(ModelErrorKind::Auth),
+            "!unavailable" => Some(ModelErrorKind::Unavailable),
+            _ => None,
+        };
+        let said = self.says.get(model).copied().unwrap_or("!unavailable");
+        if model == "a/plain" && request.temperature.is_some() {
+            return Err(ModelError::new(
+                ModelErrorKind::Invalid,
+                "Unsupported value: 'temperature' does not support 0",
+            ));
+        }
+        if let Some(kind) = kind(said) {
+            return Err(ModelError::new(kind, format!("{model} says no, hunter2")));
+        }
+        let usage = Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() };
+        Ok(ModelResponse { text: said.to_owned(), usage, ..ModelResponse::default() })
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        let usability = if model.starts_with("keyless/") { Usability::NoKey } else { Usability::Usable };
+        ModelCard { usability, window: self.windows.get(model).copied(), ..ModelCard::default() }
+    }
+}
+
+fn preference(models: &[&str]) -> ModelPreference {
+    ModelPreference {
+        preferred_model: models.first().map(|model| (*model).to_owned()),
+        fallback_models: models.iter().skip(1).map(|model| (*model).to_owned()).collect(),
+        ..ModelPreference::default()
+    }
+}
+
+fn declared(models: &[&str]) -> Arc<dyn Tool> {
+    let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+    let id = ToolId::parse("llm:t@1.0.0").expect("id");
+    let output = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let mut definition = LlmDefinition::new(id, "d", parameters, "Count.", "{{ text }}");
+    definition.output_schema = Some(output);
+    definition.model_preference = preference(models);
+    let mode = |id: &str, mode: Option<&str>| Variant {
+        id: id.to_owned(),
+        mode: mode.map(str::to_owned),
+        is_default: mode.is_none(),
+        ..Variant::default()
+    };
+    definition.variants = vec![mode("usual", None), mode("brief", Some("brief"))];
+    define_llm_tool(definition, LlmHooks::default()).expect("a tool")
+}
+
+/// Written by hand: it asks the model that was chosen for it.
+struct ByHand(Effects, Vec<&'static str>);
+
+#[async_trait]
+impl Tool for ByHand {
+    fn definition(&self) -> ToolDefinition {
+        let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+        let id = ToolId::parse("llm:t@1.0.0").expect("id");
+        let plain = ToolDefinition::new(id, "d", Some(parameters));
+        ToolDefinition { effects: self.0, model_preference: Some(preference(&self.1)), ..plain }
+    }
+
+    async fn run(&self, _arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let services = &context.services;
+        let model = services.model_id.as_deref().expect("a model was chosen");
+        let asked = services.model.complete(model, &ModelRequest::default(), &IgnoreModelEvents, &context.cancel).await;
+        let answer = asked.map_err(|error| ToolError::new(ErrorKind::ExecutionError, error.message))?;
+        if answer.text == "fail" {
+            Ok(ToolOutput::failure("it did not work"))
+        } else {
+            Ok(ToolOutput::text(answer.text))
+        }
+    }
+}
+
+async fn standing(models: &Arc<Models>, tool: Arc<dyn Tool>, more: impl FnOnce(&mut ExecutorOptions)) -> House {
+    let client = Arc::clone(models);
+    let mut house = house(move |options| {
+        let services =
+            Services { model: client, redactor: Arc::new(crate::house::Stars), ..(*options.services).clone() };
+        options.services = Arc::new(services);
+        more(options);
+    })
+    .await;
+    let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
+    let tools = provider.list().await.expect("tools");
+    house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    house
+}
+
+async fn one(house: &House, arguments: Value) -> Outcome {
+    let call = ToolCall { id: CallId::new("c"), name: "llm__t".to_owned(), arguments: RawArguments::Value(arguments) };
+    house.all(vec![call]).await.remove(0)
+}
+
+fn story(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
+    let mut story = Vec::new();
+    while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
+        story.push(match event {
+            Event::ToolStarted { .. } => "tool".to_owned(),
+            Event::ToolFinished { ok, .. } => format!("tool ended {ok}"),
+            Event::LlmAttemptStarted { model, attempt, .. } => format!("{attempt} {model}"),
+            Event::LlmAttemptFinished { model, usage, variant, .. } => {
+                format!("{model} ok {} {}", usage.input_tokens, variant.unwrap_or_default())
+            }
+            Event::LlmAttemptFailed { model, kind, next, message, .. } => {
+                assert!(!message.contains("hunter2"), "{message}");
+                format!("{model} {kind} then {}", next.unwrap_or_default())
+            }
+            Event::Fallback { from, to, .. } => format!("{to} for {from}"),
+            Event::Warning { code, .. } => code,
+            Event::ModelStarted { .. } | Event::ModelFinished { .. } => continue,
+            other => panic!("{other:?}"),
+        });
+    }
+    story
+}
+
+#[tokio::test]
+async fn models_are_tried_in_order_and_all_of_it_is_told() {
+    let answers = HashMap::from([
+        ("a/good", r#"Here: {"n": 3}"#),
+        ("a/words", "three"),
+        ("a/wrong", r#"{"n": "three"}"#),
+        ("a/down", "!unavailable"),
+        ("b/good", r#"{"n": 4}"#),
+    ]);
+    let both: [&str; 7] = [
+        "tool",
+        "1 a/words",
+        "a/words execution_error then a/good",
+        "a/good for a/words",
+        "2 a/good",
+        "a/good ok 100 usual",
+        "tool ended true",
+    ];
+    for (preferred, recommended, default, expect, story_of) in [
+        (
+            &["a/good"][..],
+            &[][..],
+            None,
+            Ok(3),
+            Some(&["tool", "1 a/good", "a/good ok 100 usual", "tool ended true"][..]),
+        ),
+        (&["a/words", "a/good"], &[], None, Ok(3), Some(&both)),
+        (&["a/wrong", "keyless/x", "a/good"], &[], None, Ok(3), None),
+        (&["a/down", "b/good"], &[], Some("a/good"), Ok(4), None),
+        (&["a/good"], &["b/good"], None, Ok(4), None),
+        (&[], &[], Some("b/good"), Ok(4), None),
+        (&["a/down", "a/words"], &[], None, Err(("execution_error", "a/down: unavailable: a/down says no")), None),
+        (
+            &["keyless/x"],
+            &[],
+            Some("a/good"),
+            Err(("not_permitted", "keyless/x: there is no key")),
+            Some(&["tool ended false"]),
+        ),
+        (&[], &[], None, Err(("not_permitted", "no model is configured")), Some(&["tool ended false"])),
+    ] {
+        let models = Arc::new(Models { says: answers.clone(), ..Models::default() });
+        let (recommended, default): (Vec<String>, Option<String>) =
+            (recommended.iter().map(|model: &&str| (*model).to_owned()).collect(), default.map(str::to_owned));
+        let house = standing(&models, declared(preferred), |options| {
+            options.compat = Arc::new(move |_| recommended.clone());
+            options.default_model = default;
+        })
+        .await;
+        let mut events = house.events.subscribe();
+        let outcome = one(&house, json!({"text": "x"})).await;
+        let told = story(&mut events);
+        match expect {
+            Ok(n) => {
+                assert_eq!(outcome.structured, Some(json!({"n": n})), "{preferred:?}: {:?}", outcome.error);
+                assert_eq!(outcome.extras["variant"], "usual");
+            }
+            Err((kind, part)) => {
+                let error = outcome.error.as_ref().expect("failed");
+                assert_eq!(error.kind().as_str(), kind, "{preferred:?}: {error}");
+                assert!(error.message().contains(part), "{preferred:?}: {error}");
+            }
+        }
+        if let Some(story_of) = story_of {
+            assert_eq!(told, story_of, "{preferred:?}");
+        }
+        // A row for each request, failed ones too, inside the call's operation.
+        house.store.flush().await.expect("flush");
+        let totals = house.store.totals().await.expect("totals");
+        let asked = models.asked.lock().expect("lock").len() as u64;
+        assert_eq!((totals.tool_calls, totals.model_calls), (1, asked), "{preferred:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_usage_of_all_attempts_is_summed_and_the_model_is_named() {
+    let says = HashMap::from([("a/words", "three"), ("a/good", r#"{"n": 3}"#)]);
+    let models = Arc::new(Models { says, ..Models::default() });
+    let house = standing(&models, declared(&["a/words", "a/good"]), |_| ()).await;
+    let outcome = one(&house, json!({"text": "x"})).await;
+    assert_eq!(outcome.extras["model"], "a/good");
+    assert_eq!(outcome.extras["usage"]["input_tokens"], 200);
+    house.store.flush().await.expect("flush");
+    let traces = house.store.traces(9).await.expect("traces");
+    let rows = house.store.operations(&traces[0], 9).await.expect("rows");
+    let call = rows.iter().find(|row| row.kind == OpKind::Tool).expect("the call");
+    let requests: Vec<_> = rows.iter().filter(|row| row.kind == OpKind::Model).collect();
+    assert_eq!(requests.len(), 2);
+    assert!(requests.iter().all(|row| row.op.lineage.parent == Some(call.op.id)), "{requests:?}");
+}
+
+#[tokio::test]
+async fn the_caller_names_model_and_mode() {
+    let models = Arc::new(Models { says: HashMap::from([("c/x", r#"{"n": 1}"#)]), ..Models::default() });
+    let mut house = standing(&models, declared(&["a/good"]), |_| ()).await;
+    house.run.llm = LlmTerms { model: Some("c/x".into()), mode: Some("brief".into()) };
+    let outcome = one(&house, json!({"text": "x"})).await;
+    assert_eq!((&outcome.extras["model"], &outcome.extras["variant"]), (&json!("c/x"), &json!("brief")));
+    house.run.llm.model = Some("c/down".into());
+    let error = one(&house, json!({"text": "x"})).await.error.expect("nothing takes its place");
+    assert!(error.message().contains("c/down") && !error.message().contains("a/good"), "{error}");
+    assert_eq!(error.for_model(), "(tool failed: c/down: the model behind this tool could not be asked)");
+}
+
+#[tokio::test]
+async fn an_input_over_a_model_s_window_skips_it() {
+    let says = HashMap::from([("a/small", r#"{"n": 1}"#), ("a/large", r#"{"n": 2}"#)]);
+    let windows = HashMap::from([("a/small", 200), ("a/large", 100_000)]);
+    let models = Arc::new(Models { says, windows, ..Models::default() });
+    let house = standing(&models, declared(&["a/small", "a/large"]), |_| ()).await;
+    let mut events = house.events.subscribe();
+    assert_eq!(one(&house, json!({"text": "x"})).await.extras["model"], "a/small");
+    let _ = story(&mut events);
+    assert_eq!(one(&house, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
+    assert_eq!(story(&mut events)[..3], ["tool", "a/large for a/small", "1 a/large"]);
+    let error = one(&house, json!({"text": "x".repeat(2_000_000)})).await.error.expect("too long for both");
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    assert_eq!(models.asked.lock().expect("lock").len(), 2);
+    // After a failure the rest are looked at with the same input.
+    let house = standing(&models, declared(&["a/down", "a/small", "a/large"]), |_| ()).await;
+    assert_eq!(one(&house, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
+    let asked: Vec<String> = models.asked.lock().expect("lock").iter().map(|(model, _)| model.clone()).collect();
+    assert_eq!(asked[2..], ["a/down", "a/large"]);
+}
+
+#[tokio::test]
+async fn no_other_model_is_tried_after_cancel_or_bad_input_or_where_that_could_repeat_an_effect() {
+    let answers = HashMap::from([("a/bad", "fail"), ("a/good", "fine")]);
+    let write = Effects { idempotent: false, ..Effects::WRITE };
+    for (effects, expect) in [(Effects::READ, Some("fine")), (Effects::WRITE, Some("fine")), (write, None)] {
+        let models = Arc::new(Models { says: answers.clone(), ..Models::default() });
+        let tool = Arc::new(ByHand(effects, vec!["a/bad", "a/good"]));
+        let house = standing(&models, tool, |_| ()).await;
+        let outcome = one(&house, json!({})).await;
+        assert_eq!(outcome.ok.then(|| outcome.text()).as_deref(), expect, "{effects:?}: {:?}", outcome.error);
+        assert_eq!(models.asked.lock().expect("lock").len(), if expect.is_some() { 2 } else { 1 });
+    }
+    let says = HashMap::from([("a/good", r#"{"n": 1}"#)]);
+    let models = Arc::new(Models { says, ..Models::default() });
+    let house = standing(&models, declared(&["a/down", "a/good"]), |_| ()).await;
+    *models.cancels.lock().expect("lock") = Some(house.run.cancel.clone());
+    let error = one(&house, json!({"text": "x"})).await.error.expect("cancelled");
+    assert_eq!((error.kind(), models.asked.lock().expect("lock").len()), (ErrorKind::Canceled, 1));
+
+    let id = ToolId::parse("llm:t@1.0.0").expect("id");
+    let mut lacking = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "{{ missing }}");
+    lacking.model_preference = preference(&["a/good", "a/other"]);
+    let tool = define_llm_tool(lacking, LlmHooks::default()).expect("a tool");
+    let models = Arc::new(Models::default());
+    let house = standing(&models, tool, |_| ()).await;
+    let error = one(&house, json!({})).await.error.expect("refused");
+    assert_eq!((error.kind(), models.asked.lock().expect("lock").len()), (ErrorKind::InvalidParameters, 0));
+}
+
+#[tokio::test]
+async fn a_model_that_takes_no_temperature_is_asked_without() {
+    let id = ToolId::parse("llm:t@1.0.0").expect("id");
+    let mut cool = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "Hello");
+    cool.model_preference = ModelPreference { temperature: Some(0.0), ..preference(&["a/plain"]) };
+    let models = Arc::new(Models { says: HashMap::from([("a/plain", "hi")]), ..Models::default() });
+    let house = standing(&models, define_llm_tool(cool, LlmHooks::default()).expect("a tool"), |_| ()).await;
+    assert_eq!(one(&house, json!({})).await.text(), "hi");
+    let sent: Vec<_> = models.asked.lock().expect("lock").iter().map(|(_, request)| request.temperature).collect();
+    assert_eq!(sent, [Some(0.0), None]);
+}
+
+#[tokio::test]
+async fn an_observer_that_panics_is_no_failure_of_the_tool() {
+    struct Panics;
+    impl EventSink for Panics {
+        fn emit(&self, event: Event) {
+            assert!(!matches!(event, Event::LlmAttemptStarted { .. } | Event::LlmAttemptFinished { .. }), "no");
+        }
+    }
+    let models = Arc::new(Models { says: HashMap::from([("a/good", r#"{"n": 1}"#)]), ..Models::default() });
+    let house = standing(&models, declared(&["a/good"]), |options| {
+        options.services = Arc::new(Services { events: Arc::new(Panics), ..(*options.services).clone() });
+    })
+    .await;
+    assert!(one(&house, json!({"text": "x"})).await.ok);
+}
+
+#[tokio::test]
+async fn a_model_may_be_asked_once_more_and_is_told_why() {
+    struct Learns(Mutex<usize>);
+    #[async_trait]
+    impl ModelClient for Learns {
+        async fn complete(
+            &self,
+            _model: &str,
+            request: &ModelRequest,
+            _events: &dyn ModelEvents,
+            _cancel: &Cancel,
+        ) -> Result<ModelResponse, ModelError> {
+            *self.0.lock().expect("lock") += 1;
+            let told = match request.messages.last() {
+                Some(Message::User { content }) => content[0].as_text().unwrap_or_default().to_owned(),
+                _ => String::new(),
+            };
+            let text = if told.contains("/a: ") { r#"{"a": 1}"# } else { r#"{"a": "x"}"# };
+            Ok(ModelResponse { text: text.to_owned(), ..ModelResponse::default() })
+        }
+    }
+    let structure = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == "structure");
+    let client = Arc::new(Learns(Mutex::default()));
+    let model = Arc::clone(&client);
+    let mut house = house(move |options| {
+        options.services = Arc::new(Services { model, ..(*options.services).clone() });
+        options.default_model = Some("a/b".to_owned());
+    })
+    .await;
+    let tool: Arc<dyn Tool> = Arc::new(structure.expect("shipped"));
+    let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
+    let tools = provider.list().await.expect("tools");
+    house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let arguments = RawArguments::Value(json!({"request": "one", "schema": schema}));
+    let call = ToolCall { id: CallId::new("c"), name: "llm__structure".to_owned(), arguments };
+    let outcome = house.all(vec![call]).await.remove(0);
+    assert_eq!(outcome.structured, Some(json!({"a": 1})), "{:?}", outcome.error);
+    assert_eq!(*client.0.lock().expect("lock"), 2);
+}

@@ -1,0 +1,230 @@
+//! Tools that a model answers, through the program, over each model API.
+
+use serde_json::{Value, json};
+use toolwright::House;
+use toolwright::config::LoadOptions;
+use toolwright::core::llm::JSON_RULE;
+use toolwright_testkit::model_server::{Asked, Script, Turn, WireApi};
+
+use crate::agent::{configure, ended, report, start, with_model};
+use crate::cli::{ok, run, stderr};
+use crate::support::Place;
+
+fn model(api: WireApi) -> &'static str {
+    match api {
+        WireApi::OpenAi => "openai/m",
+        WireApi::Anthropic => "anthropic/m",
+        WireApi::Gemini => "gemini/m",
+        WireApi::Responses => "mine/m",
+        WireApi::Ollama => "ollama/m",
+    }
+}
+
+/// The schema that a request demands of the answer, wherever its API puts it.
+fn demanded(asked: &Asked) -> &Value {
+    let body = &asked.body;
+    match asked.api {
+        WireApi::OpenAi => &body["response_format"]["json_schema"]["schema"],
+        WireApi::Responses => &body["text"]["format"]["schema"],
+        WireApi::Anthropic => &body["output_config"]["format"]["schema"],
+        WireApi::Gemini => &body["generationConfig"],
+        WireApi::Ollama => &body["format"],
+    }
+}
+
+/// Each shipped tool: arguments, what a model says to them, and what the tool makes of it.
+fn cases() -> Vec<(&'static str, Value, String, Value)> {
+    let wish = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
+        "additionalProperties": false});
+    vec![
+        (
+            "summarize",
+            json!({"content": "A long text.", "max_length": 40}),
+            r#"{"summary": "Short.", "key_points": ["It is long."]}"#.to_owned(),
+            json!({"summary": "Short.", "key_points": ["It is long."]}),
+        ),
+        (
+            "classify",
+            json!({"request": "my money back", "suggestions": ["login", "refund"]}),
+            "```json\n{\"reasoning\": \"r\", \"selected_index\": 1, \"confidence\": 0.9}\n```".to_owned(),
+            json!({"reasoning": "r", "selected_index": 1, "confidence": 0.9}),
+        ),
+        (
+            "score",
+            json!({"task": "t", "answer": "a", "criteria": ["wit", "length"]}),
+            r#"{"feedback": "f", "breakdown": {"wit": 50, "length": 100}, "score": 99}"#.to_owned(),
+            json!({"feedback": "f", "breakdown": {"wit": 50, "length": 100}, "score": 75.0}),
+        ),
+        (
+            "structure",
+            json!({"request": "to Rome", "schema": wish}),
+            r#"Here you are: {"city": "Rome"}"#.to_owned(),
+            json!({"city": "Rome"}),
+        ),
+        (
+            "clarify",
+            json!({"prompt": "Book a flight.", "requirements": ["says where to", "says when"]}),
+            r#"{"missing": [1], "clarification_questions": ["When?"]}"#.to_owned(),
+            json!({"satisfied": false, "missing_requirements": ["says when"], "clarification_questions": ["When?"]}),
+        ),
+        (
+            "fact-extract",
+            json!({"text": "Ada was born in 1815."}),
+            json!({"facts": [{"key": "birth", "value": "1815", "category": "time", "quote": "born in 1815"}]})
+                .to_string(),
+            json!({"facts": [{"key": "birth", "value": "1815", "category": "time", "quote": "born in 1815"}]}),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_six_answer_over_every_api() {
+    for api in WireApi::ALL {
+        let turns = cases().into_iter().map(|(name, _, says, _)| {
+            Turn::text(says)
+                .expecting("the rule stands first", |asked| asked.system().starts_with(JSON_RULE))
+                .expecting("the schema is demanded", move |asked| {
+                    // Anthropic's form of a schema has no bounds of numbers: one with such stands in the prompt alone.
+                    let may_lack = asked.api == WireApi::Anthropic && name != "summarize";
+                    may_lack || demanded(asked).as_object().is_some_and(|schema| !schema.is_empty())
+                })
+                .expecting(name, move |asked| asked.last_user_text().contains('<') && asked.tool_names().is_empty())
+        });
+        let (server, variables) = with_model(api, Script::from(turns.collect::<Vec<Turn>>())).await;
+        let place = Place::new();
+        configure(&place, api);
+        for (name, arguments, _, expect) in cases() {
+            let (tool, arguments) = (format!("llm__{name}"), arguments.to_string());
+            let child = start(&place, &variables, &["call", &tool, &arguments, "--model", model(api), "--json"]);
+            let output = ended(child).await;
+            assert!(output.status.success(), "{api:?} {name}: {} {:?}", stderr(&output), server.failures());
+            let outcome = report(&output);
+            assert_eq!((&outcome["ok"], &outcome["structured"]), (&json!(true), &expect), "{api:?} {name}: {outcome}");
+            assert_eq!(outcome["extras"]["model"], model(api), "{api:?} {name}");
+            assert!(outcome["extras"]["usage"]["input_tokens"].as_u64() > Some(0), "{api:?} {name}: {outcome}");
+        }
+        assert_eq!((server.failures(), server.requests().len()), (Vec::new(), 6), "{api:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_model_takes_the_place_of_one_that_fails() {
+    let script: Script = vec![
+        Turn::text("no JSON at all"),
+        Turn::text(r#"{"summary": "S.", "key_points": []}"#)
+            .expecting("the balanced mode", |asked| asked.system().contains("Retell the text")),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let place = Place::with(
+        "llmTools:\n  summarize:\n    modelPreference: {preferredModel: nowhere/x, fallbackModels: [openai/a, openai/b]}\n",
+    );
+    let arguments = ["call", "llm__summarize", "content=text", "--mode", "balanced", "--json"];
+    let output = ended(start(&place, &variables, &arguments)).await;
+    let outcome = report(&output);
+    assert_eq!(outcome["extras"]["model"], "openai/b", "{outcome} {}", stderr(&output));
+    assert_eq!(outcome["extras"]["attempts"], 2);
+    assert_eq!(server.failures(), Vec::<String>::new());
+    let asked: Vec<Value> = server.requests().iter().map(|request| request.body["model"].clone()).collect();
+    assert_eq!(asked, ["a", "b"]);
+    let refused = ended(start(&place, &variables, &["call", "llm__summarize", "content=x", "--mode", "loud"])).await;
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("strict, balanced"), "{}", stderr(&refused));
+    let refused = ended(start(&place, &variables, &["call", "fs__glob", "pattern=*", "--model", "openai/a"])).await;
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("asks no model"), "{}", stderr(&refused));
+}
+
+fn listed(place: &Place, variables: &[(&str, &str)]) -> Vec<String> {
+    let mut command = crate::cli::program(place);
+    let output = command.args(["tools", "ls", "--json"]).envs(variables.iter().copied()).output().expect("runs");
+    let tools: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let names = tools.iter().filter_map(|tool| tool["wire_name"].as_str().map(str::to_owned));
+    names.filter(|name| name.starts_with("llm__")).collect()
+}
+
+#[test]
+fn the_six_are_listed_where_a_model_answers_them() {
+    let six =
+        ["summarize", "classify", "score", "structure", "clarify", "fact-extract"].map(|name| format!("llm__{name}"));
+    let key = [("OPENAI_API_KEY", "sk-x")];
+    assert_eq!(listed(&Place::new(), &[]), Vec::<String>::new());
+    assert_eq!(listed(&Place::new(), &key), six);
+    let without = Place::with("models: {default: nowhere/x}\n");
+    assert_eq!(listed(&without, &[]), Vec::<String>::new());
+    assert_eq!(listed(&Place::with("defaults: {builtins: false}\n"), &key), Vec::<String>::new());
+    assert_eq!(listed(&Place::with("defaults: {builtins_allowed: ['llm__s*']}\n"), &key).len(), 3);
+    let off = Place::with("llm_tools:\n  score: {enabled: false}\n");
+    assert!(!listed(&off, &key).contains(&"llm__score".to_owned()));
+    let output = run(&Place::new(), &["call", "llm__summarize", "content=x", "--model", "nowhere/x"]);
+    assert!(stderr(&output).contains("nowhere/x"), "{}", stderr(&output));
+}
+
+#[test]
+fn texts_are_filled_in_without_a_model_and_faults_are_said() {
+    let place = Place::with(
+        "llm_tools:\n  greet:\n    description: Greets.\n    parameters: {type: object, properties: {name: {type: string}}, \
+         required: [name]}\n    prepare: {loud: 'name | upper'}\n    template: 'Dear {{ loud }},'\n  letter:\n    file: \
+         letter.md\n  bad:\n    description: d\n    parameters: {type: object}\n    user: '{{ name'\n  empty: {description: \
+         d}\n  lost: {file: nowhere.md}\n",
+    );
+    place.write(
+        "project/letter.md",
+        "---\nname: other\nkind: template\ndescription: Writes.\nparameters: {type: object, properties: {to: {type: object}}}\n\
+         ---\nTo {{ to.name }}: {{ to }}\n",
+    );
+    assert_eq!(ok(&place, &["call", "llm__greet", "name=ada"]).trim(), "Dear ADA,");
+    let letter = ok(&place, &["call", "llm__letter", r#"{"to": {"name": "Bo", "n": null}}"#]);
+    assert_eq!(letter.trim(), r#"To Bo: {"name":"Bo","n":null}"#);
+    let output = run(&place, &["call", "llm__letter", r#"{"to": {}}"#, "--json"]);
+    assert_eq!(report(&output)["error"]["kind"], "invalid_parameters");
+    let config = place.load();
+    let problems: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
+    for part in ["llm_tools.bad.user", "llm_tools.empty.user", "llm_tools.lost.file"] {
+        assert!(problems.iter().any(|problem| problem.contains(part)), "{part}: {problems:?}");
+    }
+    assert_eq!((problems.len(), config.llm_files.len()), (3, 2), "{problems:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_in_a_file_asks_as_it_says_and_follows_its_file() {
+    let script: Script = vec![
+        Turn::text("[1, 2]")
+            .expecting("the prompts", |asked| {
+                asked.system().contains("You count.") && asked.last_user_text() == "Count 2: [\"a\",\"b\"]"
+            })
+            .expecting("the limit", |asked| {
+                asked.body["max_completion_tokens"].as_u64().or(asked.body["max_tokens"].as_u64()) == Some(50)
+            }),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let place = Place::with("llmTools:\n  count: {file: tools/count.md, tags: [own]}\n");
+    let front = "description: Counts.\nparameters: {type: object, properties: {items: {type: array}}, required: [items]}\n\
+                 output: json\nprepare: {n: items | length}\nmaxTokens: {base: 50, max: 50}\nvariants:\n  - {id: all, \
+                 providerMatch: openai/}\n";
+    let file =
+        |system: &str| format!("---\n{front}---\n# System\n{system}\n# User\nCount {{{{ n }}}}: {{{{ items }}}}\n");
+    place.write("project/tools/count.md", &file("You count."));
+    let arguments = ["call", "llm__count", r#"{"items": ["a", "b"]}"#, "--json"];
+    let output = ended(start(&place, &variables, &arguments)).await;
+    let outcome = report(&output);
+    assert_eq!((&outcome["text"], &outcome["extras"]["variant"]), (&json!("[1,2]"), &json!("all")), "{outcome}");
+    assert_eq!(server.failures(), Vec::<String>::new());
+
+    let options = LoadOptions { cwd: place.project(), state_dir: Some(place.path("state")), ..LoadOptions::default() };
+    let house = House::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+    let description = |house: &House| {
+        let snapshot = house.catalogue().snapshot();
+        let entry = snapshot.get("llm:count@1.0.0").cloned();
+        entry.map(|entry| toolwright::core::llm_definition(&entry).expect("LLM-backed").system)
+    };
+    assert_eq!(description(&house).as_deref(), Some("You count."));
+    place.write("project/tools/count.md", &file("You count anew."));
+    let reloaded = house.reload().await.expect("reloads");
+    assert!(reloaded.changed.contains(&"llm".to_owned()) && reloaded.problems.is_empty(), "{reloaded:?}");
+    assert_eq!(description(&house).as_deref(), Some("You count anew."));
+    place.write("project/toolwright.yaml", "");
+    assert_eq!(house.reload().await.expect("reloads").removed, ["llm"]);
+    house.shut_down().await;
+}
