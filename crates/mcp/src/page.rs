@@ -4,7 +4,7 @@
 use serde_json::Value;
 use url::Url;
 
-/// Characters of an address. A longer one cannot be looked at before one goes there.
+/// Bytes of an address. A longer one cannot be looked at before one goes there.
 const MAX_ADDRESS: usize = 4000;
 
 /// What a person is asked to open.

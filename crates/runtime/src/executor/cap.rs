@@ -42,7 +42,8 @@ impl Executor {
     /// The result of a protocol's method is the protocol's own and is read by a program: it stays whole, or the call
     /// fails.
     pub(super) async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
-        if let Some(error) = self.over_whole(output.extras.get(METHOD_RESULT), "the result", entry) {
+        let whole = output.extras.get(METHOD_RESULT).map(json_bytes);
+        if let Some(error) = whole.and_then(|size| self.over_whole(size, "the result", entry)) {
             return Outcome::failed(id, error);
         }
         let mut output = match self.conform(output, entry) {
@@ -93,9 +94,9 @@ impl Executor {
         outcome
     }
 
-    /// Why a value that goes on whole or not at all does not go on.
-    fn over_whole(&self, value: Option<&Value>, what: &str, entry: &Entry) -> Option<ToolError> {
-        let (size, limit) = (json_bytes(value?), self.options.max_whole);
+    /// Why a value of `size` bytes that goes on whole or not at all does not go on.
+    fn over_whole(&self, size: usize, what: &str, entry: &Entry) -> Option<ToolError> {
+        let limit = self.options.max_whole;
         let message = || {
             format!(
                 "{what} of {} has {size} bytes, over the limit of {limit} bytes (defaults.whole_result_max_bytes): ask \
@@ -129,9 +130,8 @@ impl Executor {
     ) -> Option<ToolError> {
         let max = self.max_output(entry);
         let promised = entry.definition().output_schema.is_some();
-        let whole = output.structured.as_ref().filter(|_| promised);
-        let error = self.over_whole(whole, "the structured result", entry);
         let size = json_bytes(output.structured.as_ref()?);
+        let error = if promised { self.over_whole(size, "the structured result", entry) } else { None };
         if error.is_none() && (promised || size <= max) {
             // A model has nothing else to go by, and no handle yet.
             if size > max && output.content.is_empty() {
