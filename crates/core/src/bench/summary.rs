@@ -123,8 +123,10 @@ pub struct Row {
     pub output_tokens: u64,
     /// US dollars of the judge.
     pub judge_cost: Option<f64>,
-    /// The score from which a model is recommended for the tool.
-    pub threshold: u8,
+    /// The score from which a model is recommended for the tool, where it is known.
+    pub threshold: Option<u8>,
+    /// Whether the model is recommended for it: measured wholly, at or over the threshold.
+    pub recommended: bool,
     /// The hash of the tool's contract.
     pub contract: String,
     /// Why calls were not measured, the last of it.
@@ -150,13 +152,7 @@ impl Row {
     /// Whether all of its calls were measured.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.done == self.calls && self.calls > 0
-    }
-
-    /// Whether the model is recommended: measured wholly, at or over the threshold.
-    #[must_use]
-    pub fn is_recommended(&self) -> bool {
-        self.is_whole() && self.score.is_some_and(|score| score >= f64::from(self.threshold))
+        self.done == self.calls
     }
 
     /// US dollars of a call.
@@ -230,7 +226,8 @@ impl<'a> Tally<'a> {
             input_tokens: 0,
             output_tokens: 0,
             judge_cost: None,
-            threshold: planned.threshold,
+            threshold: Some(planned.threshold),
+            recommended: false,
             contract: planned.contract.to_hex(),
             missing: None,
             cases: Vec::new(),
@@ -292,6 +289,8 @@ impl<'a> Tally<'a> {
         }
         row.cost = self.cost;
         row.score = (self.weights > 0.0).then(|| self.weighted / self.weights);
+        let reaches = |score: f64| row.threshold.is_some_and(|threshold| score >= f64::from(threshold));
+        row.recommended = row.is_whole() && row.score.is_some_and(reaches);
         row.sd = deviation(&self.scores);
         row.min = self.scores.iter().copied().min_by(f64::total_cmp);
         row.latency_ms = mean(&self.latencies);

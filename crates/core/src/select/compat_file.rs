@@ -121,7 +121,7 @@ impl CompatFile {
         let mut taken = 0;
         let mut thresholds: BTreeMap<&str, u8> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.is_whole()) {
-            let Some(score) = row.score else { continue };
+            let (Some(score), Some(threshold)) = (row.score, row.threshold) else { continue };
             let found = self.tools.entry(row.tool.clone()).or_default();
             // Thousandths are enough, and rounding may not lift a model over a threshold.
             found.scores.insert(row.model.clone(), (score * 10.0).floor() / 1000.0);
@@ -132,7 +132,7 @@ impl CompatFile {
                 contract: row.contract.clone(),
             };
             found.measured.insert(row.model.clone(), measured);
-            thresholds.insert(&row.tool, row.threshold);
+            thresholds.insert(&row.tool, threshold);
             taken += 1;
         }
         for (tool, threshold) in thresholds {

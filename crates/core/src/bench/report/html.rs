@@ -70,7 +70,15 @@ pub fn html(report: &Report) -> String {
 fn section(out: &mut String, rows: &[Row]) {
     let Some(first) = rows.first() else { return };
     let _ = writeln!(out, "<section>\n<h2>{}</h2>", escaped(&first.tool));
-    out.push_str(&plot(rows));
+    let picture = plot(rows);
+    if !picture.is_empty() {
+        let from = first.threshold.map_or(String::new(), |from| format!("Dashed: recommended from {from} on. "));
+        let _ = writeln!(
+            out,
+            "{picture}<p class=\"about\">{from}Joined: no model is both cheaper and better than these. Thin: one standard \
+             deviation.</p>"
+        );
+    }
     figures(out, rows);
     if first.cases.len() <= MAX_CASES {
         cases(out, rows);
@@ -85,7 +93,7 @@ fn figures(out: &mut String, rows: &[Row]) {
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for row in rows {
-        let mark = if row.is_recommended() { " <span class=\"good\">recommended</span>" } else { "" };
+        let mark = if row.recommended { " <span class=\"good\">recommended</span>" } else { "" };
         let _ = write!(out, "<tr><th scope=\"row\">{}{mark}</th>", escaped(&row.model));
         let figure = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
         let calls = if row.is_whole() { row.calls.to_string() } else { format!("{} of {}", row.done, row.calls) };

@@ -47,7 +47,6 @@ pub fn json(report: &Report, detail: Detail) -> Value {
         Detail::Full => {
             let mut value = serde_json::to_value(row).unwrap_or_default();
             value["cost_per_call"] = json!(row.cost_per_call());
-            value["recommended"] = row.is_recommended().into();
             value["partial"] = (!row.is_whole()).into();
             value["judge"] = json!(report.judge);
             value

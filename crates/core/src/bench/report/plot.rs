@@ -19,7 +19,7 @@ const STRIP: f64 = 170.0;
 /// Characters of a name beside its point.
 const MAX_NAME: usize = 34;
 /// Width of such a character, about.
-const CHARACTER: f64 = 6.6;
+const CHARACTER: f64 = 7.2;
 /// Height of a line of names.
 const LINE: f64 = 14.0;
 /// Models that are drawn.
@@ -58,7 +58,7 @@ impl Scale {
     }
 
     fn left(&self) -> f64 {
-        if self.has_free { LEFT + 70.0 } else { LEFT + 12.0 }
+        if self.has_free { LEFT + 100.0 } else { LEFT + 12.0 }
     }
 
     fn x(&self, cost: f64) -> f64 {
@@ -70,14 +70,36 @@ impl Scale {
     }
 }
 
-fn y(score: f64) -> f64 {
-    BOTTOM - score.clamp(0.0, 100.0) / 100.0 * (BOTTOM - TOP)
+/// Where scores are: models lie close together at the top, so the scale begins a little below the worst of them.
+#[derive(Clone, Copy)]
+struct Height {
+    /// The score at the bottom, a multiple of the step.
+    from: u8,
+    /// Between two lines.
+    step: u8,
+}
+
+impl Height {
+    fn of(lowest: f64) -> Self {
+        match lowest {
+            lowest if lowest >= 85.0 => Self { from: 75, step: 5 },
+            lowest if lowest >= 60.0 => Self { from: 50, step: 10 },
+            _ => Self { from: 0, step: 20 },
+        }
+    }
+
+    fn y(self, score: f64) -> f64 {
+        let from = f64::from(self.from);
+        BOTTOM - (score.clamp(from, 100.0) - from) / (100.0 - from) * (BOTTOM - TOP)
+    }
 }
 
 /// The picture of one tool's models; nothing where none was measured.
 pub(super) fn plot(rows: &[Row]) -> String {
     let measured: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.score?))).take(MAX_DRAWN).collect();
     let Some((first, _)) = measured.first() else { return String::new() };
+    let scores = measured.iter().map(|(_, score)| *score);
+    let height = Height::of(scores.chain(first.threshold.map(f64::from)).fold(100.0, f64::min));
     let costs: Vec<f64> = measured.iter().filter_map(|(row, _)| row.cost_per_call()).collect();
     let has_strip = costs.len() < measured.len();
     let right = if has_strip { RIGHT - STRIP } else { RIGHT };
@@ -87,32 +109,41 @@ pub(super) fn plot(rows: &[Row]) -> String {
         .map(|(row, score)| {
             let cost = row.cost_per_call();
             let x = cost.map_or(right + 22.0, |cost| scale.x(cost));
-            Point { row, score: *score, cost, x, y: y(*score) }
+            Point { row, score: *score, cost, x, y: height.y(*score) }
         })
         .collect();
     let mut out = String::new();
     // Writing to a text cannot fail.
     let label = escaped(&format!("Score of {} against cost of a call", first.tool));
     let _ = writeln!(out, "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">");
-    axes(&mut out, &scale, has_strip, !costs.is_empty());
-    let threshold = y(f64::from(first.threshold));
-    let _ = writeln!(
-        out,
-        "<line class=\"threshold\" x1=\"{LEFT}\" y1=\"{threshold:.1}\" x2=\"{RIGHT}\" y2=\"{threshold:.1}\">\
-         <title>recommended from {} on</title></line>",
-        first.threshold
-    );
+    axes(&mut out, &scale, height, Drawn { strip: has_strip, costs: !costs.is_empty() });
+    if let Some(threshold) = first.threshold {
+        let at = height.y(f64::from(threshold));
+        let _ = writeln!(
+            out,
+            "<line class=\"threshold\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\">\
+             <title>recommended from {threshold} on</title></line>"
+        );
+    }
     front(&mut out, &points);
     for point in &points {
-        dot(&mut out, point);
+        dot(&mut out, point, height);
     }
     names(&mut out, &points, right);
     out.push_str("</svg>\n");
     out
 }
 
-fn axes(out: &mut String, scale: &Scale, has_strip: bool, has_costs: bool) {
-    if has_strip {
+/// Which parts of the picture there are.
+struct Drawn {
+    /// That of unknown prices.
+    strip: bool,
+    /// The scale of costs.
+    costs: bool,
+}
+
+fn axes(out: &mut String, scale: &Scale, height: Height, drawn: Drawn) {
+    if drawn.strip {
         let _ = writeln!(
             out,
             "<rect class=\"strip\" x=\"{:.1}\" y=\"{TOP}\" width=\"{STRIP}\" height=\"{:.1}\"/>\n\
@@ -123,8 +154,8 @@ fn axes(out: &mut String, scale: &Scale, has_strip: bool, has_costs: bool) {
             BOTTOM + 18.0
         );
     }
-    for score in [0, 20, 40, 60, 80, 100] {
-        let at = y(f64::from(score));
+    for score in (height.from..=100).step_by(usize::from(height.step)) {
+        let at = height.y(f64::from(score));
         let _ = writeln!(
             out,
             "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\"/>\
@@ -133,7 +164,7 @@ fn axes(out: &mut String, scale: &Scale, has_strip: bool, has_costs: bool) {
             at + 4.0
         );
     }
-    if !has_costs {
+    if !drawn.costs {
         return;
     }
     if scale.has_free {
@@ -187,13 +218,13 @@ fn front(out: &mut String, points: &[Point<'_>]) {
     }
 }
 
-fn dot(out: &mut String, point: &Point<'_>) {
+fn dot(out: &mut String, point: &Point<'_>, height: Height) {
     let Point { row, score, cost, x, y: at } = point;
     if let Some(sd) = row.sd.filter(|sd| *sd > 0.0) {
-        let (high, low) = (y(score + sd), y(score - sd));
+        let (high, low) = (height.y(score + sd), height.y(score - sd));
         let _ = writeln!(out, "<line class=\"spread\" x1=\"{x:.1}\" y1=\"{high:.1}\" x2=\"{x:.1}\" y2=\"{low:.1}\"/>");
     }
-    let class = if row.is_recommended() { "dot best" } else { "dot" };
+    let class = if row.recommended { "dot best" } else { "dot" };
     let cost = cost.map_or_else(|| "price not known".to_owned(), |cost| format!("${} a call", dollars(cost)));
     let title = escaped(&format!("{}: {score:.1}, {cost}", row.model));
     let _ =
@@ -204,9 +235,11 @@ fn dot(out: &mut String, point: &Point<'_>) {
 fn names(out: &mut String, points: &[Point<'_>], right: f64) {
     let mut taken: Vec<(f64, f64, f64)> = Vec::new();
     for point in points {
-        let name = clipped(&point.row.model, MAX_NAME);
+        let end = if point.cost.is_some() { right } else { WIDTH };
+        // In the strip a name has no room to its left.
+        let room = if point.cost.is_some() { MAX_NAME } else { ((end - point.x - 9.0) / CHARACTER) as usize };
+        let name = clipped(&point.row.model, room.saturating_sub(1).min(MAX_NAME));
         let width = name.chars().count() as f64 * CHARACTER;
-        let end = if point.cost.is_some() { right } else { RIGHT };
         let is_left = point.x + 9.0 + width > end && point.cost.is_some();
         let from = if is_left { point.x - 9.0 - width } else { point.x + 9.0 };
         let is_free = |line: f64| {

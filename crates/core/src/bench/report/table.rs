@@ -64,7 +64,7 @@ fn cells(row: &Row) -> Vec<String> {
     vec![
         clipped(&row.tool, MAX_NAME),
         clipped(&row.model, MAX_NAME),
-        if row.is_recommended() { "*" } else { "" }.to_owned(),
+        if row.recommended { "*" } else { "" }.to_owned(),
         figure(row.score),
         figure(row.sd),
         figure(row.min),

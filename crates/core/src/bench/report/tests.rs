@@ -18,7 +18,8 @@ fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
         input_tokens: 1000,
         output_tokens: 200,
         judge_cost: None,
-        threshold: 90,
+        threshold: Some(90),
+        recommended: score.is_some_and(|score| score >= 90.0),
         contract: "c0ffee".to_owned(),
         missing: None,
         cases: vec![

@@ -81,7 +81,7 @@ fn figures_are_those_of_what_was_measured() {
     assert_eq!((bad.latency_ms, bad.p50_ms, bad.p95_ms), (Some(200.0), Some(100.0), Some(300.0)));
     assert_eq!((bad.input_tokens, bad.output_tokens), (40, 20));
     assert_eq!(bad.cases[1], CaseRow { case: "2".into(), score: Some(20.0), note: Some("no".into()) });
-    assert_eq!((bad.is_recommended(), rows[0].is_recommended()), (false, true));
+    assert_eq!((bad.recommended, rows[0].recommended), (false, true));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_was_not_measured_is_in_no_figure() {
     let of = |model: &str| rows.iter().find(|row| row.model == model).expect("a row");
     let a = of("p/a");
     assert_eq!((a.score, a.done, a.calls, a.missing.as_deref()), (Some(100.0), 1, 2, Some("rate limited")));
-    assert!(!a.is_whole() && !a.is_recommended());
+    assert!(!a.is_whole() && !a.recommended);
     let b = of("p/b");
     assert_eq!((b.score, b.failed, b.cost, b.is_whole()), (Some(50.0), 1, None, true));
     let c = of("p/c");
