@@ -10,7 +10,7 @@ use toolwright::config::LoadOptions;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};
-use crate::cli::{program, stderr};
+use crate::cli::{program, run, stderr};
 use crate::support::{Place, signal, until};
 
 /// Cases of one tool; the right answer stands in the request.
@@ -36,15 +36,15 @@ fn classified(index: u64) -> Reply {
 /// gives 80.
 fn answer(asked: &Asked) -> Reply {
     let said = asked.last_user_text();
-    if said.contains("<answer>") {
-        return Reply::text(json!({"feedback": "f", "breakdown": {"sense": 80}, "score": 80}).to_string());
-    }
     let right = said.split("wants ").nth(1).and_then(|rest| rest[..1].parse().ok()).unwrap_or(0);
     match asked.model() {
         model if model.ends_with("bad") => classified(0),
         model if model.ends_with("broken") => Reply::text("I would rather not."),
         model if model.ends_with("down") => Reply::error(503, "come back later"),
         model if model.ends_with("locked") => Reply::error(401, "no such key"),
+        _ if said.contains("<answer>") => {
+            Reply::text(json!({"feedback": "f", "breakdown": {"sense": 80}, "score": 80}).to_string())
+        }
         _ => classified(right),
     }
 }
@@ -388,4 +388,28 @@ async fn the_shipped_cases_run_as_they_are() {
     assert!(rows[0]["calls"].as_u64() >= Some(12), "{rows} {}", stderr(&output));
     let file = lab.lines();
     assert!(file.len() as u64 > 12 && file[0] == "{\"bench\":1}", "{file:?}");
+}
+
+#[test]
+fn what_configuration_and_doctor_say_of_it() {
+    let old = json!({"llm:classify@1.0.0": {
+        "recommended": ["p/m"], "scores": {"p/m": 1.0}, "measured": {"p/m": {"calls": 1, "latency_ms": 1, "contract": "old"}},
+    }});
+    let place = Place::with("llm: {compat: measured.json}\nmodels:\n  p/m: {tool_compat: {'llm:score@1.0.0': 0.5}}\n");
+    place.write("project/measured.json", &old.to_string());
+    let said = stderr(&run(&place, &["doctor"]));
+    assert!(said.contains("llm:classify@1.0.0 has changed since p/m was measured"), "{said}");
+    let config = place.load();
+    assert_eq!(config.compat.compat.recommended("llm:classify@1.0.0"), ["p/m"]);
+    assert_eq!(config.compat.compat.score("p/m", "llm:score@1.0.0"), Some(0.5));
+    for (wrong, expect) in [
+        ("p: {tool_compat: {'llm:score@1.0.0': 0.5}}", "`p` is no model but a provider"),
+        ("p/m: {tool_compat: {score: 0.5}}", "`score` is no tool id"),
+        ("p/m: {tool_compat: {'llm:score@1.0.0': 95}}", "95 is not within 0 and 1"),
+    ] {
+        let config = Place::with(&format!("models:\n  {wrong}\n")).load();
+        let problems: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
+        assert!(problems.iter().any(|problem| problem.contains(expect)), "{wrong}: {problems:?}");
+        assert!(config.is_unusable(), "{wrong}");
+    }
 }

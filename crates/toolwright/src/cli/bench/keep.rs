@@ -70,7 +70,7 @@ pub(super) fn compat(file: &Path, folder: &Path, rows: &[Row]) -> Result<(), Fai
     }
     write_atomically(file, &compat.write()).map_err(|error| failed(&error))?;
     drop(lock);
-    say(styled(DIM, format_args!("{}: recommendations from {taken} new measurements", file.display())));
+    say(styled(DIM, format_args!("{}: recommendations from {taken} measurements", file.display())));
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use clap::builder::RangedU64ValueParser;
 use toolwright::House;
 use toolwright::config::read_compat;
 use toolwright::core::bench::report::{Detail, Report, json, table};
-use toolwright::core::bench::{Row, summarize};
+use toolwright::core::bench::summarize;
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
@@ -89,8 +89,9 @@ fn money(text: &str) -> Result<f64, String> {
 pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
     if let Some(file) = args.compat.as_ref().filter(|_| args.cases.is_empty() && args.models.is_empty()) {
         let read = read_compat(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-        print(global, args, &Report { rows: keep::rows(&read), ..Report::default() })?;
-        return Ok(Exit::Ok);
+        let report = Report { rows: keep::rows(&read), ..Report::default() };
+        print(global, args, &report)?;
+        return args.html.as_ref().map_or(Ok(Exit::Ok), |file| keep::html(file, &report).map(|()| Exit::Ok));
     }
     let house = open(global, config::usable(global)?).await?;
     let done = measured(global, args, &house).await;
@@ -140,9 +141,4 @@ fn print(global: &Global, args: &Bench, report: &Report) -> std::io::Result<()> 
         let text = table(report);
         print_written(text.trim_end())
     }
-}
-
-/// Whether everything of these rows was measured.
-fn is_whole(rows: &[Row]) -> bool {
-    rows.iter().all(Row::is_whole)
 }

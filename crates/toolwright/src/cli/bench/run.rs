@@ -6,19 +6,19 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use toolwright::House;
-use toolwright::core::bench::{Cap, Cell, Kind, Measured, Refusal, Reservation, summarize};
+use toolwright::core::bench::{Cap, Cell, Kind, Measured, Refusal, Reservation, Row, summarize};
 use toolwright::core::catalogue::PromptQuestion;
 use toolwright::core::llm::llm_definition;
 use toolwright::core::model::{PriceTable, Prices};
 use toolwright::core::{Cancel, Entry};
 use url::{Host, Url};
 
+use super::Bench;
 use super::lines::Lines;
 use super::measure::{Bencher, Blame, Took, Whose};
 use super::prepare::Prepared;
 use super::progress::Progress;
 use super::spent::{Meter, Spent};
-use super::{Bench, is_whole};
 use crate::cli::exit::Failure;
 use crate::cli::screen::{DIM, WARN, harmless, say, styled};
 use crate::cli::signals::{First, watch};
@@ -100,18 +100,16 @@ pub(super) async fn run(
     signals.abort();
     gone?;
     let State { measured, given_up, over, .. } = state;
-    let is_whole = is_whole(&summarize(plan, &measured));
+    let rows = summarize(plan, &measured);
+    let is_whole = rows.iter().all(Row::is_whole);
     let cancelled = stop.is_cancelled() && !is_whole;
     let partial = (!is_whole).then(|| {
         if cancelled {
             return "it was stopped".to_owned();
         }
-        let given_up = given_up.into_values().chain(over).collect::<Vec<_>>().join("; ");
-        if given_up.is_empty() {
-            "some calls did not reach their model, or were not judged".to_owned()
-        } else {
-            given_up
-        }
+        let said: Vec<String> = given_up.into_values().chain(over).collect();
+        let missing = || rows.iter().find_map(|row| row.missing.clone()).unwrap_or_default();
+        if said.is_empty() { format!("not every call was measured: {}", missing()) } else { said.join("; ") }
     });
     Ok(Ended { measured, partial, cancelled })
 }
