@@ -97,7 +97,6 @@ fn findings(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
             ));
         }
     }
-    let names = snapshot.names_within(settings.written.server.max_tool_name);
     let contract = |tool: &str| snapshot.get(tool).map(|entry| entry.tool.hash().to_hex());
     for (tool, model) in settings.compat.written.stale(&contract).take(MAX_STALE) {
         all.push(format!(
@@ -105,6 +104,7 @@ fn findings(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
             settings.compat.file.display()
         ));
     }
+    let names = snapshot.names_within(settings.written.server.max_tool_name);
     let dropped: Vec<&str> = (0..snapshot.list().len())
         .map(|index| names.wire_name(index))
         .filter(|name| name.len() + SERVER_NAME.len() > CLIENT_LIMIT)

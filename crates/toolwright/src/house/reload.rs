@@ -130,7 +130,8 @@ impl House {
     }
 
     async fn settle_llm_in(&self, running: &mut Running, offered: Offered, done: &mut Reloaded) {
-        let settings = LlmSettings::of(&self.config(), self.default_model().is_some(), offered);
+        let has_model = self.default_model().is_some() || self.has_recommended_model();
+        let settings = LlmSettings::of(&self.config(), has_model, offered);
         if running.llm.as_ref() != Some(&settings) {
             self.put(LLM, settings.provider(), done).await;
             running.llm = Some(settings);

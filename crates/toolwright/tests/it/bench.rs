@@ -10,7 +10,7 @@ use toolwright::config::LoadOptions;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};
-use crate::cli::{program, run, stderr};
+use crate::cli::{ok, program, run, stderr};
 use crate::support::{Place, signal, until};
 
 /// Cases of one tool; the right answer stands in the request.
@@ -395,10 +395,22 @@ fn what_configuration_and_doctor_say_of_it() {
     let old = json!({"llm:classify@1.0.0": {
         "recommended": ["p/m"], "scores": {"p/m": 1.0}, "measured": {"p/m": {"calls": 1, "latency_ms": 1, "contract": "old"}},
     }});
-    let place = Place::with("llm: {compat: measured.json}\nmodels:\n  p/m: {tool_compat: {'llm:score@1.0.0': 0.5}}\n");
+    let text = "llm: {compat: measured.json}\nmodels:\n  p/m: {tool_compat: {'llm:score@1.0.0': 0.5}}\n";
+    let place = Place::with(text);
     place.write("project/measured.json", &old.to_string());
     let said = stderr(&run(&place, &["doctor"]));
     assert!(said.contains("llm:classify@1.0.0 has changed since p/m was measured"), "{said}");
+    let listed = |endpoint: &str| {
+        place.write("project/toolwright.yaml", &format!("llm: {{compat: measured.json}}\nmodels:\n{endpoint}"));
+        ok(&place, &["tools", "ls"]).contains("llm__classify")
+    };
+    let known = "  endpoints: {p: {api: ollama, base_url: 'http://127.0.0.1:1'}}\n";
+    assert_eq!(
+        [listed(known), listed("  default: nowhere/x\n")],
+        [true, false],
+        "where a recommended model can be asked"
+    );
+    place.write("project/toolwright.yaml", text);
     let config = place.load();
     assert_eq!(config.compat.compat.recommended("llm:classify@1.0.0"), ["p/m"]);
     assert_eq!(config.compat.compat.score("p/m", "llm:score@1.0.0"), Some(0.5));
