@@ -1,5 +1,7 @@
 //! Which calls a run is made of.
 
+use std::collections::HashSet;
+
 use serde_json::json;
 
 use super::case::Case;
@@ -71,12 +73,17 @@ impl Plan {
         if count > MAX_CELLS {
             return Err(TooMany(count));
         }
+        // A case that stands in two places is measured once.
+        let mut known = HashSet::new();
         let mut cells = Vec::with_capacity(count);
         for (tool_at, tool) in tools.iter().enumerate() {
             for (case_at, case) in tool.cases.iter().enumerate() {
                 for repeat in 1..=tool.repeat {
                     for (model_at, model) in models.iter().enumerate() {
                         let key = key(tool, case, model, repeat, judge.as_deref());
+                        if !known.insert(key.clone()) {
+                            continue;
+                        }
                         cells.push(Cell { key, tool: tool_at, case: case_at, model: model_at, repeat });
                     }
                 }
@@ -158,6 +165,8 @@ mod tests {
         keys.sort();
         keys.dedup();
         assert_eq!((keys.len(), one.name() == other.name()), (8, false));
+        let twice = plan(vec![case("a", false), case("a", false)], 1, &["p/1"], None).expect("a plan");
+        assert_eq!(twice.cells.len(), 1, "a case that stands in two places is measured once");
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Files of cases as they are written: YAML (and so JSON), one tool a document, or JSON lines, one case a line.
 
+mod checks;
+
 use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::case::{Case, CaseError, Check, Kind, Of, Order, Suite};
+use self::checks::WrittenCheck;
+use super::case::{Case, CaseError, Check, Kind, Order, Suite};
 use crate::canonical::ContentHash;
-use crate::schema::CompiledSchema;
+use crate::pointer::push;
 
 /// Bytes that a file of cases may have.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
@@ -28,58 +31,46 @@ const COMPARE: &str = "compare it with docs/bench.md";
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenSuite {
-    tool: Spanned<String>,
+    tool: Option<Spanned<String>>,
     mode: Option<String>,
     repeat: Option<Spanned<u32>>,
     cases: Spanned<Vec<Spanned<WrittenCase>>>,
 }
 
+/// A case. What it says of its tool counts before what stands above the cases.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenCase {
-    id: Option<Spanned<String>>,
-    input: Spanned<Value>,
-    weight: Option<Spanned<f64>>,
-    #[serde(default)]
-    checks: Vec<Spanned<WrittenCheck>>,
-}
-
-/// A case on a line of its own.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenLine {
-    tool: Spanned<String>,
+    tool: Option<Spanned<String>>,
     mode: Option<String>,
     repeat: Option<Spanned<u32>>,
     id: Option<Spanned<String>>,
     input: Spanned<Value>,
     weight: Option<Spanned<f64>>,
+    #[serde(default, deserialize_with = "present")]
+    expect: Option<Value>,
     #[serde(default)]
     checks: Vec<Spanned<WrittenCheck>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenCheck {
-    exact: Option<WrittenExact>,
-    numeric: Option<WrittenNumeric>,
-    contains: Option<WrittenContains>,
-    schema: Option<Value>,
-    rubric: Option<WrittenRubric>,
-    weight: Option<f64>,
+/// `yes` and `no` are texts, as in the configuration.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { strict_booleans: true }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenExact {
-    #[serde(default)]
-    path: String,
-    #[serde(default, deserialize_with = "present")]
-    equals: Option<Value>,
-    #[serde(default)]
-    one_of: Vec<Value>,
-    #[serde(default)]
-    order: WrittenOrder,
+/// What `expect` is short for: each of its members is there as it says, or the whole is.
+fn expected(value: Value) -> Vec<Check> {
+    let check = |path: String, value| Check {
+        weight: 1.0,
+        kind: Kind::Exact { path, one_of: vec![value], order: Order::Given },
+    };
+    let Value::Object(members) = value else { return vec![check(String::new(), value)] };
+    let member = |(name, value): (String, Value)| {
+        let mut path = String::new();
+        push(&mut path, &name);
+        check(path, value)
+    };
+    members.into_iter().map(member).collect()
 }
 
 /// A null that is written is a value.
@@ -87,97 +78,46 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum WrittenOrder {
-    #[default]
-    Given,
-    Any,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenNumeric {
-    #[serde(default)]
-    path: String,
-    #[serde(default)]
-    of: WrittenOf,
-    min: Option<f64>,
-    max: Option<f64>,
-    equals: Option<f64>,
-    tolerance: Option<f64>,
-    relative: Option<f64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum WrittenOf {
-    #[default]
-    Value,
-    Words,
-    Characters,
-    Items,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenContains {
-    #[serde(default)]
-    path: String,
-    #[serde(default)]
-    all: Vec<String>,
-    #[serde(default)]
-    any: Vec<String>,
-    #[serde(default)]
-    none: Vec<String>,
-    #[serde(default)]
-    case: WrittenCaseRule,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum WrittenCaseRule {
-    #[default]
-    Ignore,
-    Exact,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenRubric {
-    #[serde(default)]
-    path: String,
-    task: String,
-    #[serde(default)]
-    criteria: Vec<String>,
-    #[serde(default)]
-    min: f64,
-}
-
-/// Reads the cases of a file. One whose name ends in `.jsonl` has a case a line, with the members of its tool beside
-/// its own; every other is YAML, with a tool a document. Cases of one tool in one mode may stand in several places.
+/// Reads the cases of a file. One whose name ends in `.jsonl` has a case a line; every other is YAML, with the cases of a
+/// tool a document, or a list of cases that name their tools.
 ///
 /// # Errors
 /// Each fault with its place; what cannot be read at all is one.
 pub fn parse(text: &str, file: &str) -> Result<Vec<Suite>, Vec<CaseError>> {
-    let fault =
-        |message: String, remedy| CaseError { file: file.to_owned(), line: 0, key: String::new(), message, remedy };
+    let mut reader = Reader { file, faults: Vec::new(), groups: Vec::new() };
+    let whole = At { line: 0, key: "" };
     if text.len() > MAX_FILE_BYTES {
         let message = format!("it has {} bytes, and {MAX_FILE_BYTES} at most are read", text.len());
-        return Err(vec![fault(message, "split it, and give both files with --cases")]);
+        reader.fault(whole, message, "split it, and give both files with --cases");
+        return Err(reader.faults);
     }
-    let mut reader = Reader { file, faults: Vec::new() };
-    let suites = if file.ends_with(".jsonl") { reader.lines(text) } else { reader.documents(text) };
-    if reader.faults.is_empty() && suites.iter().all(|suite| suite.cases.is_empty()) {
-        reader.faults.push(fault("it has no cases".to_owned(), "write them as docs/bench.md says"));
+    if file.ends_with(".jsonl") {
+        reader.lines(text);
+    } else if is_list(text) {
+        reader.list(text);
+    } else {
+        reader.documents(text);
     }
-    reader.faults.truncate(MAX_TOLD);
-    if reader.faults.is_empty() { Ok(suites) } else { Err(reader.faults) }
+    if reader.faults.is_empty() && reader.groups.is_empty() {
+        reader.fault(whole, "it has no cases", "write them as docs/bench.md says");
+    }
+    let Reader { mut faults, groups, .. } = reader;
+    faults.truncate(MAX_TOLD);
+    if faults.is_empty() { Ok(groups.into_iter().map(|(suite, _)| suite).collect()) } else { Err(faults) }
+}
+
+/// Whether the first thing that a YAML text says is an item of a list.
+fn is_list(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim_start);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("---"));
+    first.is_some_and(|line| line == "-" || line.starts_with("- ") || line.starts_with('['))
 }
 
 struct Reader<'a> {
     file: &'a str,
     faults: Vec<CaseError>,
+    /// The cases by tool, mode and repeat, and the ids that are taken.
+    groups: Vec<(Suite, HashSet<String>)>,
 }
 
 /// Where something is written.
@@ -185,6 +125,21 @@ struct Reader<'a> {
 struct At<'a> {
     line: u32,
     key: &'a str,
+}
+
+impl At<'_> {
+    /// The key of a member here.
+    fn member(&self, name: &str) -> String {
+        if self.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.key) }
+    }
+}
+
+/// What stands above cases, for those that do not say it themselves.
+#[derive(Default)]
+struct Above {
+    tool: Option<Spanned<String>>,
+    mode: Option<String>,
+    repeat: Option<Spanned<u32>>,
 }
 
 fn line_of<T>(spanned: &Spanned<T>) -> u32 {
@@ -203,100 +158,92 @@ impl Reader<'_> {
         });
     }
 
-    /// What the parser says; `line` is where its text begins, less one.
-    fn syntax(&mut self, error: &serde_saphyr::Error, line: u32) {
+    /// What the parser says; `before` are the lines before its text.
+    fn syntax(&mut self, error: &serde_saphyr::Error, before: u32) {
         let within = error.location().map_or(0, |location| u32::try_from(location.line()).unwrap_or(0));
         let said = error.without_snippet().to_string();
         let first = said.lines().next().unwrap_or_default().to_owned();
-        self.fault(At { line: line + within, key: "" }, first, COMPARE);
+        self.fault(At { line: before + within, key: "" }, first, COMPARE);
     }
 
-    fn documents(&mut self, text: &str) -> Vec<Suite> {
-        // `yes` and `no` are texts, as in the configuration.
-        let options = serde_saphyr::options! { strict_booleans: true };
-        let written: Vec<WrittenSuite> = match serde_saphyr::from_multiple_with_options(text, options) {
+    fn documents(&mut self, text: &str) {
+        let written: Vec<WrittenSuite> = match serde_saphyr::from_multiple_with_options(text, options()) {
             Ok(written) => written,
-            Err(error) => {
-                self.syntax(&error, 0);
-                return Vec::new();
-            }
+            Err(error) => return self.syntax(&error, 0),
         };
-        let mut suites = Vec::new();
-        for document in written {
-            let WrittenSuite { tool, mode, repeat, cases } = document;
-            let mut suite = self.suite(tool, mode, repeat.as_ref(), 0);
+        for WrittenSuite { tool, mode, repeat, cases } in written {
             if cases.value.is_empty() {
                 self.fault(At { line: line_of(&cases), key: "cases" }, "it is empty", "write a case, or leave it out");
             }
-            let mut ids = HashSet::new();
+            let above = Above { tool, mode, repeat };
+            self.above(&above, At { line: 0, key: "" }, 0);
             for (index, case) in cases.value.into_iter().enumerate() {
                 let line = line_of(&case);
-                let case = self.case(case.value, At { line, key: &format!("cases[{index}]") }, &mut ids, 0);
-                suite.cases.extend(case);
+                self.case(case.value, &above, At { line, key: &format!("cases[{index}]") }, 0);
             }
-            suites.push(suite);
         }
-        suites
     }
 
-    fn lines(&mut self, text: &str) -> Vec<Suite> {
-        let mut suites: Vec<(Suite, HashSet<String>)> = Vec::new();
+    fn list(&mut self, text: &str) {
+        let written: Vec<Spanned<WrittenCase>> = match serde_saphyr::from_str_with_options(text, options()) {
+            Ok(written) => written,
+            Err(error) => return self.syntax(&error, 0),
+        };
+        for (index, case) in written.into_iter().enumerate() {
+            let line = line_of(&case);
+            self.case(case.value, &Above::default(), At { line, key: &format!("[{index}]") }, 0);
+        }
+    }
+
+    fn lines(&mut self, text: &str) {
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let before = u32::try_from(index).unwrap_or(u32::MAX);
-            let written: WrittenLine = match serde_saphyr::from_str(line) {
-                Ok(written) => written,
-                Err(error) => {
-                    self.syntax(&error, before);
-                    continue;
-                }
-            };
-            let WrittenLine { tool, mode, repeat, id, input, weight, checks } = written;
-            let same = |suite: &Suite| suite.tool == tool.value && suite.mode == mode;
-            let at = match suites.iter().position(|(suite, _)| same(suite)) {
-                Some(at) => at,
-                None => {
-                    suites.push((self.suite(tool, mode, repeat.as_ref(), before), HashSet::new()));
-                    suites.len() - 1
-                }
-            };
-            let (suite, ids) = &mut suites[at];
-            let case = WrittenCase { id, input, weight, checks };
-            let here = At { line: before + 1, key: "" };
-            suite.cases.extend(self.case(case, here, ids, before));
+            match serde_saphyr::from_str_with_options(line, options()) {
+                Ok(case) => self.case(case, &Above::default(), At { line: before + 1, key: "" }, before),
+                Err(error) => self.syntax(&error, before),
+            }
         }
-        suites.into_iter().map(|(suite, _)| suite).collect()
     }
 
-    fn suite(
-        &mut self,
-        tool: Spanned<String>,
-        mode: Option<String>,
-        repeat: Option<&Spanned<u32>>,
-        before: u32,
-    ) -> Suite {
-        let line = before + line_of(&tool);
-        if tool.value.trim().is_empty() {
-            self.fault(At { line, key: "tool" }, "it is empty", "name the tool, like llm:classify");
+    /// Looks at what is said of a tool.
+    fn above(&mut self, above: &Above, at: At<'_>, before: u32) {
+        if let Some(tool) = above.tool.as_ref().filter(|tool| tool.value.trim().is_empty()) {
+            let here = At { line: before + line_of(tool), key: &at.member("tool") };
+            self.fault(here, "it is empty", "name the tool, like llm:classify");
         }
-        if let Some(repeat) = repeat.filter(|repeat| !(1..=MAX_REPEAT).contains(&repeat.value)) {
+        if let Some(repeat) = above.repeat.as_ref().filter(|repeat| !(1..=MAX_REPEAT).contains(&repeat.value)) {
             let message = format!("{} is not within 1 and {MAX_REPEAT}", repeat.value);
-            self.fault(
-                At { line: before + line_of(repeat), key: "repeat" },
-                message,
-                "write how often each case is measured",
-            );
+            let here = At { line: before + line_of(repeat), key: &at.member("repeat") };
+            self.fault(here, message, "write how often each case is measured");
         }
-        let (mode, repeat) = (mode.filter(|mode| !mode.is_empty()), repeat.map(|repeat| repeat.value));
-        Suite { tool: tool.value, mode, repeat, cases: Vec::new(), file: self.file.to_owned(), line }
     }
 
-    fn case(&mut self, written: WrittenCase, at: At<'_>, ids: &mut HashSet<String>, before: u32) -> Option<Case> {
-        let WrittenCase { id, input, weight, checks } = written;
-        let key = |member: &str| if at.key.is_empty() { member.to_owned() } else { format!("{}.{member}", at.key) };
+    /// Where the cases of this tool are gathered.
+    fn group(&mut self, tool: &Spanned<String>, mode: Option<String>, repeat: Option<u32>, before: u32) -> usize {
+        let mode = mode.filter(|mode| !mode.is_empty());
+        let same = |suite: &Suite| suite.tool == tool.value && suite.mode == mode && suite.repeat == repeat;
+        if let Some(at) = self.groups.iter().position(|(suite, _)| same(suite)) {
+            return at;
+        }
+        let (tool, line) = (tool.value.clone(), before + line_of(tool));
+        let suite = Suite { tool, mode, repeat, cases: Vec::new(), file: self.file.to_owned(), line };
+        self.groups.push((suite, HashSet::new()));
+        self.groups.len() - 1
+    }
+
+    fn case(&mut self, written: WrittenCase, above: &Above, at: At<'_>, before: u32) {
+        let WrittenCase { tool, mode, repeat, id, input, weight, expect, checks } = written;
+        let own = Above { tool, mode, repeat };
+        self.above(&own, at, before);
+        let Some(tool) = own.tool.as_ref().or(above.tool.as_ref()) else {
+            let here = At { line: at.line, key: &at.member("tool") };
+            return self.fault(here, "it names no tool", "name it in the case, or above the cases");
+        };
+        let repeat = own.repeat.as_ref().or(above.repeat.as_ref()).map(|repeat| repeat.value);
+        let group = self.group(tool, own.mode.or_else(|| above.mode.clone()), repeat, before);
         if !input.value.is_object() {
-            let here = At { line: before + line_of(&input), key: &key("input") };
-            self.fault(here, "it is no mapping", "write the arguments of the call by name");
-            return None;
+            let here = At { line: before + line_of(&input), key: &at.member("input") };
+            return self.fault(here, "it is no mapping", "write the arguments of the call by name");
         }
         let (id, id_line) = match id {
             Some(id) => (id.value.trim().to_owned(), before + line_of(&id)),
@@ -305,164 +252,33 @@ impl Reader<'_> {
                 (hash.get(..ID_DIGITS).unwrap_or_default().to_owned(), at.line)
             }
         };
-        let here = At { line: id_line, key: &key("id") };
+        let here = At { line: id_line, key: &at.member("id") };
         if id.is_empty() || id.chars().count() > MAX_ID || id.chars().any(char::is_control) {
             self.fault(here, "it is no name", "use 1 to 100 characters on one line, or leave it out");
-        } else if !ids.insert(id.clone()) {
+        } else if !self.groups[group].1.insert(id.clone()) {
             self.fault(here, format!("another case is called `{id}`"), "give one of them an id of its own");
         }
         let case_weight = weight.as_ref().map_or(1.0, |weight| weight.value);
         let weight_line = weight.as_ref().map_or(at.line, |weight| before + line_of(weight));
-        self.weight(case_weight, At { line: weight_line, key: &key("weight") });
-        let checks = checks.into_iter().enumerate();
-        let checks = checks.filter_map(|(index, check)| {
+        self.weight(case_weight, At { line: weight_line, key: &at.member("weight") });
+        let mut all = expect.map_or_else(Vec::new, expected);
+        for (index, check) in checks.into_iter().enumerate() {
             let line = before + line_of(&check);
-            self.check(check.value, At { line, key: &key(&format!("checks[{index}]")) })
+            all.extend(self.check(check.value, At { line, key: &at.member(&format!("checks[{index}]")) }));
+        }
+        self.groups[group].0.cases.push(Case {
+            id,
+            input: input.value,
+            weight: case_weight,
+            checks: all,
+            line: at.line,
         });
-        let checks = checks.collect();
-        Some(Case { id, input: input.value, weight: case_weight, checks, line: at.line })
     }
 
     fn weight(&mut self, weight: f64, at: At<'_>) {
         if !(weight > 0.0 && weight <= MAX_WEIGHT) {
             self.fault(at, format!("{weight} is no weight"), "write a number over 0, 1000 at most");
         }
-    }
-
-    fn check(&mut self, written: WrittenCheck, at: At<'_>) -> Option<Check> {
-        let WrittenCheck { exact, numeric, contains, schema, rubric, weight } = written;
-        let given = [exact.is_some(), numeric.is_some(), contains.is_some(), schema.is_some(), rubric.is_some()];
-        let count = given.iter().filter(|given| **given).count();
-        if count != 1 {
-            let message = if count == 0 { "it checks nothing" } else { "it has several checks in one" };
-            self.fault(
-                at,
-                message,
-                "write one of exact, numeric, contains, schema and rubric in each item of the list",
-            );
-            return None;
-        }
-        let weight = weight.unwrap_or(1.0);
-        self.weight(weight, At { line: at.line, key: &format!("{}.weight", at.key) });
-        let kinds = [
-            exact.and_then(|written| self.exact(written, at)),
-            numeric.and_then(|written| self.numeric(&written, at)),
-            contains.and_then(|written| self.contains(written, at)),
-            schema.and_then(|schema| self.schema(schema, at)),
-            rubric.and_then(|written| self.rubric(written, at)),
-        ];
-        let kind = kinds.into_iter().flatten().next()?;
-        Some(Check { weight, kind })
-    }
-
-    fn path(&mut self, path: &str, at: At<'_>, kind: &str) -> Option<()> {
-        if path.is_empty() || path.starts_with('/') {
-            return Some(());
-        }
-        let key = format!("{}.{kind}.path", at.key);
-        let message = format!("`{path}` is no JSON Pointer");
-        self.fault(At { line: at.line, key: &key }, message, "begin it with `/`, like /facts/0/value");
-        None
-    }
-
-    fn exact(&mut self, written: WrittenExact, at: At<'_>) -> Option<Kind> {
-        let WrittenExact { path, equals, one_of, order } = written;
-        self.path(&path, at, "exact")?;
-        if equals.is_some() != one_of.is_empty() {
-            let key = format!("{}.exact", at.key);
-            self.fault(
-                At { line: at.line, key: &key },
-                "it wants no value, or two",
-                "write `equals`, or a list in `one_of`",
-            );
-            return None;
-        }
-        let one_of = equals.map_or(one_of, |value| vec![value]);
-        let order = match order {
-            WrittenOrder::Given => Order::Given,
-            WrittenOrder::Any => Order::Any,
-        };
-        Some(Kind::Exact { path, one_of, order })
-    }
-
-    fn numeric(&mut self, written: &WrittenNumeric, at: At<'_>) -> Option<Kind> {
-        let WrittenNumeric { path, of, min, max, equals, tolerance, relative } = written;
-        self.path(path, at, "numeric")?;
-        let key = format!("{}.numeric", at.key);
-        let here = At { line: at.line, key: &key };
-        let sound = [min, max, equals, tolerance, relative].into_iter().flatten().all(|figure| figure.is_finite());
-        let spread = tolerance.unwrap_or(0.0) + relative.unwrap_or(0.0) * equals.unwrap_or(0.0).abs();
-        let (low, high) = match (min, max, equals) {
-            (None, None, Some(equals)) if spread >= 0.0 => (equals - spread, equals + spread),
-            (min, max, None) if (min.is_some() || max.is_some()) && tolerance.or(*relative).is_none() => {
-                (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX))
-            }
-            _ => {
-                let remedy = "write `min`, `max` or both, or `equals` with `tolerance` or `relative`";
-                self.fault(here, "its bounds do not go together", remedy);
-                return None;
-            }
-        };
-        if !sound || low > high {
-            self.fault(here, "no number is within its bounds", "write finite numbers, the smaller one as `min`");
-            return None;
-        }
-        let of = match of {
-            WrittenOf::Value => Of::Value,
-            WrittenOf::Words => Of::Words,
-            WrittenOf::Characters => Of::Characters,
-            WrittenOf::Items => Of::Items,
-        };
-        Some(Kind::Numeric { path: path.clone(), of, min: low, max: high })
-    }
-
-    fn contains(&mut self, written: WrittenContains, at: At<'_>) -> Option<Kind> {
-        let WrittenContains { path, all, any, none, case } = written;
-        self.path(&path, at, "contains")?;
-        let mut parts = all.iter().chain(&any).chain(&none).peekable();
-        if parts.peek().is_none() || parts.any(String::is_empty) {
-            let key = format!("{}.contains", at.key);
-            let remedy = "write texts under `all`, `any` or `none`";
-            self.fault(At { line: at.line, key: &key }, "it looks for nothing", remedy);
-            return None;
-        }
-        let ignore_case = matches!(case, WrittenCaseRule::Ignore);
-        Some(Kind::Contains { path, all, any, none, ignore_case })
-    }
-
-    fn schema(&mut self, schema: Value, at: At<'_>) -> Option<Kind> {
-        match CompiledSchema::compile(&schema) {
-            Ok(_) => Some(Kind::Schema { schema }),
-            Err(error) => {
-                let key = format!("{}.schema", at.key);
-                self.fault(At { line: at.line, key: &key }, error.to_string(), "mend the JSON Schema");
-                None
-            }
-        }
-    }
-
-    fn rubric(&mut self, written: WrittenRubric, at: At<'_>) -> Option<Kind> {
-        let WrittenRubric { path, task, criteria, min } = written;
-        self.path(&path, at, "rubric")?;
-        let key = format!("{}.rubric", at.key);
-        let here = At { line: at.line, key: &key };
-        let distinct: HashSet<&String> = criteria.iter().collect();
-        if task.trim().is_empty()
-            || criteria.iter().any(|name| name.trim().is_empty())
-            || distinct.len() < criteria.len()
-        {
-            self.fault(
-                here,
-                "its `task` is empty, or a criterion is, or stands twice",
-                "say what the output was to do",
-            );
-            return None;
-        }
-        if !(0.0..=100.0).contains(&min) {
-            self.fault(here, format!("its `min` of {min} is no score"), "write a score from 0 to 100");
-            return None;
-        }
-        Some(Kind::Rubric { path, task, criteria, min })
     }
 }
 

@@ -56,8 +56,28 @@ fn lines_are_cases_of_their_tools() {
     assert_eq!(found, [("a:b", 2, 1), ("c:d", 1, 3)]);
     let error = first("{\"tool\": \"a:b\", \"input\": {}}\n{\"tool\": \"a:b\"}\n", "c.jsonl").expect_err("refused");
     assert!(error.starts_with("c.jsonl:2: ") && error.contains("input"), "{error}");
+    let error = first("{\"input\": {}}\n", "c.jsonl").expect_err("refused");
+    assert!(error.starts_with("c.jsonl:1: tool: it names no tool"), "{error}");
     let error = first("{\"tool\": \"a:b\", \"input\": 1}\n", "c.jsonl").expect_err("refused");
     assert_eq!(error, "c.jsonl:1: input: it is no mapping; write the arguments of the call by name");
+}
+
+#[test]
+fn cases_may_name_their_tools_and_say_in_short_what_is_expected() {
+    let text =
+        "# cases\n---\n- tool: a:b\n  input: {}\n  expect: {x/y: 1, z: null}\n- {tool: c:d, input: {}, expect: yes}\n";
+    let suites = first(text, "c.yaml").expect("cases");
+    let checks = |suite: &Suite| serde_json::to_value(&suite.cases[0].checks).expect("json");
+    let exact =
+        |path: &str, value: Value| json!({"weight": 1.0, "exact": {"path": path, "one_of": [value], "order": "given"}});
+    assert_eq!(checks(&suites[0]), json!([exact("/x~1y", json!(1)), exact("/z", Value::Null)]));
+    assert_eq!((suites[1].tool.as_str(), checks(&suites[1])), ("c:d", json!([exact("", json!("yes"))])));
+    let text = "tool: a:b\ncases:\n  - {input: {}}\n  - {tool: c:d, input: {}}\n  - {input: {x: 1}, repeat: 2}\n";
+    let suites = first(text, "c.yaml").expect("cases");
+    let found: Vec<(&str, Option<u32>)> = suites.iter().map(|suite| (suite.tool.as_str(), suite.repeat)).collect();
+    assert_eq!(found, [("a:b", None), ("c:d", None), ("a:b", Some(2))]);
+    let error = first("- {input: {}}\n", "c.yaml").expect_err("refused");
+    assert!(error.starts_with("c.yaml:1: [0].tool: it names no tool"), "{error}");
 }
 
 #[test]
