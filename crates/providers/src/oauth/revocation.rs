@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::credentials::{Client, Credentials, Token};
 use super::discovery::server_metadata;
-use super::error::{OAuthError, excerpt};
+use super::error::OAuthError;
 use super::session::Session;
-use super::token::prove;
+use super::token::{accepted, prove};
 
 /// Bound on all of it: a logout is not to hang because the server does.
 const BOUND: Duration = Duration::from_secs(20);
@@ -56,35 +54,21 @@ impl Session {
         let metadata = server_metadata(&self.wire, issuer).await?;
         let Some(endpoint) = metadata.and_then(|metadata| metadata.revocation_endpoint) else { return Ok(false) };
         let endpoint = self.wire.endpoint("revocation_endpoint", &endpoint)?;
+        let mut refused = Ok(());
         let refresh = token.refresh.iter().map(|refresh| (refresh, "refresh_token"));
         for (secret, hint) in refresh.chain([(&token.access, "access_token")]) {
             let proven = prove(client, &self.settings.client.proof, issuer)?;
             let mut fields = vec![("token", secret.expose()), ("token_type_hint", hint)];
             fields.extend(proven.fields.iter().map(|(name, value)| (*name, value.as_str())));
-            let answer = self.wire.form(WHAT, &endpoint, &fields, proven.header).await?;
-            if !answer.status.is_success() {
-                return Err(match serde_json::from_slice::<Refusal>(&answer.body) {
-                    Ok(Refusal { error, error_description }) => OAuthError::Refused {
-                        what: WHAT,
-                        error: excerpt(&error),
-                        description: error_description.as_deref().map(excerpt),
-                    },
-                    Err(_) => OAuthError::Answer { what: WHAT, reason: format!("HTTP status {}", answer.status) },
-                });
-            }
+            let answer = self.wire.form(WHAT, &endpoint, &fields, proven.header).await;
+            // The other one is taken back all the same: that this one was refused says nothing of it.
+            refused = refused.and(answer.and_then(|answer| accepted(WHAT, &answer)));
         }
-        Ok(true)
+        refused.map(|()| true)
     }
 }
 
 /// Who gave which token to whom.
 fn parts(kept: &Credentials) -> Option<(&str, &Client, &Token)> {
     Some((kept.issuer.as_deref()?, kept.client.as_ref()?, kept.token.as_ref()?))
-}
-
-/// RFC 6749 section 5.2.
-#[derive(Deserialize)]
-struct Refusal {
-    error: String,
-    error_description: Option<String>,
 }

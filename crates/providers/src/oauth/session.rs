@@ -18,7 +18,7 @@ use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
 use super::grants::renewed;
 use super::login_state::LoginState;
-use super::revocation::Logout;
+use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
 use super::store::CredentialStore;
@@ -123,14 +123,20 @@ impl OAuth {
     pub async fn logout(&self) -> Result<Logout, OAuthError> {
         let session = &self.0;
         let mut state = session.state.lock().await;
-        let (removed, kept) = {
+        let (removed, read) = {
             let _lock = session.store.lock(&session.server).await?;
             // What cannot be read cannot be revoked, and is to go all the same.
-            let kept = session.reload(&mut state).await.ok().and_then(|()| state.kept.take());
+            let found = |kept: &Credentials| *kept != session.nothing();
+            let read = session.reload(&mut state).await.map(|()| state.kept.take().filter(found));
             state.kept = None;
-            (session.store.remove(&session.server).await?, kept)
+            (session.store.remove(&session.server).await?, read)
         };
-        Ok(Logout { removed, revocation: session.revoked(kept.as_ref()).await })
+        let revocation = match read {
+            Ok(None) if removed => Revocation::Failed("it was kept for another address of the server".to_owned()),
+            Ok(kept) => session.revoked(kept.as_ref()).await,
+            Err(error) => Revocation::Failed(error.to_string()),
+        };
+        Ok(Logout { removed, revocation })
     }
 
     /// What is kept.

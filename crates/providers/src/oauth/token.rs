@@ -116,16 +116,25 @@ struct ErrorAnswer {
     error_description: Option<String>,
 }
 
+/// Whether an answer is none of success (RFC 6749 section 5.2); some servers say 200 with an error in it.
+///
+/// # Errors
+/// What the server says.
+pub(super) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthError> {
+    if let Ok(refused) = serde_json::from_slice::<ErrorAnswer>(&answer.body) {
+        let description = refused.error_description.as_deref().map(excerpt);
+        return Err(OAuthError::Refused { what, error: excerpt(&refused.error), description });
+    }
+    if !answer.status.is_success() {
+        return Err(OAuthError::Answer { what, reason: format!("HTTP status {}", answer.status) });
+    }
+    Ok(())
+}
+
 impl TokenAnswer {
-    /// Reads an answer; some servers say 200 with an error in it.
+    /// Reads an answer.
     pub(super) fn read(what: &'static str, answer: &Answer) -> Result<Self, OAuthError> {
-        if let Ok(refused) = serde_json::from_slice::<ErrorAnswer>(&answer.body) {
-            let description = refused.error_description.as_deref().map(excerpt);
-            return Err(OAuthError::Refused { what, error: excerpt(&refused.error), description });
-        }
-        if !answer.status.is_success() {
-            return Err(OAuthError::Answer { what, reason: format!("HTTP status {}", answer.status) });
-        }
+        accepted(what, answer)?;
         // The parser's words may quote the text, and the text holds the token.
         serde_json::from_slice(&answer.body)
             .map_err(|_| OAuthError::Answer { what, reason: "it has no `access_token`".to_owned() })
