@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response};
+use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
@@ -29,23 +30,32 @@ use crate::transport::TextTools;
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
+/// Characters of a content type that an error quotes.
+const MAX_MEDIA_TYPE: usize = 80;
 /// How long a stream may take to close once its answer is complete.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// Bounds of one request. There is no bound on its whole duration: that is the caller's, by cancelling.
+/// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// To connect.
     pub connect: Duration,
     /// From sending to the first byte of the answer; local servers load the model in this time.
     pub first_byte: Duration,
-    /// Between two pieces of the answer.
+    /// Between two pieces of the answer. What only keeps the connection alive counts as a piece.
     pub idle: Duration,
+    /// From the first byte of the answer to its end: what ends an answer that comes drop by drop for ever.
+    pub answer: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), first_byte: Duration::from_secs(300), idle: Duration::from_secs(300) }
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(300),
+            idle: Duration::from_secs(300),
+            answer: Duration::from_secs(3600),
+        }
     }
 }
 
@@ -95,7 +105,8 @@ impl HttpModelClient {
         let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
         let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
         let status = response.status();
-        let body = read_all(endpoint, response, Vec::new(), limit).await?;
+        let timeouts = Timeouts { idle: limit, answer: limit, ..self.timeouts };
+        let body = read_all(endpoint, response, Vec::new(), timeouts).await?;
         if status.is_success() {
             Ok(body)
         } else {
@@ -145,12 +156,20 @@ impl HttpModelClient {
             ollama::keep_window(&mut encoded, window);
         }
         let (response, first) = self.send(endpoint, &encoded, timeouts, events).await?;
-        // Some servers answer whole although a stream was asked for.
-        let whole = is_plain_json(&response);
-        let decoder = if whole { Decoder::detecting(endpoint.api) } else { Decoder::new(endpoint.api) };
+        let media = media_type(&response);
+        // Some servers answer whole although a stream was asked for, or call what they send by another name.
+        let is_stream = matches!(&*media, "text/event-stream" | "application/x-ndjson");
+        let decoder = if is_stream { Decoder::new(endpoint.api) } else { Decoder::detecting(endpoint.api) };
         let decoder = decoder.with_tools(Arc::clone(shown.set()));
-        let answered = read(endpoint, decoder, response, first, timeouts.idle, events).await;
-        answered.map_err(|error| redacted(endpoint, error))
+        let answered = read(endpoint, decoder, response, first, timeouts, events).await;
+        answered.map_err(|mut error| {
+            let is_known = is_stream || media == "application/json";
+            if error.kind == ModelErrorKind::BadResponse && error.partial.is_none() && !is_known {
+                let media = if media.is_empty() { "missing" } else { &*media };
+                error.message.push_str(&format!("; its content type is {media}, so something else may have answered"));
+            }
+            redacted(endpoint, error)
+        })
     }
 
     /// The body of a POST that changes nothing, at most [`MAX_ANSWER`] bytes. Sent again where that may help.
@@ -159,7 +178,7 @@ impl HttpModelClient {
         loop {
             let error = match self.send(endpoint, request, self.timeouts, &IgnoreModelEvents).await {
                 Ok((response, first)) => {
-                    return read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts.idle).await;
+                    return read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts).await;
                 }
                 Err(error) => error,
             };
@@ -198,11 +217,12 @@ async fn read(
     mut decoder: Decoder,
     mut response: Response,
     first: Option<Bytes>,
-    idle: Duration,
+    timeouts: Timeouts,
     events: &dyn ModelEvents,
 ) -> Result<ModelResponse, ModelError> {
     let mut sink = |event| events.on_event(event);
     let mut next = first;
+    let patience = Patience::new(timeouts);
     while let Some(bytes) = next {
         decoder.feed(&bytes, &mut sink);
         if decoder.is_settled() {
@@ -215,18 +235,51 @@ async fn read(
             let _ = tokio::time::timeout(CLOSING, rest).await;
             break;
         }
-        next = match tokio::time::timeout(idle, response.chunk()).await {
-            Ok(Ok(next)) => next,
-            Ok(Err(error)) => return Err(decoder.fail(broken(endpoint, error))),
-            Err(_) => {
-                let message =
-                    format!("{} sent nothing for {} s amid an answer", describe(endpoint), idle.as_secs_f64());
-                return Err(decoder.fail(ModelError::new(ModelErrorKind::BadResponse, message)));
-            }
+        next = match patience.wait(endpoint, &mut response).await {
+            Ok(next) => next,
+            Err(error) => return Err(decoder.fail(error)),
         };
     }
     decoder.end(&mut sink);
     decoder.finish()
+}
+
+/// How long an answer that has begun is waited for.
+struct Patience {
+    idle: Duration,
+    answer: Duration,
+    end: Instant,
+}
+
+impl Patience {
+    /// From now on.
+    fn new(timeouts: Timeouts) -> Self {
+        let Timeouts { idle, answer, .. } = timeouts;
+        Self { idle, answer, end: Instant::now() + answer }
+    }
+
+    /// The next piece; `None` at the end.
+    async fn wait(&self, endpoint: &Endpoint, response: &mut Response) -> Result<Option<Bytes>, ModelError> {
+        let by = (Instant::now() + self.idle).min(self.end);
+        match tokio::time::timeout_at(by, response.chunk()).await {
+            // A stream that always has something ready never waits.
+            Ok(Ok(Some(_))) if Instant::now() >= self.end => Err(self.late(endpoint)),
+            Ok(Ok(next)) => Ok(next),
+            Ok(Err(error)) => Err(broken(endpoint, error)),
+            Err(_) if by == self.end => Err(self.late(endpoint)),
+            Err(_) => {
+                let idle = self.idle.as_secs_f64();
+                let message = format!("{} sent nothing for {idle} s amid an answer", describe(endpoint));
+                Err(ModelError::new(ModelErrorKind::BadResponse, message))
+            }
+        }
+    }
+
+    fn late(&self, endpoint: &Endpoint) -> ModelError {
+        let answer = self.answer.as_secs_f64();
+        let message = format!("the answer of {} had no end after {answer} s", describe(endpoint));
+        ModelError::new(ModelErrorKind::BadResponse, message)
+    }
 }
 
 /// The request, asking for no longer answer than the model gives. An API that demands a limit gets the model's.
@@ -382,9 +435,11 @@ async fn first_bytes(
     Err(error)
 }
 
-fn is_plain_json(response: &Response) -> bool {
+/// The media type of an answer, in lower case; empty where it says none.
+fn media_type(response: &Response) -> String {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
+    let media = value.split(';').next().unwrap_or_default().trim();
+    media.chars().take(MAX_MEDIA_TYPE).collect::<String>().to_ascii_lowercase()
 }
 
 /// The rest of an answer behind what was read of it, at most [`MAX_ANSWER`] bytes together.
@@ -392,20 +447,17 @@ async fn read_all(
     endpoint: &Endpoint,
     mut response: Response,
     mut body: Vec<u8>,
-    idle: Duration,
+    timeouts: Timeouts,
 ) -> Result<Vec<u8>, ModelError> {
-    let bad = |message: String| ModelError::new(ModelErrorKind::BadResponse, message);
-    loop {
-        match tokio::time::timeout(idle, response.chunk()).await {
-            Ok(Ok(Some(chunk))) if body.len() + chunk.len() <= MAX_ANSWER => body.extend_from_slice(&chunk),
-            Ok(Ok(Some(_))) => {
-                return Err(bad(format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint))));
-            }
-            Ok(Ok(None)) => return Ok(body),
-            Ok(Err(error)) => return Err(broken(endpoint, error)),
-            Err(_) => return Err(bad(format!("{} sent nothing for {} s", describe(endpoint), idle.as_secs_f64()))),
+    let patience = Patience::new(timeouts);
+    while let Some(chunk) = patience.wait(endpoint, &mut response).await? {
+        if body.len() + chunk.len() > MAX_ANSWER {
+            let message = format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint));
+            return Err(ModelError::new(ModelErrorKind::BadResponse, message));
         }
+        body.extend_from_slice(&chunk);
     }
+    Ok(body)
 }
 
 /// Provider and host; a base URL may hold credentials.

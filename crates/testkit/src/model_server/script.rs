@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Asked;
+use super::{Asked, Fault};
 
 /// An answer, in no API's form.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,21 +57,6 @@ impl Reply {
     }
 }
 
-/// What goes wrong while an answer is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The connection breaks after this many frames of the stream (an event, or a line).
-    CutAfter(usize),
-    /// The stream ends in good order after this many frames, as if it were complete.
-    EndAfter(usize),
-    /// Nothing more is sent after this many frames, for a minute.
-    HangAfter(usize),
-    /// The API's error event takes the place of the rest after this many frames.
-    ErrorAfter(usize),
-    /// The bytes trickle, this many at a time with this pause between.
-    Drip(usize, Duration),
-}
-
 type Make = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 type Expectation = Box<dyn Fn(&Asked) -> bool + Send + Sync>;
 
@@ -81,6 +66,7 @@ pub struct Turn {
     expectations: Vec<(String, Expectation)>,
     pub(super) fault: Option<Fault>,
     pub(super) delay: Duration,
+    pub(super) whole: bool,
 }
 
 impl fmt::Debug for Turn {
@@ -98,7 +84,7 @@ impl From<Reply> for Turn {
 impl Turn {
     /// Whatever `make` says to the request.
     pub fn computed(make: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
-        Self { make: Box::new(make), expectations: Vec::new(), fault: None, delay: Duration::ZERO }
+        Self { make: Box::new(make), expectations: Vec::new(), fault: None, delay: Duration::ZERO, whole: false }
     }
 
     /// A text.
@@ -133,7 +119,7 @@ impl Turn {
         self
     }
 
-    /// Goes wrong while it is sent. Only streams have faults.
+    /// Goes wrong while it is sent. An error has no faults.
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
@@ -144,6 +130,13 @@ impl Turn {
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Is sent whole, though a stream is asked for, as some compatible servers do.
+    #[must_use]
+    pub fn whole(mut self) -> Self {
+        self.whole = true;
         self
     }
 
@@ -160,11 +153,12 @@ impl Turn {
 pub struct Script {
     pub(super) turns: Vec<Turn>,
     pub(super) repeat: bool,
+    pub(super) faults: Vec<Fault>,
 }
 
 impl From<Vec<Turn>> for Script {
     fn from(turns: Vec<Turn>) -> Self {
-        Self { turns, repeat: false }
+        Self { turns, ..Self::default() }
     }
 }
 
@@ -182,18 +176,30 @@ impl Script {
         self
     }
 
+    /// What goes wrong with the first answers, one each. Those that do not arrive take no turn of the script: the
+    /// request after them is answered as the first would have been.
+    #[must_use]
+    pub fn with_faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
+        self.faults.extend(faults);
+        self
+    }
+
     /// Reads `{"turns": [{"text"} | {"calls": [{"name", "arguments"}], "text"?} | {"error": {"status",
-    /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?}`. In a text, `{{results}}` stands for
-    /// the text of the last tool results and `{{user}}` for that of the last user message.
+    /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?}`, as JSON or as YAML. A turn may have
+    /// `fault`, `whole` and `delay_ms` of its own; faults are written as [`Fault`] says. In a text, `{{results}}`
+    /// stands for the text of the last tool results and `{{user}}` for that of the last user message.
     ///
     /// # Errors
-    /// Says what is wrong with the JSON.
-    pub fn from_json(text: &str) -> Result<Self, String> {
-        let written: WrittenScript =
-            serde_json::from_str(text).map_err(|error| format!("the script is not understood: {error}"))?;
-        let delay = Duration::from_millis(written.delay_ms);
-        let turns = written.turns.into_iter().map(|turn| turn.into_turn().with_delay(delay)).collect();
-        Ok(Self { turns, repeat: written.repeat })
+    /// Says what is wrong with the text.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let not_understood = |error: &dyn fmt::Display| format!("the script is not understood: {error}");
+        let written: WrittenScript = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|error| not_understood(&error))?
+        } else {
+            serde_saphyr::from_str(text).map_err(|error| not_understood(&error))?
+        };
+        let turns = written.turns.into_iter().map(|turn| turn.into_turn(written.delay_ms)).collect();
+        Ok(Self { turns, repeat: written.repeat, faults: written.faults })
     }
 }
 
@@ -205,6 +211,8 @@ struct WrittenScript {
     repeat: bool,
     #[serde(default)]
     delay_ms: u64,
+    #[serde(default)]
+    faults: Vec<Fault>,
 }
 
 #[derive(Deserialize)]
@@ -215,6 +223,10 @@ struct WrittenTurn {
     #[serde(default)]
     calls: Vec<WrittenCall>,
     error: Option<WrittenError>,
+    fault: Option<Fault>,
+    #[serde(default)]
+    whole: bool,
+    delay_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -235,7 +247,13 @@ struct WrittenError {
 }
 
 impl WrittenTurn {
-    fn into_turn(self) -> Turn {
+    fn into_turn(self, delay_ms: u64) -> Turn {
+        let (fault, whole) = (self.fault, self.whole);
+        let delay = Duration::from_millis(self.delay_ms.unwrap_or(delay_ms));
+        Turn { fault, whole, delay, ..self.into_answer() }
+    }
+
+    fn into_answer(self) -> Turn {
         if let Some(WrittenError { status, message, code, retry_after }) = self.error {
             return Reply::Error { status, code, message, retry_after }.into();
         }
