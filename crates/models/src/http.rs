@@ -328,7 +328,7 @@ impl ModelClient for HttpModelClient {
             Ok((at, _)) if at.api == Api::Ollama || is_loopback(&at.base_url) => Usability::Usable,
             Ok(_) => Usability::NoKey,
         };
-        ModelCard { usability, window, max_output }
+        ModelCard { usability, window, max_output, stands_for: None }
     }
 }
 

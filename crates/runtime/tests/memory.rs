@@ -1,8 +1,6 @@
 //! What requests to models hold while they wait, by the allocator's own count. A binary of its own with one test: the
 //! allocator counts for the whole process.
 
-#![expect(clippy::expect_used, reason = "tests")]
-
 use std::alloc::System;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -14,6 +14,7 @@ mod hostile;
 mod lenient;
 mod limits;
 mod recordings;
+mod replay;
 mod stops;
 mod streams;
 mod text;
