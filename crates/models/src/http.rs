@@ -10,30 +10,28 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response};
-use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    RetryTerms, Traffic, Usability, retry,
+    RetryTerms, Traffic, Usability, Usage, retry,
 };
 
 use crate::api::{Api, EncodedRequest};
-use crate::decoder::{Decoder, MAX_ANSWER};
+use crate::decoder::Decoder;
 use crate::encoder::encode_shown;
 use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
 use crate::failure;
+use crate::known::Known;
 use crate::limits::limits;
 use crate::ollama;
+use crate::reading::{media_type, read, read_all};
+use crate::shape::RefusedShapes;
 use crate::shown::ShownCache;
 use crate::tool_search;
 use crate::transport::TextTools;
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
-/// Characters of a content type that an error quotes.
-const MAX_MEDIA_TYPE: usize = 80;
-/// How long a stream may take to close once its answer is complete.
-const CLOSING: Duration = Duration::from_secs(1);
 
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +66,9 @@ pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
     shown: ShownCache,
+    refused: RefusedShapes,
+    /// Models whose server was told of as one that shortens conversations.
+    shortening: Known,
     proxied: OnceLock<Client>,
     direct: OnceLock<Client>,
 }
@@ -91,7 +92,15 @@ impl HttpModelClient {
     /// A client with its own timeouts.
     #[must_use]
     pub fn with_timeouts(endpoints: Endpoints, timeouts: Timeouts) -> Self {
-        Self { endpoints, timeouts, shown: ShownCache::default(), proxied: OnceLock::new(), direct: OnceLock::new() }
+        Self {
+            endpoints,
+            timeouts,
+            shown: ShownCache::default(),
+            refused: RefusedShapes::default(),
+            shortening: Known::default(),
+            proxied: OnceLock::new(),
+            direct: OnceLock::new(),
+        }
     }
 
     /// The endpoints it answers for.
@@ -100,7 +109,7 @@ impl HttpModelClient {
         &self.endpoints
     }
 
-    /// The body of a GET, at most [`MAX_ANSWER`] bytes, within `limit`.
+    /// The body of a GET, at most [`MAX_ANSWER`](crate::decoder::MAX_ANSWER) bytes, within `limit`.
     pub(crate) async fn get(&self, endpoint: &Endpoint, path: &str, limit: Duration) -> Result<Vec<u8>, ModelError> {
         let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
         let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
@@ -151,17 +160,27 @@ impl HttpModelClient {
         let habits = self.endpoints.habits(model);
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
-        let mut encoded = encode_shown(&within_output(request, endpoint.api, habits), name, &shown);
+        let asked = self.refused.around(model, within_output(request, endpoint.api, habits));
+        let mut encoded = encode_shown(&asked, name, &shown);
         if let (Api::Ollama, Some(window)) = (endpoint.api, habits.window) {
             ollama::keep_window(&mut encoded, window);
         }
-        let (response, first) = self.send(endpoint, &encoded, timeouts, events).await?;
+        let sent = self.send(endpoint, &encoded, timeouts, events).await;
+        let (response, first) = sent.map_err(|mut error| {
+            if endpoint.api == Api::Anthropic && encoded.has("output_config") {
+                self.refused.learn(model, request, &mut error);
+            }
+            error
+        })?;
         let media = media_type(&response);
         // Some servers answer whole although a stream was asked for, or call what they send by another name.
         let is_stream = matches!(&*media, "text/event-stream" | "application/x-ndjson");
         let decoder = if is_stream { Decoder::new(endpoint.api) } else { Decoder::detecting(endpoint.api) };
         let decoder = decoder.with_tools(Arc::clone(shown.set()));
         let answered = read(endpoint, decoder, response, first, timeouts, events).await;
+        if let (Api::Ollama, Ok(answer)) = (endpoint.api, &answered) {
+            self.tell_if_shortened(model, request, answer.usage, events);
+        }
         answered.map_err(|mut error| {
             let is_known = is_stream || media == "application/json";
             if error.kind == ModelErrorKind::BadResponse && error.partial.is_none() && !is_known {
@@ -172,7 +191,17 @@ impl HttpModelClient {
         })
     }
 
-    /// The body of a POST that changes nothing, at most [`MAX_ANSWER`] bytes. Sent again where that may help.
+    /// Tells of a server that has read far less than was sent, once a model. Ollama shortens a conversation that does
+    /// not fit and says nothing of it where it does not know that it should not.
+    fn tell_if_shortened(&self, model: &str, request: &ModelRequest, usage: Usage, events: &dyn ModelEvents) {
+        let (sent, read) = (ollama::estimate(request), usage.input_tokens);
+        // Servers that have all of it cached may say nothing.
+        if read > 0 && sent >= ollama::MIN_ESTIMATE && read.saturating_mul(2) < sent && self.shortening.note(model) {
+            events.on_traffic(Traffic::Shortened { sent, read });
+        }
+    }
+
+    /// The body of a POST that changes nothing, at most [`MAX_ANSWER`](crate::decoder::MAX_ANSWER) bytes. Sent again where that may help.
     pub(crate) async fn post(&self, endpoint: &Endpoint, request: &EncodedRequest) -> Result<Vec<u8>, ModelError> {
         let mut attempt = 1;
         loop {
@@ -209,76 +238,6 @@ impl HttpModelClient {
             Err(ModelError { should_retry: Some(false), ..ModelError::new(ModelErrorKind::Unavailable, message) })
         });
         answered.map_err(|error| redacted(endpoint, error))
-    }
-}
-
-async fn read(
-    endpoint: &Endpoint,
-    mut decoder: Decoder,
-    mut response: Response,
-    first: Option<Bytes>,
-    timeouts: Timeouts,
-    events: &dyn ModelEvents,
-) -> Result<ModelResponse, ModelError> {
-    let mut sink = |event| events.on_event(event);
-    let mut next = first;
-    let patience = Patience::new(timeouts);
-    while let Some(bytes) = next {
-        decoder.feed(&bytes, &mut sink);
-        if decoder.is_settled() {
-            // Usage may follow, and a stream read to its end leaves its connection to the pool.
-            let rest = async {
-                while let Ok(Some(bytes)) = response.chunk().await {
-                    decoder.feed(&bytes, &mut sink);
-                }
-            };
-            let _ = tokio::time::timeout(CLOSING, rest).await;
-            break;
-        }
-        next = match patience.wait(endpoint, &mut response).await {
-            Ok(next) => next,
-            Err(error) => return Err(decoder.fail(error)),
-        };
-    }
-    decoder.end(&mut sink);
-    decoder.finish()
-}
-
-/// How long an answer that has begun is waited for.
-struct Patience {
-    idle: Duration,
-    answer: Duration,
-    end: Instant,
-}
-
-impl Patience {
-    /// From now on.
-    fn new(timeouts: Timeouts) -> Self {
-        let Timeouts { idle, answer, .. } = timeouts;
-        Self { idle, answer, end: Instant::now() + answer }
-    }
-
-    /// The next piece; `None` at the end.
-    async fn wait(&self, endpoint: &Endpoint, response: &mut Response) -> Result<Option<Bytes>, ModelError> {
-        let by = (Instant::now() + self.idle).min(self.end);
-        match tokio::time::timeout_at(by, response.chunk()).await {
-            // A stream that always has something ready never waits.
-            Ok(Ok(Some(_))) if Instant::now() >= self.end => Err(self.late(endpoint)),
-            Ok(Ok(next)) => Ok(next),
-            Ok(Err(error)) => Err(broken(endpoint, error)),
-            Err(_) if by == self.end => Err(self.late(endpoint)),
-            Err(_) => {
-                let idle = self.idle.as_secs_f64();
-                let message = format!("{} sent nothing for {idle} s amid an answer", describe(endpoint));
-                Err(ModelError::new(ModelErrorKind::BadResponse, message))
-            }
-        }
-    }
-
-    fn late(&self, endpoint: &Endpoint) -> ModelError {
-        let answer = self.answer.as_secs_f64();
-        let message = format!("the answer of {} had no end after {answer} s", describe(endpoint));
-        ModelError::new(ModelErrorKind::BadResponse, message)
     }
 }
 
@@ -435,31 +394,6 @@ async fn first_bytes(
     Err(error)
 }
 
-/// The media type of an answer, in lower case; empty where it says none.
-fn media_type(response: &Response) -> String {
-    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = value.split(';').next().unwrap_or_default().trim();
-    media.chars().take(MAX_MEDIA_TYPE).collect::<String>().to_ascii_lowercase()
-}
-
-/// The rest of an answer behind what was read of it, at most [`MAX_ANSWER`] bytes together.
-async fn read_all(
-    endpoint: &Endpoint,
-    mut response: Response,
-    mut body: Vec<u8>,
-    timeouts: Timeouts,
-) -> Result<Vec<u8>, ModelError> {
-    let patience = Patience::new(timeouts);
-    while let Some(chunk) = patience.wait(endpoint, &mut response).await? {
-        if body.len() + chunk.len() > MAX_ANSWER {
-            let message = format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint));
-            return Err(ModelError::new(ModelErrorKind::BadResponse, message));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
 /// Provider and host; a base URL may hold credentials.
 pub(crate) fn describe(endpoint: &Endpoint) -> String {
     let host = url::Url::parse(&endpoint.base_url).ok().and_then(|url| {
@@ -484,7 +418,7 @@ fn unsent(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     ModelError { should_retry: Some(should_retry), ..caused(ModelErrorKind::Unavailable, message, error) }
 }
 
-fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
+pub(crate) fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
     let message = format!("the answer of {} broke off: {}", describe(endpoint), root_cause(&error));
     caused(ModelErrorKind::BadResponse, message, error)

@@ -10,7 +10,10 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use toolwright_agent::{Dispatch, Driver, Limits, RunState, Status};
 use toolwright_core::context::NoRedaction;
-use toolwright_core::model::{Message, ModelErrorKind, ModelRequest, Prices, Usage};
+use toolwright_core::event::Event;
+use toolwright_core::model::{
+    Message, ModelError, ModelErrorKind, ModelRequest, ModelResponse, OutputFormat, Prices, Usage,
+};
 use toolwright_core::store::{LedgerEntry, LedgerStore as _};
 use toolwright_core::{Effects, OpKind, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, Timeouts};
@@ -70,6 +73,7 @@ struct Bench {
     catalogue: Arc<Catalogue>,
     driver: Driver,
     store: Arc<SqliteStore>,
+    log: Arc<Log>,
     tally: Arc<Tally>,
     _dir: tempfile::TempDir,
 }
@@ -88,12 +92,18 @@ impl Bench {
         let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
         settings.prices = [("test".to_owned(), PRICES)].into_iter().collect();
         let executor = Executor::new(settings);
-        let catalogue = Catalogue::new(log, Arc::new(NoRedaction), Duration::from_secs(5));
+        let catalogue = Catalogue::new(log.clone(), Arc::new(NoRedaction), Duration::from_secs(5));
         let tally = Arc::new(Tally::default());
         catalogue.add_provider(provider("test", vec![tally.clone()])).await.unwrap();
         catalogue.refresh("test").await;
         let driver = Driver::new(executor.clone(), catalogue.clone(), model, Some(store.clone()));
-        Self { server, executor, catalogue, driver, store, tally, _dir: dir }
+        Self { server, executor, catalogue, driver, store, log, tally, _dir: dir }
+    }
+
+    async fn ask(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        let run = options();
+        let run = RunContext::new(run.session, self.catalogue.snapshot(), run.policy, run.approver);
+        self.executor.ask_model("test/m", request, None, &run).await
     }
 
     /// The attempts at requests to the model as they are in the account, which says of each what it used and what that
@@ -238,11 +248,9 @@ async fn in_every_api<T: Copy>(cells: &[T], check: impl AsyncFn((Api, WireApi), 
 async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, End)) {
     let what = format!("{} {fault}", api.0);
     let bench = Bench::new(api, Script::from(vec![turn]).with_faults([fault])).await;
-    let run = options();
-    let run = RunContext::new(run.session, bench.catalogue.snapshot(), run.policy, run.approver);
     let request = ModelRequest { messages: vec![Message::user("q")], ..ModelRequest::default() };
     let began = Instant::now();
-    let answer = bench.executor.ask_model("test/m", &request, None, &run).await;
+    let answer = bench.ask(&request).await;
     match end {
         End::Answered { .. } => {
             let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -350,4 +358,26 @@ async fn a_call_that_has_started_before_its_answer_breaks_runs_once() {
         assert_eq!(bench.server.failures(), [""; 0], "{what}");
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_cannot_do_is_found_out_within_the_request() {
+    let refusal = Turn::error(400, "output_config: this model does not support structured outputs");
+    let bench = Bench::new(APIS[2], vec![refusal, Turn::text("{}")]).await;
+    let schema = json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
+    let output = Some(OutputFormat { name: "o".into(), schema });
+    let request = ModelRequest { messages: vec![Message::user("q")], output, ..ModelRequest::default() };
+    let answer = bench.ask(&request).await.unwrap();
+    assert_eq!(answer.text, "{}");
+    assert_eq!(attempts(&bench.account().await), [("invalid", 1, 0, 0), ("ok", 2, 10, 5)]);
+
+    let bench = Bench::new(APIS[4], vec![Turn::text("ok")]).await;
+    let request = ModelRequest { messages: vec![Message::user("four".repeat(2000))], ..ModelRequest::default() };
+    bench.ask(&request).await.unwrap();
+    let events = bench.log.0.lock().unwrap();
+    let warned = events.iter().filter_map(|event| match event {
+        Event::Warning { code, message } => Some((code.as_str(), message.contains("10 tokens of about 2000"))),
+        _ => None,
+    });
+    assert_eq!(warned.collect::<Vec<_>>(), [("prompt_truncated", true)]);
 }

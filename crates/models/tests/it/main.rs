@@ -15,6 +15,7 @@ mod lenient;
 mod limits;
 mod recordings;
 mod replay;
+mod shape;
 mod stops;
 mod streams;
 mod text;

@@ -160,7 +160,7 @@ async fn an_answer_comes_in_pieces_and_is_told_to_be_replayed_once() {
         let texts: Vec<_> = texts.filter(|piece| !piece.is_empty()).collect();
         assert!(texts.len() > 5 && texts.concat() == text, "{texts:?}");
     }
-    let told = told.lock().unwrap();
+    let told = told.lock().unwrap().clone();
     assert_eq!((told.len(), told[0].requests, told[0].is_torn), (1, 1, true));
     assert!(Path::new(&told[0].file).is_absolute());
 

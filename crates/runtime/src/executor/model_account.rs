@@ -233,6 +233,14 @@ impl ModelAccount<'_> {
                 });
                 self.enter(row);
             }
+            Traffic::Shortened { sent, read } => services.events.tell(|| Event::Warning {
+                code: "prompt_truncated".to_owned(),
+                message: format!(
+                    "{} read {read} tokens of about {sent} that were sent: its server has shortened the conversation, or \
+                     counts only what it had not cached; `window` under models sets how much it keeps",
+                    self.ask.model
+                ),
+            }),
             Traffic::FirstByte | Traffic::Limits(_) => {}
         }
     }
