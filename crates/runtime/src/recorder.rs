@@ -107,3 +107,46 @@ fn write(target: &mut MutexGuard<'_, Target>, mut line: String) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::context::NoRedaction;
+
+    use super::*;
+
+    fn answer(recorder: &Recorder, text: String) {
+        let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
+        let answer = ModelResponse { text, ..ModelResponse::default() };
+        recorder.answered("p/m", request, &Ok(answer), &NoRedaction);
+    }
+
+    #[test]
+    fn a_recording_keeps_within_its_bounds() {
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("r.jsonl");
+        let lines = || std::fs::read_to_string(&path).expect("file").lines().count();
+        let recorder = Recorder::default();
+        assert!(recorder.asked(&ModelRequest::default(), &NoRedaction).is_none(), "nothing is wanted");
+        recorder.start(&path).expect("started");
+        assert!(recorder.start(&path).is_err(), "once");
+        answer(&recorder, "a".into());
+        answer(&recorder, "a".repeat(MAX_RECORDED_LINE));
+        answer(&recorder, "b".into());
+        let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
+        let canceled = Err(ModelError::new(ModelErrorKind::Canceled, "by the user"));
+        recorder.answered("p/m", request, &canceled, &NoRedaction);
+        assert_eq!(lines(), 2, "neither what is too long nor what was cancelled");
+
+        let file = OpenOptions::new().write(true).open(&path).expect("file");
+        let length = |recorder: &Recorder, bytes: u64| {
+            file.set_len(bytes).expect("length");
+            recorder.start(&path)
+        };
+        let last = Recorder::default();
+        length(&last, MAX_RECORDING - 10).expect("room for ten bytes");
+        answer(&last, "c".into());
+        answer(&last, String::new());
+        assert_eq!(file.metadata().expect("file").len(), MAX_RECORDING - 10, "it ends before it is too long");
+        assert!(length(&Recorder::default(), MAX_RECORDING).is_err(), "there is no room");
+    }
+}

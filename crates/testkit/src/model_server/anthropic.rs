@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
-use super::sending::{Sent, pieces};
+use super::server::Sent;
 use super::{Asked, Reply};
 
 pub(super) fn check(body: &Value) -> Checked {
@@ -195,13 +195,13 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     for (index, mut block) in blocks.into_iter().enumerate() {
         let deltas: Vec<Value> = if block["type"] == "text" {
             block["text"] = json!("");
-            pieces(text, 12).map(|piece| json!({"type": "text_delta", "text": piece})).collect()
+            super::server::pieces(text, 12).map(|piece| json!({"type": "text_delta", "text": piece})).collect()
         } else {
             let input = std::mem::replace(&mut block["input"], json!({})).to_string();
             // The API opens with an empty piece, and sends nothing more for a call without arguments.
-            let input = if input == "{}" { String::new() } else { input };
+            let pieces = if input == "{}" { String::new() } else { input };
             std::iter::once("")
-                .chain(pieces(&input, 9))
+                .chain(super::server::pieces(&pieces, 9))
                 .map(|piece| json!({"type": "input_json_delta", "partial_json": piece}))
                 .collect()
         };

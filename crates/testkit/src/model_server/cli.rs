@@ -15,7 +15,8 @@ pub struct Options {
     /// Port on the loopback interface; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// Script in JSON or YAML (see `Script::read`); without it every request is answered with its last user text
+    /// JSON script (see `Script::from_json`), or YAML in a .yaml file; without it every request is answered with its
+    /// last user text
     #[arg(long)]
     script: Option<PathBuf>,
     /// What goes wrong with the first answers, one each, before the script begins: cut_after:N, cut_within:N,
@@ -34,7 +35,9 @@ pub async fn run(options: Options) -> io::Result<()> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
-            Script::read(&text).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?
+            let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+            let script = if is_yaml { Script::from_yaml(&text) } else { Script::from_json(&text) };
+            script.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?
         }
         None => Script::echo(),
     };
@@ -43,4 +46,21 @@ pub async fn run(options: Options) -> io::Result<()> {
     io::stdout().flush()?;
     server.serving().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn faults_are_given_in_their_order() {
+        let options = Options::try_parse_from(["scripted-model", "--fault", "status:429:1", "--fault", "drip:5:20"]);
+        let faults = [Fault::Status(429, Some(1)), Fault::Drip(5, Duration::from_millis(20))];
+        assert_eq!(options.expect("options").fault, faults);
+        assert!(Options::try_parse_from(["scripted-model", "--fault", "none"]).is_err());
+    }
 }

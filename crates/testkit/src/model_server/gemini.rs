@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
-use super::sending::{Sent, pieces};
+use super::server::Sent;
 use super::{Asked, Reply};
 
 pub(super) fn check(body: &Value) -> Checked {
@@ -115,7 +115,8 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
         let words = Some(json!({"text": text})).filter(|_| !text.is_empty());
         return Sent::Whole(chunk(words.into_iter().chain(calls).collect(), Some("STOP")));
     }
-    let mut chunks: Vec<Value> = pieces(text, 12).map(|piece| chunk(vec![json!({"text": piece})], None)).collect();
+    let mut chunks: Vec<Value> =
+        super::server::pieces(text, 12).map(|piece| chunk(vec![json!({"text": piece})], None)).collect();
     chunks.extend(calls.map(|call| chunk(vec![call], None)));
     chunks.push(chunk(vec![json!({"text": ""})], Some("STOP")));
     let frames = chunks.iter().map(|chunk| format!("data: {chunk}\r\n\r\n")).collect();

@@ -23,8 +23,7 @@ mod tool_search;
 
 pub use asked::{Asked, ToolResult};
 pub use cli::{Options, run};
-pub use fault::Fault;
-pub use script::{Reply, Script, Turn};
+pub use script::{Fault, Reply, Script, Turn};
 pub use server::{Recorded, ScriptedModel};
 
 /// The API that a request came by.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, is_base64, word};
-use super::sending::{Sent, pieces};
+use super::server::Sent;
 use super::{Asked, Reply};
 
 const CREATED: &str = "2026-11-20T09:00:00.000000Z";
@@ -71,7 +71,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, _number: usize) -> Sent {
         return Sent::Whole(finish(line(message)));
     }
     let mut frames: Vec<Value> =
-        pieces(text, 12).map(|piece| line(json!({"role": "assistant", "content": piece}))).collect();
+        super::server::pieces(text, 12).map(|piece| line(json!({"role": "assistant", "content": piece}))).collect();
     frames
         .extend(calls.iter().map(|made| line(json!({"role": "assistant", "content": "", "tool_calls": [call(made)]}))));
     frames.push(finish(line(json!({"role": "assistant", "content": ""}))));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
-use super::sending::{Sent, pieces};
+use super::server::Sent;
 use super::{Asked, Reply};
 
 const CREATED: u64 = 1_700_000_000;
@@ -141,11 +141,11 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     };
     let first = if text.is_empty() { Value::Null } else { json!("") };
     let mut frames = vec![delta(json!({"role": "assistant", "content": first, "refusal": null}))];
-    frames.extend(pieces(text, 12).map(|piece| delta(json!({"content": piece}))));
+    frames.extend(super::server::pieces(text, 12).map(|piece| delta(json!({"content": piece}))));
     for (index, ((name, arguments), id)) in calls.iter().zip(&call_ids).enumerate() {
         let begin = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
         frames.push(delta(json!({"tool_calls": [begin]})));
-        for piece in pieces(&arguments.to_string(), 9) {
+        for piece in super::server::pieces(&arguments.to_string(), 9) {
             frames.push(delta(json!({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})));
         }
     }

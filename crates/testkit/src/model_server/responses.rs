@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
 use super::openai::{call_id, error_body};
-use super::sending::{Sent, pieces};
+use super::server::Sent;
 use super::tool_search::{self, Loaded};
 use super::{Asked, Reply};
 
@@ -165,7 +165,10 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
             };
             events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
             events.push(with(of("response.content_part.added"), "part", part("")));
-            events.extend(pieces(text, 12).map(|piece| with(of("response.output_text.delta"), "delta", json!(piece))));
+            events.extend(
+                super::server::pieces(text, 12)
+                    .map(|piece| with(of("response.output_text.delta"), "delta", json!(piece))),
+            );
             events.push(with(of("response.output_text.done"), "text", json!(text)));
             events.push(with(of("response.content_part.done"), "part", part(text)));
         } else if item["type"] == "tool_search_call" {
@@ -175,7 +178,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
             start["arguments"] = json!("");
             let arguments = item["arguments"].as_str().unwrap_or_default();
             events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
-            events.extend(pieces(arguments, 9).map(|piece| {
+            events.extend(super::server::pieces(arguments, 9).map(|piece| {
                 json!({
                     "type": "response.function_call_arguments.delta", "item_id": id, "output_index": index,
                     "delta": piece,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Fault};
+use super::Asked;
+pub use super::fault::Fault;
 
 /// An answer, in no API's form.
 #[derive(Debug, Clone, PartialEq)]
@@ -185,22 +186,27 @@ impl Script {
     }
 
     /// Reads `{"turns": [{"text"} | {"calls": [{"name", "arguments"}], "text"?} | {"error": {"status",
-    /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?}`, as JSON or as YAML. A turn may have
-    /// `fault`, `whole` and `delay_ms` of its own; faults are written as [`Fault`] says. In a text, `{{results}}`
-    /// stands for the text of the last tool results and `{{user}}` for that of the last user message.
+    /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?}`. A turn may have `fault`, `whole` and
+    /// `delay_ms` of its own; faults are written as [`Fault`] says. In a text, `{{results}}` stands for
+    /// the text of the last tool results and `{{user}}` for that of the last user message.
     ///
     /// # Errors
-    /// Says what is wrong with the text.
-    pub fn read(text: &str) -> Result<Self, String> {
-        let not_understood = |error: &dyn fmt::Display| format!("the script is not understood: {error}");
-        let written: WrittenScript = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|error| not_understood(&error))?
-        } else {
-            serde_saphyr::from_str(text).map_err(|error| not_understood(&error))?
-        };
-        let turns = written.turns.into_iter().map(|turn| turn.into_turn(written.delay_ms)).collect();
-        Ok(Self { turns, repeat: written.repeat, faults: written.faults })
+    /// Says what is wrong with the JSON.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map(WrittenScript::into_script).map_err(not_understood)
     }
+
+    /// As [`Script::from_json`], from YAML.
+    ///
+    /// # Errors
+    /// Says what is wrong with the YAML.
+    pub fn from_yaml(text: &str) -> Result<Self, String> {
+        serde_saphyr::from_str(text).map(WrittenScript::into_script).map_err(not_understood)
+    }
+}
+
+fn not_understood(error: impl fmt::Display) -> String {
+    format!("the script is not understood: {error}")
 }
 
 #[derive(Deserialize)]
@@ -213,6 +219,13 @@ struct WrittenScript {
     delay_ms: u64,
     #[serde(default)]
     faults: Vec<Fault>,
+}
+
+impl WrittenScript {
+    fn into_script(self) -> Script {
+        let turns = self.turns.into_iter().map(|turn| turn.into_turn(self.delay_ms)).collect();
+        Script { turns, repeat: self.repeat, faults: self.faults }
+    }
 }
 
 #[derive(Deserialize)]
@@ -264,5 +277,22 @@ impl WrittenTurn {
                 text.replace("{{results}}", &asked.last_result_text()).replace("{{user}}", &asked.last_user_text());
             Reply::text_and_calls(text, calls.clone())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_scripts_are_read() {
+        let script = "faults: ['status:429:1']\ndelay_ms: 5\nturns:\n\
+                      - {text: a, fault: cut_within:2, whole: true}\n- {text: b, delay_ms: 7}\n";
+        let script = Script::from_yaml(script).expect("YAML");
+        assert_eq!(script.faults, [Fault::Status(429, Some(1))]);
+        let turns: Vec<_> = script.turns.iter().map(|turn| (turn.fault, turn.whole, turn.delay.as_millis())).collect();
+        assert_eq!(turns, [(Some(Fault::CutWithin(2)), true, 5), (None, false, 7)]);
+        let typo = Script::from_json(r#"{"turns": [{"text": "a", "fault": "cut"}]}"#);
+        assert!(typo.expect_err("typo").contains("`cut`"));
     }
 }

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::check::{Checked, ensure};
+pub(super) use super::sending::{Sent, pieces};
 use super::sending::{json_response, send};
 use super::{Asked, Fault, Reply, Script, WireApi, anthropic, gemini, ollama, openai, responses};
 

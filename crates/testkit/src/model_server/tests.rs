@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Fault, Reply, Script, WireApi};
+use super::{Reply, Script, WireApi};
 
 fn check(api: WireApi, body: &Value, expect: Option<&str>) {
     match (api.check(body), expect) {
@@ -213,16 +213,11 @@ fn ollama_rules() {
 #[test]
 fn scripts_are_read_strictly_and_fill_in_results() {
     let script =
-        Script::read(r#"{"turns": [{"text": "got {{results}}"}, {"error": {"status": 529, "message": "busy"}}]}"#);
+        Script::from_json(r#"{"turns": [{"text": "got {{results}}"}, {"error": {"status": 529, "message": "busy"}}]}"#);
     let script = script.expect("script");
     let body = json!({"messages": [{"role": "assistant", "content": ""}, {"role": "tool", "tool_call_id": "c", "content": "7"}]});
     let asked = super::Asked { api: WireApi::OpenAi, path: String::new(), body };
     assert_eq!(script.turns[0].answer(&asked), Ok(Reply::text("got 7")));
     assert_eq!(script.turns[1].answer(&asked), Ok(Reply::error(529, "busy")));
-    assert!(Script::read(r#"{"turns": [{"txt": "a"}]}"#).expect_err("typo").contains("txt"));
-    let script = Script::read("faults: ['status:429:1']\nturns:\n- text: a\n  fault: cut_within:2\n  whole: true\n");
-    let script = script.expect("YAML");
-    assert_eq!(script.faults, [Fault::Status(429, Some(1))]);
-    assert_eq!((script.turns[0].fault, script.turns[0].whole), (Some(Fault::CutWithin(2)), true));
-    assert!(Script::read("turns: [{text: a, fault: cut}]").expect_err("typo").contains("`cut`"));
+    assert!(Script::from_json(r#"{"turns": [{"txt": "a"}]}"#).expect_err("typo").contains("txt"));
 }
