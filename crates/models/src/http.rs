@@ -109,7 +109,7 @@ impl HttpModelClient {
         &self.endpoints
     }
 
-    /// The body of a GET, at most [`MAX_ANSWER`](crate::decoder::MAX_ANSWER) bytes, within `limit`.
+    /// The body of a GET, at most [`crate::decoder::MAX_ANSWER`] bytes, within `limit`.
     pub(crate) async fn get(&self, endpoint: &Endpoint, path: &str, limit: Duration) -> Result<Vec<u8>, ModelError> {
         let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
         let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
@@ -201,7 +201,8 @@ impl HttpModelClient {
         }
     }
 
-    /// The body of a POST that changes nothing, at most [`MAX_ANSWER`](crate::decoder::MAX_ANSWER) bytes. Sent again where that may help.
+    /// The body of a POST that changes nothing, at most [`crate::decoder::MAX_ANSWER`] bytes. Sent again where that
+    /// may help.
     pub(crate) async fn post(&self, endpoint: &Endpoint, request: &EncodedRequest) -> Result<Vec<u8>, ModelError> {
         let mut attempt = 1;
         loop {

@@ -16,6 +16,8 @@ use crate::http::{Timeouts, broken, describe};
 const MAX_MEDIA_TYPE: usize = 80;
 /// How long a stream may take to close once its answer is complete.
 const CLOSING: Duration = Duration::from_secs(1);
+/// Thirty years.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// The answer, decoded as it comes, behind what was read of it.
 pub(crate) async fn read(
@@ -61,12 +63,12 @@ impl Patience {
     /// From now on.
     fn new(timeouts: Timeouts) -> Self {
         let Timeouts { idle, answer, .. } = timeouts;
-        Self { idle, answer, end: Instant::now() + answer }
+        Self { idle, answer, end: after(answer) }
     }
 
     /// The next piece; `None` at the end.
     async fn wait(&self, endpoint: &Endpoint, response: &mut Response) -> Result<Option<Bytes>, ModelError> {
-        let by = (Instant::now() + self.idle).min(self.end);
+        let by = after(self.idle).min(self.end);
         match tokio::time::timeout_at(by, response.chunk()).await {
             // A stream that always has something ready never waits.
             Ok(Ok(Some(_))) if Instant::now() >= self.end => Err(self.late(endpoint)),
@@ -86,6 +88,12 @@ impl Patience {
         let message = format!("the answer of {} had no end after {answer} s", describe(endpoint));
         ModelError::new(ModelErrorKind::BadResponse, message)
     }
+}
+
+/// The end of a wait that begins now; a wait that no clock can count is one of [`FAR`].
+fn after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or_else(|| now + FAR)
 }
 
 /// The media type of an answer, in lower case; empty where it says none.
@@ -111,4 +119,17 @@ pub(crate) async fn read_all(
         body.extend_from_slice(&chunk);
     }
     Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_any_length_has_an_end() {
+        let now = Instant::now();
+        for wait in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
+            assert!(after(wait) >= now, "{wait:?}");
+        }
+    }
 }

@@ -143,7 +143,7 @@ async fn what_tools_ask_is_recorded_too_and_played_to_calls_and_servers() {
     assert_eq!(outcome["extras"]["usage"]["input_tokens"], expect["extras"]["usage"]["input_tokens"]);
 
     // A server answers as often as it is asked.
-    let mut gateway = Gateway::start(&played, &["--stdio", "--policy", "trusted"]);
+    let mut gateway = Gateway::start(&played, &["--stdio", "--policy", "trusted", "--record", "../s.jsonl"]);
     gateway.handshake();
     for _ in 0..2 {
         let arguments: Value = serde_json::from_str(CLASSIFY).expect("json");
@@ -151,6 +151,7 @@ async fn what_tools_ask_is_recorded_too_and_played_to_calls_and_servers() {
         assert_eq!(result["result"]["structuredContent"], expect["structured"], "{result}");
     }
     gateway.says("[replayed from r.jsonl]");
+    assert_eq!(played.read("s.jsonl").lines().count(), 2, "it records what it is asked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
