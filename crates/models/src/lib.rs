@@ -2,7 +2,8 @@
 //!
 //! Encoding and decoding touch no socket and no clock: [`encode`] turns a conversation into the body of
 //! a request, [`Decoder`] turns the bytes of an answer, cut anywhere, into a response. [`http`],
-//! [`discover`] and [`embeddings`] are the only modules that talk to anybody, and [`replay`] the only one that reads files.
+//! [`discover`] and [`embeddings`] are the only modules that talk to anybody, and [`replay`] the only one that reads
+//! files.
 
 mod answer;
 mod anthropic;

@@ -1,5 +1,5 @@
-//! Whatever can go wrong on the way to a model, over all five APIs: from a run down to the bytes on the socket, and back
-//! up to the account. What the table says is what `docs/models.md` promises.
+//! Whatever can go wrong on the way to a model, over all five APIs: from a run down to the bytes on the socket, and
+//! back up to the account. What the table says is what `docs/models.md` promises.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

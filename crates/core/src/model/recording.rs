@@ -77,6 +77,7 @@ mod tests {
         let error = RecordedError { kind: ModelErrorKind::RateLimit, message: "no".into() };
         let answer: ModelResponse = serde_json::from_value(response.clone()).expect("response");
         let (model, request) = ("p/m".to_owned(), json!({}));
+        let failed = json!({"kind": "rate_limit", "message": "no"});
         for (line, expect) in [
             (
                 json!({"type": "exchange", "model": "p/m", "request": {}, "response": response}),
@@ -88,7 +89,7 @@ mod tests {
                 },
             ),
             (
-                json!({"type": "exchange", "model": "p/m", "request": {}, "error": {"kind": "rate_limit", "message": "no"}}),
+                json!({"type": "exchange", "model": "p/m", "request": {}, "error": failed}),
                 RecordedLine::Exchange {
                     model: model.clone(),
                     request: request.clone(),
