@@ -93,6 +93,11 @@ impl EncodedRequest {
         self.body.entry(key).or_insert(absent)
     }
 
+    /// Whether the body has this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.body.contains_key(key)
+    }
+
     /// The body. Its keys keep their order.
     #[must_use]
     pub fn body(&self) -> Value {

@@ -109,7 +109,8 @@ impl Decoder {
         self.end(&mut |_| {});
         match self.failure.take() {
             None if self.assembly.is_complete() => Ok(self.into_response()),
-            None if !self.seen && self.fed > 0 => {
+            None if self.fed == 0 => Err(ModelError::new(ModelErrorKind::BadResponse, "the answer has not one byte")),
+            None if !self.seen => {
                 let message = format!("the answer holds no {} event in its {} bytes", self.api, self.fed);
                 Err(ModelError::new(ModelErrorKind::BadResponse, message))
             }

@@ -13,39 +13,47 @@ use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    RetryTerms, Traffic, Usability, retry,
+    RetryTerms, Traffic, Usability, Usage, retry,
 };
 
 use crate::api::{Api, EncodedRequest};
-use crate::decoder::{Decoder, MAX_ANSWER};
+use crate::decoder::Decoder;
 use crate::encoder::encode_shown;
 use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
 use crate::failure;
+use crate::known::Known;
 use crate::limits::limits;
 use crate::ollama;
+use crate::reading::{media_type, read, read_all};
+use crate::shape::RefusedShapes;
 use crate::shown::ShownCache;
 use crate::tool_search;
 use crate::transport::TextTools;
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
-/// How long a stream may take to close once its answer is complete.
-const CLOSING: Duration = Duration::from_secs(1);
 
-/// Bounds of one request. There is no bound on its whole duration: that is the caller's, by cancelling.
+/// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// To connect.
     pub connect: Duration,
     /// From sending to the first byte of the answer; local servers load the model in this time.
     pub first_byte: Duration,
-    /// Between two pieces of the answer.
+    /// Between two pieces of the answer. What only keeps the connection alive counts as a piece.
     pub idle: Duration,
+    /// From the first byte of the answer to its end: what ends an answer that comes drop by drop for ever.
+    pub answer: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), first_byte: Duration::from_secs(300), idle: Duration::from_secs(300) }
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(300),
+            idle: Duration::from_secs(300),
+            answer: Duration::from_secs(3600),
+        }
     }
 }
 
@@ -58,6 +66,9 @@ pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
     shown: ShownCache,
+    refused: RefusedShapes,
+    /// Models whose server was told of as one that shortens conversations.
+    shortening: Known,
     proxied: OnceLock<Client>,
     direct: OnceLock<Client>,
 }
@@ -81,7 +92,15 @@ impl HttpModelClient {
     /// A client with its own timeouts.
     #[must_use]
     pub fn with_timeouts(endpoints: Endpoints, timeouts: Timeouts) -> Self {
-        Self { endpoints, timeouts, shown: ShownCache::default(), proxied: OnceLock::new(), direct: OnceLock::new() }
+        Self {
+            endpoints,
+            timeouts,
+            shown: ShownCache::default(),
+            refused: RefusedShapes::default(),
+            shortening: Known::default(),
+            proxied: OnceLock::new(),
+            direct: OnceLock::new(),
+        }
     }
 
     /// The endpoints it answers for.
@@ -90,12 +109,13 @@ impl HttpModelClient {
         &self.endpoints
     }
 
-    /// The body of a GET, at most [`MAX_ANSWER`] bytes, within `limit`.
+    /// The body of a GET, at most [`crate::decoder::MAX_ANSWER`] bytes, within `limit`.
     pub(crate) async fn get(&self, endpoint: &Endpoint, path: &str, limit: Duration) -> Result<Vec<u8>, ModelError> {
         let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
         let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
         let status = response.status();
-        let body = read_all(endpoint, response, Vec::new(), limit).await?;
+        let timeouts = Timeouts { idle: limit, answer: limit, ..self.timeouts };
+        let body = read_all(endpoint, response, Vec::new(), timeouts).await?;
         if status.is_success() {
             Ok(body)
         } else {
@@ -140,26 +160,55 @@ impl HttpModelClient {
         let habits = self.endpoints.habits(model);
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
-        let mut encoded = encode_shown(&within_output(request, endpoint.api, habits), name, &shown);
+        let asked = self.refused.around(model, within_output(request, endpoint.api, habits));
+        let mut encoded = encode_shown(&asked, name, &shown);
         if let (Api::Ollama, Some(window)) = (endpoint.api, habits.window) {
             ollama::keep_window(&mut encoded, window);
         }
-        let (response, first) = self.send(endpoint, &encoded, timeouts, events).await?;
-        // Some servers answer whole although a stream was asked for.
-        let whole = is_plain_json(&response);
-        let decoder = if whole { Decoder::detecting(endpoint.api) } else { Decoder::new(endpoint.api) };
+        let sent = self.send(endpoint, &encoded, timeouts, events).await;
+        let (response, first) = sent.map_err(|mut error| {
+            if endpoint.api == Api::Anthropic && encoded.has("output_config") {
+                self.refused.learn(model, request, &mut error);
+            }
+            error
+        })?;
+        let media = media_type(&response);
+        // Some servers answer whole although a stream was asked for, or call what they send by another name.
+        let is_stream = matches!(&*media, "text/event-stream" | "application/x-ndjson");
+        let decoder = if is_stream { Decoder::new(endpoint.api) } else { Decoder::detecting(endpoint.api) };
         let decoder = decoder.with_tools(Arc::clone(shown.set()));
-        let answered = read(endpoint, decoder, response, first, timeouts.idle, events).await;
-        answered.map_err(|error| redacted(endpoint, error))
+        let answered = read(endpoint, decoder, response, first, timeouts, events).await;
+        if let (Api::Ollama, Ok(answer)) = (endpoint.api, &answered) {
+            self.tell_if_shortened(model, request, answer.usage, events);
+        }
+        answered.map_err(|mut error| {
+            let is_known = is_stream || media == "application/json";
+            if error.kind == ModelErrorKind::BadResponse && error.partial.is_none() && !is_known {
+                let media = if media.is_empty() { "missing" } else { &*media };
+                error.message.push_str(&format!("; its content type is {media}, so something else may have answered"));
+            }
+            redacted(endpoint, error)
+        })
     }
 
-    /// The body of a POST that changes nothing, at most [`MAX_ANSWER`] bytes. Sent again where that may help.
+    /// Tells of a server that has read far less than was sent, once a model. Ollama shortens a conversation that does
+    /// not fit and says nothing of it where it does not know that it should not.
+    fn tell_if_shortened(&self, model: &str, request: &ModelRequest, usage: Usage, events: &dyn ModelEvents) {
+        let (sent, read) = (ollama::estimate(request), usage.input_tokens);
+        // Servers that have all of it cached may say nothing.
+        if read > 0 && sent >= ollama::MIN_ESTIMATE && read.saturating_mul(2) < sent && self.shortening.note(model) {
+            events.on_traffic(Traffic::Shortened { sent, read });
+        }
+    }
+
+    /// The body of a POST that changes nothing, at most [`crate::decoder::MAX_ANSWER`] bytes. Sent again where that
+    /// may help.
     pub(crate) async fn post(&self, endpoint: &Endpoint, request: &EncodedRequest) -> Result<Vec<u8>, ModelError> {
         let mut attempt = 1;
         loop {
             let error = match self.send(endpoint, request, self.timeouts, &IgnoreModelEvents).await {
                 Ok((response, first)) => {
-                    return read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts.idle).await;
+                    return read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts).await;
                 }
                 Err(error) => error,
             };
@@ -191,42 +240,6 @@ impl HttpModelClient {
         });
         answered.map_err(|error| redacted(endpoint, error))
     }
-}
-
-async fn read(
-    endpoint: &Endpoint,
-    mut decoder: Decoder,
-    mut response: Response,
-    first: Option<Bytes>,
-    idle: Duration,
-    events: &dyn ModelEvents,
-) -> Result<ModelResponse, ModelError> {
-    let mut sink = |event| events.on_event(event);
-    let mut next = first;
-    while let Some(bytes) = next {
-        decoder.feed(&bytes, &mut sink);
-        if decoder.is_settled() {
-            // Usage may follow, and a stream read to its end leaves its connection to the pool.
-            let rest = async {
-                while let Ok(Some(bytes)) = response.chunk().await {
-                    decoder.feed(&bytes, &mut sink);
-                }
-            };
-            let _ = tokio::time::timeout(CLOSING, rest).await;
-            break;
-        }
-        next = match tokio::time::timeout(idle, response.chunk()).await {
-            Ok(Ok(next)) => next,
-            Ok(Err(error)) => return Err(decoder.fail(broken(endpoint, error))),
-            Err(_) => {
-                let message =
-                    format!("{} sent nothing for {} s amid an answer", describe(endpoint), idle.as_secs_f64());
-                return Err(decoder.fail(ModelError::new(ModelErrorKind::BadResponse, message)));
-            }
-        };
-    }
-    decoder.end(&mut sink);
-    decoder.finish()
 }
 
 /// The request, asking for no longer answer than the model gives. An API that demands a limit gets the model's.
@@ -275,7 +288,7 @@ impl ModelClient for HttpModelClient {
             Ok((at, _)) if at.api == Api::Ollama || is_loopback(&at.base_url) => Usability::Usable,
             Ok(_) => Usability::NoKey,
         };
-        ModelCard { usability, window, max_output }
+        ModelCard { usability, window, max_output, stands_for: None }
     }
 }
 
@@ -382,32 +395,6 @@ async fn first_bytes(
     Err(error)
 }
 
-fn is_plain_json(response: &Response) -> bool {
-    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
-}
-
-/// The rest of an answer behind what was read of it, at most [`MAX_ANSWER`] bytes together.
-async fn read_all(
-    endpoint: &Endpoint,
-    mut response: Response,
-    mut body: Vec<u8>,
-    idle: Duration,
-) -> Result<Vec<u8>, ModelError> {
-    let bad = |message: String| ModelError::new(ModelErrorKind::BadResponse, message);
-    loop {
-        match tokio::time::timeout(idle, response.chunk()).await {
-            Ok(Ok(Some(chunk))) if body.len() + chunk.len() <= MAX_ANSWER => body.extend_from_slice(&chunk),
-            Ok(Ok(Some(_))) => {
-                return Err(bad(format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint))));
-            }
-            Ok(Ok(None)) => return Ok(body),
-            Ok(Err(error)) => return Err(broken(endpoint, error)),
-            Err(_) => return Err(bad(format!("{} sent nothing for {} s", describe(endpoint), idle.as_secs_f64()))),
-        }
-    }
-}
-
 /// Provider and host; a base URL may hold credentials.
 pub(crate) fn describe(endpoint: &Endpoint) -> String {
     let host = url::Url::parse(&endpoint.base_url).ok().and_then(|url| {
@@ -432,7 +419,7 @@ fn unsent(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     ModelError { should_retry: Some(should_retry), ..caused(ModelErrorKind::Unavailable, message, error) }
 }
 
-fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
+pub(crate) fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
     let message = format!("the answer of {} broke off: {}", describe(endpoint), root_cause(&error));
     caused(ModelErrorKind::BadResponse, message, error)

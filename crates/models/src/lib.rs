@@ -2,7 +2,8 @@
 //!
 //! Encoding and decoding touch no socket and no clock: [`encode`] turns a conversation into the body of
 //! a request, [`Decoder`] turns the bytes of an answer, cut anywhere, into a response. [`http`],
-//! [`discover`] and [`embeddings`] are the only modules that talk to anybody.
+//! [`discover`] and [`embeddings`] are the only modules that talk to anybody, and [`replay`] the only one that reads
+//! files.
 
 mod answer;
 mod anthropic;
@@ -19,10 +20,15 @@ mod framing;
 mod gemini;
 mod history;
 pub mod http;
+mod known;
 mod limits;
+pub mod models;
 mod ollama;
 mod openai_chat;
+mod reading;
+pub mod replay;
 mod responses;
+mod shape;
 mod shown;
 pub mod text;
 mod tool_search;
@@ -37,4 +43,6 @@ pub use embeddings::{EmbeddingsApi, HttpEmbedder};
 pub use encoder::{encode, encode_shown, encode_with, tools_json};
 pub use endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
 pub use http::{HttpModelClient, Timeouts};
+pub use models::Models;
+pub use replay::Replayed;
 pub use shown::{ShownCache, ShownTools};

@@ -4,7 +4,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelError, ModelRequest, StopReason, ToolChoice, Usage, WrittenCall};
+use toolwright_core::content::joined_text;
+use toolwright_core::model::{Message, ModelError, ModelRequest, StopReason, ToolChoice, Usage, WrittenCall};
 
 use crate::answer::{Answer, Assemble, Sink};
 use crate::api::{Api, EncodedRequest};
@@ -42,6 +43,22 @@ pub(crate) fn keep_window(encoded: &mut EncodedRequest, tokens: usize) {
     if let Some(options) = encoded.entry("options", json!({})).as_object_mut() {
         options.insert("num_ctx".into(), json!(tokens));
     }
+}
+
+/// The fewest tokens of which an estimate means anything.
+pub(crate) const MIN_ESTIMATE: u64 = 1000;
+
+/// Tokens of a request's words, at four bytes each: without tools and images, so rather too few.
+pub(crate) fn estimate(request: &ModelRequest) -> u64 {
+    let of = |message: &Message| match message {
+        Message::User { content } => joined_text(content).len(),
+        Message::Assistant { text, calls, .. } => {
+            text.len() + calls.iter().map(|call| call.arguments.len()).sum::<usize>()
+        }
+        Message::Tool { results } => results.iter().map(|result| joined_text(&result.content).len()).sum(),
+    };
+    let bytes = request.system.len() + request.messages.iter().map(of).sum::<usize>();
+    bytes as u64 / 4
 }
 
 fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
@@ -104,13 +121,16 @@ fn user(parts: Vec<Part<'_>>) -> Value {
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
-    message: Option<Message<'a>>,
+    message: Option<Said<'a>>,
     #[serde(default, deserialize_with = "lenient")]
     done: Option<bool>,
     #[serde(borrow, default)]
     done_reason: Text<'a>,
     #[serde(default, deserialize_with = "lenient")]
     prompt_eval_count: Option<u64>,
+    /// Those of them that were cached, where the server tells.
+    #[serde(default, deserialize_with = "lenient")]
+    prompt_eval_cached_count: Option<u64>,
     #[serde(default, deserialize_with = "lenient")]
     eval_count: Option<u64>,
     #[serde(borrow)]
@@ -118,7 +138,7 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
-struct Message<'a> {
+struct Said<'a> {
     #[serde(borrow, default)]
     content: Text<'a>,
     #[serde(borrow, default)]
@@ -175,6 +195,7 @@ impl Assemble for Assembly {
             self.answer.usage = Usage {
                 input_tokens: line.prompt_eval_count.unwrap_or(0),
                 output_tokens: line.eval_count.unwrap_or(0),
+                cached_tokens: line.prompt_eval_cached_count.unwrap_or(0),
                 ..Usage::default()
             };
             self.answer.release(sink);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use toolwright_core::ErrorKind;
-use toolwright_core::model::StopReason;
+use toolwright_core::model::{REPLAY, StopReason};
 
 pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
 pub(crate) const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
@@ -51,6 +51,9 @@ pub(crate) fn tool_error(kind: Option<ErrorKind>, code: Option<i64>, of_mcp: boo
 
 /// `provider/model` as the conventions name both; the provider's own name where they know none.
 pub(crate) fn provider_and_model(id: &str) -> (&str, &str) {
+    if let Some(file) = id.strip_prefix(REPLAY) {
+        return ("replay", file);
+    }
     let (provider, model) = id.split_once('/').unwrap_or((OTHER, id));
     let provider = match provider {
         "azure" | "azure-openai" => "azure.ai.openai",

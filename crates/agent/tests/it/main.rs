@@ -6,6 +6,7 @@ mod budget;
 mod dispatch;
 mod exposure;
 mod extract;
+mod faults;
 mod house;
 mod jobs;
 mod mended;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::template::{check_entry, check_template};
 use crate::definition::{Effects, ModelPreference, OnOutputMismatch, ToolDefinition};
+use crate::model::is_replay;
 use crate::name::ToolId;
 use crate::schema::CompiledSchema;
 
@@ -285,6 +286,10 @@ impl LlmDefinition {
             if !model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty()) {
                 return Err(refused("model_preference", format!("`{model}` is not provider/model")));
             }
+            if is_replay(model) {
+                let why = format!("`{model}` is a recording, which only `--model` and `models.default` may name");
+                return Err(refused("model_preference", why));
+            }
         }
         let Some(schema) = &self.output_schema else { return Ok(()) };
         if self.output_kind() == OutputKind::Text {
@@ -416,6 +421,7 @@ mod tests {
             (json!({"recommended_threshold": 101}), Err("over 100")),
             (json!({"model_preference": {"temperature": 3}}), Err("within 0 and 2")),
             (json!({"model_preference": {"fallback_models": ["gpt"]}}), Err("`gpt` is not provider/model")),
+            (json!({"model_preference": {"preferred_model": "replay:a/b"}}), Err("is a recording")),
             (json!({"variants": [{"id": "a"}, {"id": "a"}]}), Err("`variants[1].id`: another")),
             (json!({"variants": [{}]}), Err("`variants[0].id`: it is empty")),
             (json!({"variants": [{"id": "a", "provider_match": [""]}]}), Err("`variants[0].provider_match`")),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::definition::ModelPreference;
 use crate::error::{ErrorKind, ToolError};
-use crate::model::{ModelCard, Usability};
+use crate::model::{ModelCard, Usability, is_replay};
 
 /// What the choice is made of.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub fn models(wanted: &Resolve<'_>) -> Result<Vec<Arc<str>>, ToolError> {
     let mut usable: Vec<Arc<str>> = Vec::new();
     for model in candidates(wanted) {
         let why = match (wanted.card)(model).usability {
-            Usability::Usable if model.contains('/') => {
+            Usability::Usable if model.contains('/') || is_replay(model) => {
                 usable.push(model.into());
                 continue;
             }

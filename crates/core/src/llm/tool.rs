@@ -85,9 +85,10 @@ impl LlmTool {
         let Some(model) = services.model_id.as_deref() else {
             return Err(ToolError::new(ErrorKind::InternalError, "no model was chosen for an LLM-backed tool"));
         };
-        let asked = For { model, mode: services.model_mode.as_deref(), tokens: &*services.tokens };
-        let mut prompted = prompt(&self.definition, &self.hooks, arguments, asked)?;
         let card = services.model.card(model);
+        let known_as = card.stands_for.as_deref().unwrap_or(model);
+        let asked = For { model: known_as, mode: services.model_mode.as_deref(), tokens: &*services.tokens };
+        let mut prompted = prompt(&self.definition, &self.hooks, arguments, asked)?;
         let room = card.window.map(|window| window.saturating_sub(prompted.input_tokens));
         let room = room.map(|room| u32::try_from(room).unwrap_or(u32::MAX).max(1));
         for limit in [card.max_output, room].into_iter().flatten() {

@@ -1,5 +1,7 @@
 //! What is known of a model before it is asked.
 
+use std::sync::Arc;
+
 /// Whether requests to a model have a chance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Usability {
@@ -21,4 +23,6 @@ pub struct ModelCard {
     pub window: Option<usize>,
     /// Tokens that one answer may have, where that is configured.
     pub max_output: Option<u32>,
+    /// The model whose recorded answers it gives, where it is a recording: what goes by a model's name goes by this.
+    pub stands_for: Option<Arc<str>>,
 }

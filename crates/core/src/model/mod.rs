@@ -2,6 +2,7 @@
 //! `toolwright-models`; nothing here knows an API.
 
 mod card;
+mod recording;
 mod traffic;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::cancel::Cancel;
 use crate::content::ContentBlock;
 
 pub use card::{ModelCard, Usability};
+pub use recording::{MAX_RECORDED_LINE, MAX_RECORDING, REPLAY, RecordedError, RecordedLine, is_replay};
 pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
 
 /// One tool as a request shows it.
@@ -260,9 +262,12 @@ impl Prices {
 pub struct PriceTable(std::collections::BTreeMap<String, Prices>);
 
 impl PriceTable {
-    /// The prices of this model; `None` where they are not known.
+    /// The prices of this model; `None` where they are not known. A recording costs nothing.
     #[must_use]
     pub fn of(&self, model: &str) -> Option<Prices> {
+        if is_replay(model) {
+            return Some(Prices::default());
+        }
         let provider = || self.0.get(model.split_once('/')?.0);
         self.0.get(model).or_else(provider).copied()
     }

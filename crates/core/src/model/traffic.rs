@@ -65,6 +65,13 @@ pub enum Traffic {
     FirstByte,
     /// The provider told its limits.
     Limits(Limits),
+    /// The answer is to less than was sent, as far as can be told: the provider has read far fewer tokens.
+    Shortened {
+        /// Tokens that were sent, estimated.
+        sent: u64,
+        /// Tokens that the provider says it read.
+        read: u64,
+    },
     /// An attempt failed and will be made again. The last failure is the request's own and not told here.
     Failed {
         /// From 1.

@@ -33,7 +33,7 @@ impl Bench {
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("test", api, server.base_url(wire)).with_key("sk-secret-7"));
         let idle = Duration::from_millis(400);
-        let timeouts = Timeouts { connect: Duration::from_secs(5), first_byte: Duration::from_secs(5), idle };
+        let timeouts = Timeouts { first_byte: Duration::from_secs(5), idle, ..Timeouts::default() };
         Self { server, client: HttpModelClient::with_timeouts(endpoints, timeouts) }
     }
 

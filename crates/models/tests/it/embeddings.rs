@@ -42,7 +42,7 @@ impl Server {
 
     fn embedder(&self, api: EmbeddingsApi) -> HttpEmbedder {
         let patience = Duration::from_secs(5);
-        let timeouts = Timeouts { connect: patience, first_byte: patience, idle: patience };
+        let timeouts = Timeouts { connect: patience, first_byte: patience, idle: patience, answer: patience };
         HttpEmbedder::new(api, &self.url, Some(Secret::new("sk-hidden-7")), "m-1").with_timeouts(timeouts)
     }
 

@@ -14,6 +14,8 @@ mod hostile;
 mod lenient;
 mod limits;
 mod recordings;
+mod replay;
+mod shape;
 mod stops;
 mod streams;
 mod text;

@@ -57,6 +57,7 @@ use toolwright_core::variables::Variables;
 use self::contained::ContainedEvents;
 use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
+use crate::recorder::Recorder;
 
 pub use self::background::Became;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
@@ -115,6 +116,8 @@ pub struct ExecutorOptions {
     pub compat: Recommends,
     /// The model of LLM-backed tools for which nothing else says one, `provider/model`; without it that of the run.
     pub default_model: Option<String>,
+    /// Where requests to models are recorded, all of them.
+    pub recorder: Recorder,
 }
 
 /// Names the models that are recommended for a tool.
@@ -145,6 +148,7 @@ impl ExecutorOptions {
             prices: PriceTable::default(),
             compat: Arc::new(|_| Vec::new()),
             default_model: None,
+            recorder: Recorder::default(),
         }
     }
 }
@@ -308,6 +312,12 @@ impl Executor {
     #[must_use]
     pub fn services(&self) -> &Arc<Services> {
         &self.options.services
+    }
+
+    /// What records requests to models.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.options.recorder
     }
 
     /// The queues, for settings that name one.

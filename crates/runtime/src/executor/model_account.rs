@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use serde_json::Value;
 use toolwright_core::content::joined_text;
 use toolwright_core::event::Event;
 use toolwright_core::model::{
@@ -60,6 +61,8 @@ struct State {
     waited_us: u64,
     /// The queue that it waits in.
     waits: Option<Arc<str>>,
+    /// The request for the recording, where there is one.
+    recorded: Option<Value>,
     ended: bool,
 }
 
@@ -97,7 +100,16 @@ impl Executor {
     #[must_use]
     pub fn open_model_account<'a>(&'a self, ask: ModelAsk<'a>) -> ModelAccount<'a> {
         let now = self.options.services.clock.now();
-        let state = State { started: now, since: now, attempt: 1, failed: 0, waited_us: 0, waits: None, ended: false };
+        let state = State {
+            started: now,
+            since: now,
+            attempt: 1,
+            failed: 0,
+            waited_us: 0,
+            waits: None,
+            recorded: self.options.recorder.asked(ask.request, &*self.options.services.redactor),
+            ended: false,
+        };
         ModelAccount { executor: self, ask, state: Mutex::new(state) }
     }
 }
@@ -153,8 +165,13 @@ impl ModelAccount<'_> {
             characters_in: row.characters_in,
             characters_out,
         });
+        let recorded = state.recorded.take();
         drop(state);
         self.enter(row);
+        if let Some(request) = recorded {
+            let recorder = &self.executor.options.recorder;
+            recorder.answered(self.ask.model, request, answer, &*services.redactor);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -216,6 +233,14 @@ impl ModelAccount<'_> {
                 });
                 self.enter(row);
             }
+            Traffic::Shortened { sent, read } => services.events.tell(|| Event::Warning {
+                code: "prompt_truncated".to_owned(),
+                message: format!(
+                    "{} read {read} tokens of about {sent} that were sent: its server has shortened the conversation, or \
+                     counts only what it had not cached; `window` under models sets how much it keeps",
+                    self.ask.model
+                ),
+            }),
             Traffic::FirstByte | Traffic::Limits(_) => {}
         }
     }

@@ -125,6 +125,13 @@ impl Asked {
         }
     }
 
+    /// The same request for a whole answer, as a server sees it that streams none.
+    pub(super) fn unstreamed(mut self) -> Self {
+        self.path = self.path.replace(":streamGenerateContent", ":generateContent");
+        self.body["stream"] = false.into();
+        self
+    }
+
     /// The model that is asked.
     #[must_use]
     pub fn model(&self) -> &str {

@@ -9,11 +9,13 @@ mod anthropic;
 mod asked;
 mod check;
 mod cli;
+mod fault;
 mod gemini;
 mod ollama;
 mod openai;
 mod responses;
 mod script;
+mod sending;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -54,6 +56,37 @@ impl WireApi {
             Self::Anthropic => anthropic::check(body),
             Self::Gemini => gemini::check(body),
             Self::Ollama => ollama::check(body),
+        }
+    }
+
+    fn error_body(self, status: u16, code: &str, message: &str) -> serde_json::Value {
+        let body = match self {
+            Self::OpenAi | Self::Responses => openai::error_body,
+            Self::Anthropic => anthropic::error_body,
+            Self::Gemini => gemini::error_body,
+            Self::Ollama => ollama::error_body,
+        };
+        body(status, code, message)
+    }
+
+    /// A failure amid a stream.
+    fn error_frame(self) -> String {
+        match self {
+            Self::OpenAi => openai::error_frame("the server had an error"),
+            Self::Responses => responses::error_frame("the server had an error"),
+            Self::Anthropic => anthropic::error_frame("Overloaded"),
+            Self::Gemini => gemini::error_frame("The model is overloaded"),
+            Self::Ollama => ollama::error_frame("model runner has unexpectedly stopped"),
+        }
+    }
+
+    /// Status and words of a server that has too much to do.
+    fn overload(self) -> (u16, &'static str) {
+        match self {
+            Self::OpenAi | Self::Responses => (503, "The engine is currently overloaded, please try again later"),
+            Self::Anthropic => (529, "Overloaded"),
+            Self::Gemini => (503, "The model is overloaded. Please try again later."),
+            Self::Ollama => (503, "server busy, please try again.  maximum pending requests exceeded"),
         }
     }
 }

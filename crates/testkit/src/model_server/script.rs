@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Asked;
+pub use super::fault::Fault;
 
 /// An answer, in no API's form.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,21 +58,6 @@ impl Reply {
     }
 }
 
-/// What goes wrong while an answer is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The connection breaks after this many frames of the stream (an event, or a line).
-    CutAfter(usize),
-    /// The stream ends in good order after this many frames, as if it were complete.
-    EndAfter(usize),
-    /// Nothing more is sent after this many frames, for a minute.
-    HangAfter(usize),
-    /// The API's error event takes the place of the rest after this many frames.
-    ErrorAfter(usize),
-    /// The bytes trickle, this many at a time with this pause between.
-    Drip(usize, Duration),
-}
-
 type Make = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 type Expectation = Box<dyn Fn(&Asked) -> bool + Send + Sync>;
 
@@ -81,6 +67,7 @@ pub struct Turn {
     expectations: Vec<(String, Expectation)>,
     pub(super) fault: Option<Fault>,
     pub(super) delay: Duration,
+    pub(super) whole: bool,
 }
 
 impl fmt::Debug for Turn {
@@ -98,7 +85,7 @@ impl From<Reply> for Turn {
 impl Turn {
     /// Whatever `make` says to the request.
     pub fn computed(make: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
-        Self { make: Box::new(make), expectations: Vec::new(), fault: None, delay: Duration::ZERO }
+        Self { make: Box::new(make), expectations: Vec::new(), fault: None, delay: Duration::ZERO, whole: false }
     }
 
     /// A text.
@@ -133,7 +120,7 @@ impl Turn {
         self
     }
 
-    /// Goes wrong while it is sent. Only streams have faults.
+    /// Goes wrong while it is sent. An error has no faults.
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
@@ -144,6 +131,13 @@ impl Turn {
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Is sent whole, though a stream is asked for, as some compatible servers do.
+    #[must_use]
+    pub fn whole(mut self) -> Self {
+        self.whole = true;
         self
     }
 
@@ -160,11 +154,12 @@ impl Turn {
 pub struct Script {
     pub(super) turns: Vec<Turn>,
     pub(super) repeat: bool,
+    pub(super) faults: Vec<Fault>,
 }
 
 impl From<Vec<Turn>> for Script {
     fn from(turns: Vec<Turn>) -> Self {
-        Self { turns, repeat: false }
+        Self { turns, ..Self::default() }
     }
 }
 
@@ -182,19 +177,36 @@ impl Script {
         self
     }
 
+    /// What goes wrong with the first answers, one each. Those that do not arrive take no turn of the script: the
+    /// request after them is answered as the first would have been.
+    #[must_use]
+    pub fn with_faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
+        self.faults.extend(faults);
+        self
+    }
+
     /// Reads `{"turns": [{"text"} | {"calls": [{"name", "arguments"}], "text"?} | {"error": {"status",
-    /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?}`. In a text, `{{results}}` stands for
+    /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?}`. A turn may have `fault`, `whole` and
+    /// `delay_ms` of its own; faults are written as [`Fault`] says. In a text, `{{results}}` stands for
     /// the text of the last tool results and `{{user}}` for that of the last user message.
     ///
     /// # Errors
     /// Says what is wrong with the JSON.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let written: WrittenScript =
-            serde_json::from_str(text).map_err(|error| format!("the script is not understood: {error}"))?;
-        let delay = Duration::from_millis(written.delay_ms);
-        let turns = written.turns.into_iter().map(|turn| turn.into_turn().with_delay(delay)).collect();
-        Ok(Self { turns, repeat: written.repeat })
+        serde_json::from_str(text).map(WrittenScript::into_script).map_err(not_understood)
     }
+
+    /// As [`Script::from_json`], from YAML.
+    ///
+    /// # Errors
+    /// Says what is wrong with the YAML.
+    pub fn from_yaml(text: &str) -> Result<Self, String> {
+        serde_saphyr::from_str(text).map(WrittenScript::into_script).map_err(not_understood)
+    }
+}
+
+fn not_understood(error: impl fmt::Display) -> String {
+    format!("the script is not understood: {error}")
 }
 
 #[derive(Deserialize)]
@@ -205,6 +217,15 @@ struct WrittenScript {
     repeat: bool,
     #[serde(default)]
     delay_ms: u64,
+    #[serde(default)]
+    faults: Vec<Fault>,
+}
+
+impl WrittenScript {
+    fn into_script(self) -> Script {
+        let turns = self.turns.into_iter().map(|turn| turn.into_turn(self.delay_ms)).collect();
+        Script { turns, repeat: self.repeat, faults: self.faults }
+    }
 }
 
 #[derive(Deserialize)]
@@ -215,6 +236,10 @@ struct WrittenTurn {
     #[serde(default)]
     calls: Vec<WrittenCall>,
     error: Option<WrittenError>,
+    fault: Option<Fault>,
+    #[serde(default)]
+    whole: bool,
+    delay_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -235,7 +260,13 @@ struct WrittenError {
 }
 
 impl WrittenTurn {
-    fn into_turn(self) -> Turn {
+    fn into_turn(self, delay_ms: u64) -> Turn {
+        let (fault, whole) = (self.fault, self.whole);
+        let delay = Duration::from_millis(self.delay_ms.unwrap_or(delay_ms));
+        Turn { fault, whole, delay, ..self.into_answer() }
+    }
+
+    fn into_answer(self) -> Turn {
         if let Some(WrittenError { status, message, code, retry_after }) = self.error {
             return Reply::Error { status, code, message, retry_after }.into();
         }
@@ -246,5 +277,22 @@ impl WrittenTurn {
                 text.replace("{{results}}", &asked.last_result_text()).replace("{{user}}", &asked.last_user_text());
             Reply::text_and_calls(text, calls.clone())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_scripts_are_read() {
+        let script = "faults: ['status:429:1']\ndelay_ms: 5\nturns:\n\
+                      - {text: a, fault: cut_within:2, whole: true}\n- {text: b, delay_ms: 7}\n";
+        let script = Script::from_yaml(script).expect("YAML");
+        assert_eq!(script.faults, [Fault::Status(429, Some(1))]);
+        let turns: Vec<_> = script.turns.iter().map(|turn| (turn.fault, turn.whole, turn.delay.as_millis())).collect();
+        assert_eq!(turns, [(Some(Fault::CutWithin(2)), true, 5), (None, false, 7)]);
+        let typo = Script::from_json(r#"{"turns": [{"text": "a", "fault": "cut"}]}"#);
+        assert!(typo.expect_err("typo").contains("`cut`"));
     }
 }

@@ -3,28 +3,26 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::uri::Uri;
-use axum::http::{HeaderMap, Response, StatusCode, header};
+use axum::http::{HeaderMap, Response};
 use axum::routing::{get, post};
-use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::check::{Checked, ensure};
+pub(super) use super::sending::{Sent, pieces};
+use super::sending::{json_response, send};
 use super::{Asked, Fault, Reply, Script, WireApi, anthropic, gemini, ollama, openai, responses};
 
 /// The largest request, in bytes (Anthropic's limit).
 const MAX_BODY: usize = 32 << 20;
 /// How many requests are kept; a test that sends more wants another kind of server.
 const MAX_RECORDED: usize = 10_000;
-/// How long [`Fault::HangAfter`] hangs.
-const HANG: Duration = Duration::from_secs(60);
 
 /// One request as it was received.
 #[derive(Debug, Clone)]
@@ -49,55 +47,13 @@ impl Recorded {
     }
 }
 
-/// What goes out.
-pub(super) enum Sent {
-    /// One JSON document.
-    Whole(Value),
-    /// Events or lines.
-    Stream {
-        /// Content type.
-        media: &'static str,
-        /// The frames, each with its end.
-        frames: Vec<String>,
-    },
-    /// A failure.
-    Error {
-        /// HTTP status.
-        status: u16,
-        /// The API's error body.
-        body: Value,
-        /// Seconds.
-        retry_after: Option<u64>,
-    },
-}
-
-impl Sent {
-    pub(super) fn error(reply: &Reply, body: fn(u16, &str, &str) -> Value) -> Self {
-        match reply {
-            Reply::Error { status, code, message, retry_after } => {
-                Self::Error { status: *status, body: body(*status, code, message), retry_after: *retry_after }
-            }
-            Reply::Answer { .. } => Self::Error { status: 500, body: body(500, "", "not an error"), retry_after: None },
-        }
-    }
-}
-
-/// Cuts a text into pieces of some `size` bytes, at character boundaries.
-pub(super) fn pieces(text: &str, size: usize) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let end = (size.min(rest.len())..=rest.len()).find(|&end| rest.is_char_boundary(end))?;
-        let (piece, after) = rest.split_at(end);
-        rest = after;
-        (!piece.is_empty()).then_some(piece)
-    })
-}
-
 #[derive(Default)]
 struct Log {
     requests: Vec<Recorded>,
     failures: Vec<String>,
     answered: usize,
+    /// How many of the script's faults are over.
+    gone_wrong: usize,
 }
 
 struct Shared {
@@ -247,12 +203,6 @@ async fn ollama_tags() -> Response<Body> {
 }
 
 async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
-    let error_body = match api {
-        WireApi::OpenAi | WireApi::Responses => openai::error_body,
-        WireApi::Anthropic => anthropic::error_body,
-        WireApi::Gemini => gemini::error_body,
-        WireApi::Ollama => ollama::error_body,
-    };
     let body = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
     let asked = Asked { api, path: path.clone(), body: body.clone() };
     let keyed = authorized(api, &headers);
@@ -271,29 +221,35 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
             Ok(()) => pick(shared, &mut log, &asked).map_err(|reason| (500, reason)),
         }
     };
-    let (reply, number) = match picked {
+    let Picked { reply, number, fault } = match picked {
         Ok(picked) => picked,
-        Err((status, reason)) => return json_response(status, &error_body(status, "", &reason)),
+        Err((status, reason)) => return json_response(status, &api.error_body(status, "", &reason)),
     };
     let turn = &shared.script.turns[number % shared.script.turns.len()];
     tokio::time::sleep(turn.delay).await;
-    let (sent, error_frame) = match api {
-        WireApi::OpenAi => (openai::speak(&asked, &reply, number + 1), openai::error_frame("the server had an error")),
-        WireApi::Anthropic => (anthropic::speak(&asked, &reply, number + 1), anthropic::error_frame("Overloaded")),
-        WireApi::Responses => {
-            (responses::speak(&asked, &reply, number + 1), responses::error_frame("the server had an error"))
-        }
-        WireApi::Gemini => (gemini::speak(&asked, &reply, number + 1), gemini::error_frame("The model is overloaded")),
-        WireApi::Ollama => {
-            (ollama::speak(&asked, &reply, number + 1), ollama::error_frame("model runner has unexpectedly stopped"))
-        }
+    let asked = if turn.whole { asked.unstreamed() } else { asked };
+    let speak = match api {
+        WireApi::OpenAi => openai::speak,
+        WireApi::Responses => responses::speak,
+        WireApi::Anthropic => anthropic::speak,
+        WireApi::Gemini => gemini::speak,
+        WireApi::Ollama => ollama::speak,
     };
-    send(sent, turn.fault, error_frame)
+    send(speak(&asked, &reply, number + 1), fault.or(turn.fault), api).await
 }
 
-/// The next turn's answer and its number from zero. A script that has failed stays failed, so that a
-/// client that tries again cannot run on past it.
-fn pick(shared: &Shared, log: &mut Log, asked: &Asked) -> Result<(Reply, usize), String> {
+/// What a request gets.
+struct Picked {
+    reply: Reply,
+    /// That of its turn, from zero.
+    number: usize,
+    /// In place of the turn's own.
+    fault: Option<Fault>,
+}
+
+/// The next turn's answer. A script that has failed stays failed, so that a client that tries again cannot run on
+/// past it.
+fn pick(shared: &Shared, log: &mut Log, asked: &Asked) -> Result<Picked, String> {
     let turns = &shared.script.turns;
     let number = log.answered;
     let turn = match turns.len() {
@@ -308,8 +264,10 @@ fn pick(shared: &Shared, log: &mut Log, asked: &Asked) -> Result<(Reply, usize),
     };
     match answered {
         Ok(reply) => {
-            log.answered += 1;
-            Ok((reply, number))
+            let fault = shared.script.faults.get(log.gone_wrong).copied();
+            log.gone_wrong += usize::from(fault.is_some());
+            log.answered += usize::from(fault.is_none_or(Fault::is_harmless));
+            Ok(Picked { reply, number, fault })
         }
         Err(reason) => {
             let failure = format!("script: turn {}: {reason}", number + 1);
@@ -343,70 +301,4 @@ fn check(api: WireApi, headers: &HeaderMap, body: &Value) -> Checked {
     let versioned = api != WireApi::Anthropic || headers.contains_key("anthropic-version");
     ensure(versioned, || "anthropic-version: header is required".into())?;
     api.check(body)
-}
-
-fn send(sent: Sent, fault: Option<Fault>, error_frame: String) -> Response<Body> {
-    match sent {
-        Sent::Whole(body) => json_response(200, &body),
-        Sent::Error { status, body, retry_after } => {
-            let mut response = json_response(status, &body);
-            if let Some(seconds) = retry_after {
-                response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-            }
-            response
-        }
-        Sent::Stream { media, frames } => {
-            let mut response = Response::new(streamed(frames, fault, error_frame));
-            response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media));
-            response
-        }
-    }
-}
-
-/// One step of a stream that is being sent.
-enum Step {
-    Bytes(Bytes),
-    Pause(Duration),
-    Break,
-}
-
-fn streamed(mut frames: Vec<String>, fault: Option<Fault>, error_frame: String) -> Body {
-    let keep = match fault {
-        Some(Fault::CutAfter(n) | Fault::EndAfter(n) | Fault::HangAfter(n) | Fault::ErrorAfter(n)) => n,
-        Some(Fault::Drip(..)) | None => frames.len(),
-    };
-    frames.truncate(keep);
-    let mut steps: Vec<Step> = match fault {
-        Some(Fault::Drip(size, pause)) => {
-            let bytes = Bytes::from(frames.concat());
-            (0..bytes.len())
-                .step_by(size.max(1))
-                .flat_map(|at| [Step::Bytes(bytes.slice(at..bytes.len().min(at + size.max(1)))), Step::Pause(pause)])
-                .collect()
-        }
-        _ => frames.into_iter().map(|frame| Step::Bytes(frame.into())).collect(),
-    };
-    match fault {
-        // The pause lets what came before reach the client; a break drops what is not flushed.
-        Some(Fault::CutAfter(_)) => steps.extend([Step::Pause(Duration::from_millis(60)), Step::Break]),
-        Some(Fault::HangAfter(_)) => steps.push(Step::Pause(HANG)),
-        Some(Fault::ErrorAfter(_)) => steps.push(Step::Bytes(error_frame.into())),
-        Some(Fault::EndAfter(_) | Fault::Drip(..)) | None => {}
-    }
-    Body::from_stream(stream::unfold(steps.into_iter(), |mut steps| async move {
-        loop {
-            match steps.next()? {
-                Step::Bytes(bytes) => return Some((Ok(bytes), steps)),
-                Step::Pause(pause) => tokio::time::sleep(pause).await,
-                Step::Break => return Some((Err(io::Error::from(io::ErrorKind::ConnectionReset)), steps)),
-            }
-        }
-    }))
-}
-
-fn json_response(status: u16, body: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    response
 }

@@ -184,6 +184,8 @@ impl Writer {
             Event::PinNotice { raw_name, provider, message, .. } => {
                 self.line(styled(WARN, one_line(&format!("{provider}: {raw_name} is {message}"), 4 * WIDTH)));
             }
+            // Said by every command alike.
+            Event::Warning { code, .. } if code == "replayed" => {}
             Event::Warning { message, .. } => self.line(styled(WARN, one_line(&message, 4 * WIDTH))),
             Event::CallRepair { tool, record, .. } => {
                 let name = self.screen.name(&tool);

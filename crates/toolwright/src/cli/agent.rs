@@ -9,6 +9,7 @@ use toolwright::agent::{
 use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::client::CallClient;
+use toolwright::core::model::ModelClient as _;
 use toolwright::core::{Approver, Cancel, Policy, Profile, Session};
 use toolwright::house::{ClientTerms, Person};
 use toolwright::models::default_model;
@@ -111,10 +112,10 @@ pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failur
     let chosen = agent.model.clone().or_else(|| house.config().written.models.default.clone());
     match chosen {
         Some(model) => {
-            models.endpoints().resolve(&model).map_err(Failure::usage)?;
+            models.check(&model).map_err(Failure::usage)?;
             Ok(model)
         }
-        None => default_model(&variable, models).await.map_err(Failure::usage),
+        None => default_model(&variable, models.http()).await.map_err(Failure::usage),
     }
 }
 
@@ -178,6 +179,8 @@ pub(crate) fn spec(
     let (standard, config) = (Limits::default(), house.config());
     let exposure = agent.exposure.map(|given| ExposureSetting::from(given).exposure());
     let selection = &config.written.selection;
+    let card = house.models().card(&model);
+    let known_as = card.stands_for.as_deref().unwrap_or(&model);
     let mut spec = RunSpec {
         system: String::new(),
         max_tokens: None,
@@ -190,8 +193,8 @@ pub(crate) fn spec(
         },
         dispatch,
         tools: agent.tools.clone(),
-        window: agent.window.or_else(|| config.window(&model)),
-        exposure: exposure.unwrap_or_else(|| config.exposure(&model)),
+        window: agent.window.or_else(|| config.window(known_as)),
+        exposure: exposure.unwrap_or_else(|| config.exposure(known_as)),
         pinned: selection.pinned.clone(),
         pick_size: selection.pick_size,
         agent_tools,

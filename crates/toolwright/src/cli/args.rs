@@ -159,11 +159,13 @@ pub(crate) struct Serve {
     /// three that find, describe and call the others, and those of `selection.pinned`.
     #[arg(long, value_name = "HOW", default_value = "direct", value_parser = PossibleValuesParser::new(["direct", "search"]).try_map(|how| how.parse::<Expose>()))]
     pub(crate) expose: Expose,
+    #[command(flatten)]
+    pub(crate) record: Record,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
-    /// The model. Default: `models.default`, else what the environment offers.
+    /// The model, or replay:FILE for a recording of one. Default: `models.default`, else what the environment offers.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
     /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
@@ -203,6 +205,16 @@ pub(crate) struct Agent {
     /// Writes the whole exchange to this file as JSON lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) transcript: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) record: Record,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Record {
+    /// Writes every request to a model with its answer to this file, a line each, without secrets. The model
+    /// replay:FILE gives these answers again, and asks nobody.
+    #[arg(long = "record", value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -257,6 +269,8 @@ pub(crate) struct Call {
     /// The mode in which an LLM-backed tool asks, where it has several.
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
+    #[command(flatten)]
+    pub(crate) record: Record,
 }
 
 #[derive(Debug, Args)]

@@ -22,7 +22,7 @@ use super::exit::{Done, Exit, Failure};
 use super::lists::say_starting;
 use super::screen::{BAD, harmless, is_interactive, print_result_json, print_result_text, say, styled};
 use super::signals::{First, watch};
-use super::{arguments, config, open};
+use super::{arguments, config, open, record};
 
 /// How long the provider of the tool may take to answer with its list.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
@@ -31,6 +31,7 @@ const TELLING: usize = 80;
 
 pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let house = open(global, config::usable(global)?).await?;
+    record(&house, &call.record)?;
     house.offer_llm_tools().await;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
@@ -84,7 +85,7 @@ async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<Ll
     if definition.is_none() || given.model.is_some() || names_one || house.default_model().is_some() {
         return Ok(given);
     }
-    let found = default_model(&variable, house.models()).await.map_err(Failure::usage)?;
+    let found = default_model(&variable, house.models().http()).await.map_err(Failure::usage)?;
     Ok(LlmTerms { model: Some(found.into()), ..given })
 }
 

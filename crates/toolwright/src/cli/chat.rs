@@ -14,10 +14,12 @@ use super::lists::{Wanted, wait_for};
 use super::run::{LIST_WAIT, exit, summary, with_id};
 use super::screen::{BOLD, DIM, is_interactive, print_json, print_text, prose, say, styled};
 use super::signals::{First, background_on_quit, next_signal, watch};
-use super::{config, open};
+use super::{config, open, record};
 
 pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let house = open(global, config::usable(global)?).await?;
+    record(&house, &chat.agent.record)?;
+    house.offer_llm_tools().await;
     let profile = profile(&chat.agent, &house)?;
     let model = model(&chat.agent, &house).await?;
     wait_for(&house, Wanted::Unknown, LIST_WAIT).await;

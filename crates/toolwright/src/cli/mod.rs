@@ -54,9 +54,9 @@ use toolwright::House;
 use toolwright::config::Config;
 use toolwright::house::HouseError;
 
-use args::{Cli, Command, Global, Import, SourceName, Validate};
+use args::{Cli, Command, Global, Import, Record, SourceName, Validate};
 use exit::{Done, Exit, Failure};
-use screen::{BAD, say, styled};
+use screen::{BAD, WARN, say, styled};
 
 /// Parses the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
@@ -183,6 +183,13 @@ fn in_runtime(cli: &Cli) -> Done {
     done
 }
 
+/// Records requests to models, if that is wanted.
+fn record(house: &House, record: &Record) -> Result<(), Failure> {
+    let Some(file) = &record.to else { return Ok(()) };
+    let refused = |error| Failure::usage(format!("--record {}: {error}", file.display()));
+    house.record_models(file).map_err(refused)
+}
+
 /// Opens the house on a configuration that [`config::usable`] gave.
 async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
     let house =
@@ -193,6 +200,13 @@ async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
             },
         )?;
     screen::redact_with(house.redactor());
+    house.models().on_replay(|replayed| {
+        let file = screen::harmless(&replayed.file);
+        say(styled(WARN, format_args!("[replayed from {file}]")));
+        if replayed.is_torn {
+            say(styled(WARN, format_args!("{file}: its last line is not whole and left out")));
+        }
+    });
     if let Some(observation) = logging::observe(house.events()) {
         house.observed_by(observation).await;
     }

@@ -15,7 +15,7 @@ use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
 use super::screen::{BAD, DIM, harmless, print_json, print_text, prose, say, styled};
 use super::signals::{First, background_on_quit, watch};
-use super::{config, input, open};
+use super::{config, input, open, record};
 
 /// How long the first request waits for providers of which no tools are known; what comes later is shown
 /// from the next turn on.
@@ -29,6 +29,9 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let task = run.task.as_deref().map(read_task).transpose()?;
     let report = report_spec(run)?;
     let house = open(global, config::usable(global)?).await?;
+    record(&house, &run.agent.record)?;
+    // The model of the run answers them, where nothing else says one.
+    house.offer_llm_tools().await;
     let profile = profile(&run.agent, &house)?;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);

@@ -26,7 +26,7 @@ use super::args::{Global, Serve, ServeAskName};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, DIM, WARN, harmless, say, styled};
 use super::signals::{First, watch};
-use super::{config, open, paste};
+use super::{config, open, paste, record};
 
 /// How long what is to be told may wait: events of calls come too, and none of them is to wake anybody.
 const TELL_REST: Duration = Duration::from_millis(20);
@@ -36,6 +36,7 @@ const LIST_WAIT: Duration = Duration::from_secs(120);
 pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let settings = config::usable(global)?;
     let house = open(global, settings).await?;
+    record(&house, &serve.record)?;
     let settings = house.config();
     if settings.written.server.batch {
         let batch = batch_provider().map_err(Failure::failed)?;

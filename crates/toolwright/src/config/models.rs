@@ -89,6 +89,7 @@ pub(crate) fn habits(
         Timeouts {
             first_byte: written.first_byte.map_or(default.first_byte, |span| span.0),
             idle: written.idle.map_or(default.idle, |span| span.0),
+            answer: written.answer.map_or(default.answer, |span| span.0),
             ..default
         }
     });

@@ -11,7 +11,7 @@ use toolwright_core::name::{server_namespace, wire_candidate};
 use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
-use toolwright_models::{Endpoints, HttpModelClient, endpoints_from_env};
+use toolwright_models::{Endpoints, Models, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
 use toolwright_providers::mcp::{AsTools, DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
@@ -292,7 +292,7 @@ pub(super) fn executor(
     events: &Arc<EventHub>,
     redactor: &Arc<SecretRedactor>,
     store: &Arc<SqliteStore>,
-    models: &Arc<HttpModelClient>,
+    models: &Arc<Models>,
     jobs: &Arc<JobManager>,
     tool_models: ToolModels<'_>,
 ) -> Arc<Executor> {

@@ -7,11 +7,13 @@ mod compat;
 mod embeddings;
 mod llm;
 mod reload;
+mod replay;
 mod select;
 mod telemetry;
 mod watch;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use toolwright_core::names::Resolution;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Policy, Profile, ToolCall, ToolError};
-use toolwright_models::HttpModelClient;
+use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::mcp::McpDeps;
 use toolwright_providers::openapi::OpenApiSpec;
@@ -92,7 +94,7 @@ pub struct House {
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
     pins: Arc<Pins>,
-    models: Arc<HttpModelClient>,
+    models: Arc<Models>,
     /// The model of LLM-backed tools for which nothing else says one.
     default_model: Option<String>,
     /// What the runner goes by; put in anew at each reload.
@@ -184,7 +186,9 @@ impl House {
         let redactor = Arc::new(SecretRedactor::default());
         redactor.add(config.secrets.iter().cloned());
         let store = SqliteStore::open(&config.state_dir)?;
-        let models = Arc::new(HttpModelClient::new(build::endpoints(&config, &*variables)));
+        let http = HttpModelClient::new(build::endpoints(&config, &*variables));
+        let models = Arc::new(Models::new(http, Arc::clone(&redactor) as _));
+        models.on_replay(replay::warning(&events));
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
@@ -272,8 +276,17 @@ impl House {
     /// Where models are and what is known of them. Requests to them go by the executor and its client, in line with
     /// all others.
     #[must_use]
-    pub fn models(&self) -> &Arc<HttpModelClient> {
+    pub fn models(&self) -> &Arc<Models> {
         &self.models
+    }
+
+    /// Records every request to a model with its answer from now on, redacted, at the end of this file:
+    /// `replay:FILE` plays it. `docs/models.md` tells its form.
+    ///
+    /// # Errors
+    /// When the file cannot be written, and when requests are recorded already.
+    pub fn record_models(&self, file: &Path) -> std::io::Result<()> {
+        self.executor.recorder().start(file)
     }
 
     /// Who picks tools: with the embeddings that are configured when a pick needs them, and the judge that was when

@@ -23,6 +23,7 @@ mod oauth;
 mod pick;
 mod pins;
 mod policy;
+mod replay;
 mod safety;
 mod sandbox;
 mod secrets;

@@ -68,7 +68,7 @@ impl Gateway {
         self.said.lock().expect("log").clone()
     }
 
-    fn says(&self, words: &str) {
+    pub(crate) fn says(&self, words: &str) {
         until(&format!("it says {words:?}, not only: {}", self.said()), || self.said().contains(words));
     }
 

@@ -107,7 +107,7 @@ async fn models(house: &Arc<House>, args: &Bench) -> Result<Vec<String>, Failure
     if models.is_empty() {
         models.push(match house.default_model() {
             Some(model) => model.to_owned(),
-            None => default_model(&variable, house.models()).await.map_err(Failure::usage)?,
+            None => default_model(&variable, house.models().http()).await.map_err(Failure::usage)?,
         });
     }
     usable(house, models.iter())?;

@@ -110,16 +110,19 @@ pub struct ModelRetry {
     pub longest_wait: Option<TimeSpan>,
 }
 
-/// Bounds of one request to a model. The whole of it has no bound but those of the run.
+/// Bounds of one request to a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelTimeouts {
     /// From sending to the first byte of the answer; a local server loads the model in this time. Default 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<TimeSpan>,
-    /// Between two pieces of the answer. Default 5m.
+    /// Between two pieces of the answer. What only keeps the connection alive counts as a piece. Default 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<TimeSpan>,
+    /// From the first byte of the answer to its end, however steadily it comes. Default 1h.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<TimeSpan>,
 }
 
 /// US dollars for a million tokens.

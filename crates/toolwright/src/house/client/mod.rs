@@ -108,7 +108,7 @@ impl House {
         let config = self.config();
         let section = &config.written.sampling;
         let model = section.model.clone().or(of_run).or_else(|| config.written.models.default.clone());
-        model.filter(|model| section.enabled && self.models().endpoints().resolve(model).is_ok())
+        model.filter(|model| section.enabled && self.models().check(model).is_ok())
     }
 }
 

@@ -1,0 +1,97 @@
+//! The door to all models: those that are asked over HTTP, and recordings.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use toolwright_core::Redactor;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::model::{
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, is_replay,
+};
+
+use crate::endpoint::Endpoints;
+use crate::http::HttpModelClient;
+use crate::replay::{Replayed, Replays};
+
+/// Hears of a recording when it gives its first answer.
+type Hears = Arc<dyn Fn(&Replayed) + Send + Sync>;
+
+/// Answers for every configured endpoint, and for recordings: a model whose id begins with `replay:` is one, before
+/// anything else of the id is looked at. Nothing is a recording unless its id says so.
+pub struct Models {
+    http: HttpModelClient,
+    replays: Replays,
+    hears: Mutex<Vec<Hears>>,
+}
+
+impl std::fmt::Debug for Models {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Models").field("http", &self.http).finish_non_exhaustive()
+    }
+}
+
+impl Models {
+    /// With requests of recordings as `redactor` leaves them.
+    #[must_use]
+    pub fn new(http: HttpModelClient, redactor: Arc<dyn Redactor>) -> Self {
+        Self { http, replays: Replays::new(redactor), hears: Mutex::default() }
+    }
+
+    /// `hears` is told of each recording once, before its first answer. Must not block.
+    pub fn on_replay(&self, hears: impl Fn(&Replayed) + Send + Sync + 'static) {
+        self.hears.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hears));
+    }
+
+    /// The client of models that are asked over HTTP.
+    #[must_use]
+    pub fn http(&self) -> &HttpModelClient {
+        &self.http
+    }
+
+    /// The endpoints of models that are asked over HTTP.
+    #[must_use]
+    pub fn endpoints(&self) -> &Endpoints {
+        self.http.endpoints()
+    }
+
+    /// Whether there is such a model, as far as it can be told without asking it.
+    ///
+    /// # Errors
+    /// `Unsupported` with the reason.
+    pub fn check(&self, model: &str) -> Result<(), ModelError> {
+        if is_replay(model) { self.replays.check(model) } else { self.endpoints().resolve(model).map(drop) }
+    }
+
+    fn tell(&self, replayed: &Replayed) {
+        let hears = self.hears.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        hears.iter().for_each(|hears| hears(replayed));
+    }
+}
+
+#[async_trait]
+impl ModelClient for Models {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        if !is_replay(model) {
+            return self.http.complete(model, request, events, cancel).await;
+        }
+        if let Some(cause) = cancel.cause() {
+            let message = format!("the model request was cancelled {}", cause.describe());
+            return Err(ModelError::new(ModelErrorKind::Canceled, message));
+        }
+        self.replays.answer(model, request, events, &|replayed| self.tell(replayed))
+    }
+
+    fn has_tool_search(&self, model: &str) -> bool {
+        if is_replay(model) { self.replays.has_tool_search(model) } else { self.http.has_tool_search(model) }
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        if is_replay(model) { self.replays.card(model) } else { self.http.card(model) }
+    }
+}

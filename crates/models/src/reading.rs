@@ -1,0 +1,135 @@
+//! The body of an answer, waited for within bounds.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use tokio::time::Instant;
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvents, ModelResponse};
+
+use crate::decoder::{Decoder, MAX_ANSWER};
+use crate::endpoint::Endpoint;
+use crate::http::{Timeouts, broken, describe};
+
+/// Characters of a content type that an error quotes.
+const MAX_MEDIA_TYPE: usize = 80;
+/// How long a stream may take to close once its answer is complete.
+const CLOSING: Duration = Duration::from_secs(1);
+/// Thirty years.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// The answer, decoded as it comes, behind what was read of it.
+pub(crate) async fn read(
+    endpoint: &Endpoint,
+    mut decoder: Decoder,
+    mut response: Response,
+    first: Option<Bytes>,
+    timeouts: Timeouts,
+    events: &dyn ModelEvents,
+) -> Result<ModelResponse, ModelError> {
+    let mut sink = |event| events.on_event(event);
+    let mut next = first;
+    let patience = Patience::new(timeouts);
+    while let Some(bytes) = next {
+        decoder.feed(&bytes, &mut sink);
+        if decoder.is_settled() {
+            // Usage may follow, and a stream read to its end leaves its connection to the pool.
+            let rest = async {
+                while let Ok(Some(bytes)) = response.chunk().await {
+                    decoder.feed(&bytes, &mut sink);
+                }
+            };
+            let _ = tokio::time::timeout(CLOSING, rest).await;
+            break;
+        }
+        next = match patience.wait(endpoint, &mut response).await {
+            Ok(next) => next,
+            Err(error) => return Err(decoder.fail(error)),
+        };
+    }
+    decoder.end(&mut sink);
+    decoder.finish()
+}
+
+/// How long an answer that has begun is waited for.
+struct Patience {
+    idle: Duration,
+    answer: Duration,
+    end: Instant,
+}
+
+impl Patience {
+    /// From now on.
+    fn new(timeouts: Timeouts) -> Self {
+        let Timeouts { idle, answer, .. } = timeouts;
+        Self { idle, answer, end: after(answer) }
+    }
+
+    /// The next piece; `None` at the end.
+    async fn wait(&self, endpoint: &Endpoint, response: &mut Response) -> Result<Option<Bytes>, ModelError> {
+        let by = after(self.idle).min(self.end);
+        match tokio::time::timeout_at(by, response.chunk()).await {
+            // A stream that always has something ready never waits.
+            Ok(Ok(Some(_))) if Instant::now() >= self.end => Err(self.late(endpoint)),
+            Ok(Ok(next)) => Ok(next),
+            Ok(Err(error)) => Err(broken(endpoint, error)),
+            Err(_) if by == self.end => Err(self.late(endpoint)),
+            Err(_) => {
+                let idle = self.idle.as_secs_f64();
+                let message = format!("{} sent nothing for {idle} s amid an answer", describe(endpoint));
+                Err(ModelError::new(ModelErrorKind::BadResponse, message))
+            }
+        }
+    }
+
+    fn late(&self, endpoint: &Endpoint) -> ModelError {
+        let answer = self.answer.as_secs_f64();
+        let message = format!("the answer of {} had no end after {answer} s", describe(endpoint));
+        ModelError::new(ModelErrorKind::BadResponse, message)
+    }
+}
+
+/// The end of a wait that begins now; a wait that no clock can count is one of [`FAR`].
+fn after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or_else(|| now + FAR)
+}
+
+/// The media type of an answer, in lower case; empty where it says none.
+pub(crate) fn media_type(response: &Response) -> String {
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = value.split(';').next().unwrap_or_default().trim();
+    media.chars().take(MAX_MEDIA_TYPE).collect::<String>().to_ascii_lowercase()
+}
+
+/// The rest of an answer behind what was read of it, at most [`MAX_ANSWER`] bytes together.
+pub(crate) async fn read_all(
+    endpoint: &Endpoint,
+    mut response: Response,
+    mut body: Vec<u8>,
+    timeouts: Timeouts,
+) -> Result<Vec<u8>, ModelError> {
+    let patience = Patience::new(timeouts);
+    while let Some(chunk) = patience.wait(endpoint, &mut response).await? {
+        if body.len() + chunk.len() > MAX_ANSWER {
+            let message = format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint));
+            return Err(ModelError::new(ModelErrorKind::BadResponse, message));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_any_length_has_an_end() {
+        let now = Instant::now();
+        for wait in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
+            assert!(after(wait) >= now, "{wait:?}");
+        }
+    }
+}

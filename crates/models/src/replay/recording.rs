@@ -1,0 +1,157 @@
+//! A recording as it is read from its file.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::model::{
+    MAX_RECORDED_LINE, MAX_RECORDING, ModelError, ModelErrorKind, ModelResponse, RecordedError, RecordedLine,
+};
+
+use super::matching;
+
+/// One request with what became of it.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// By what the request is known again.
+    pub(super) hash: ContentHash,
+    /// What that is the hash of, as JSON text, which takes less than the value.
+    pub(super) key: Box<str>,
+    pub(super) answer: Result<ModelResponse, RecordedError>,
+}
+
+/// The exchanges of a file, in order.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    pub(super) exchanges: Vec<Exchange>,
+    /// The model of the first.
+    pub(super) model: Option<Arc<str>>,
+    /// Whether deferred tools were declared to its model.
+    pub(super) has_deferred: bool,
+    /// Whether the last line is not whole: whoever wrote it was ended.
+    pub(super) is_torn: bool,
+}
+
+impl Recording {
+    /// Reads a file of lines, at most [`MAX_RECORDING`] bytes.
+    ///
+    /// # Errors
+    /// `Unsupported` for a file that cannot be read, is too long, or has a line that is none; it names file and line.
+    pub(super) fn read(path: &str) -> Result<Self, ModelError> {
+        let unusable = |what: String| {
+            ModelError::new(ModelErrorKind::Unsupported, format!("the recording {path} cannot be played: {what}"))
+        };
+        let mut text = Vec::new();
+        File::open(Path::new(path))
+            .and_then(|file| file.take(MAX_RECORDING + 1).read_to_end(&mut text))
+            .map_err(|error| ModelError { source: Some(Box::new(error)), ..unusable("it cannot be read".into()) })?;
+        if text.len() as u64 > MAX_RECORDING {
+            return Err(unusable(format!("it is longer than {} MiB", MAX_RECORDING >> 20)));
+        }
+        let recording = Self::parse(&text).map_err(unusable)?;
+        if recording.exchanges.is_empty() {
+            return Err(unusable("it holds no request to a model with its answer".into()));
+        }
+        Ok(recording)
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let mut recording = Self::default();
+        // The request of a transcript whose answer has not come.
+        let mut asked = None;
+        let whole = text.ends_with(b"\n");
+        let mut lines = (1..).zip(text.split(|byte| *byte == b'\n')).peekable();
+        while let Some((number, line)) = lines.next() {
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            if line.len() > MAX_RECORDED_LINE {
+                return Err(format!("line {number} is longer than {} MiB", MAX_RECORDED_LINE >> 20));
+            }
+            match serde_json::from_slice(line) {
+                Ok(line) => recording.line(line, &mut asked),
+                Err(_) if !whole && lines.peek().is_none() => recording.is_torn = true,
+                Err(error) => return Err(format!("line {number} is no line of a recording or transcript: {error}")),
+            }
+        }
+        Ok(recording)
+    }
+
+    fn line(&mut self, line: RecordedLine, asked: &mut Option<(String, Value)>) {
+        let answer = match line {
+            RecordedLine::Exchange { model, request, response, error } => {
+                *asked = Some((model, request));
+                match (response, error) {
+                    (Some(response), _) => Ok(response),
+                    (None, Some(error)) => Err(error),
+                    (None, None) => return,
+                }
+            }
+            RecordedLine::Request { model, request } => {
+                *asked = Some((model, request));
+                return;
+            }
+            RecordedLine::Response { response } => Ok(response),
+            RecordedLine::ModelError(error) => Err(error),
+            RecordedLine::Other => return,
+        };
+        let Some((model, request)) = asked.take() else { return };
+        self.model.get_or_insert_with(|| model.into());
+        self.has_deferred |= matching::has_deferred(&request);
+        let key = matching::of_recorded(&request);
+        self.exchanges.push(Exchange { hash: ContentHash::of_value(&key), key: key.to_string().into(), answer });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toolwright_core::model::ModelErrorKind;
+
+    use super::*;
+
+    /// The text of each answer or the kind of its failure, and whether the end is torn.
+    type Read<'a> = (&'a [Result<&'a str, ModelErrorKind>], bool);
+
+    fn check(text: &str, expect: Result<Read<'_>, &str>) {
+        match (Recording::parse(text.as_bytes()), expect) {
+            (Ok(recording), Ok((answers, is_torn))) => {
+                let said = |exchange: &Exchange| match &exchange.answer {
+                    Ok(answer) => Ok(answer.text.clone()),
+                    Err(error) => Err(error.kind),
+                };
+                let said: Vec<_> = recording.exchanges.iter().map(said).collect();
+                let answers: Vec<_> = answers.iter().map(|answer| answer.map(str::to_owned)).collect();
+                assert_eq!((said, recording.is_torn), (answers, is_torn), "{text}");
+            }
+            (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+            (got, expect) => panic!("{text}: {got:?}, expected {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn transcripts_and_recordings_are_read_and_what_is_half_is_left_out() {
+        let answer = |text: &str| {
+            json!({"text": text, "reasoning": "", "calls": [], "stop": "end", "opaque": [],
+            "usage": {"input_tokens": 1, "output_tokens": 2, "cached_tokens": 0}})
+        };
+        let exchange = |text: &str| {
+            json!({"type": "exchange", "model": "p/m", "request": {}, "response": answer(text)}).to_string()
+        };
+        let request = json!({"type": "request", "turn": 1, "model": "p/m", "request": {"messages": []}}).to_string();
+        let response = |text: &str| json!({"type": "response", "turn": 1, "response": answer(text)}).to_string();
+        let error = json!({"type": "model_error", "turn": 1, "kind": "quota", "message": "no"}).to_string();
+        let other = json!({"type": "report", "status": "success"}).to_string();
+        check(&format!("{}\n{}\n", exchange("a"), exchange("b")), Ok((&[Ok("a"), Ok("b")], false)));
+        let transcript = [&request, &response("a"), &other, &request, &request, &error, &response("lost"), &other];
+        let transcript = transcript.map(String::as_str).join("\n");
+        check(&transcript, Ok((&[Ok("a"), Err(ModelErrorKind::Quota)], false)));
+        check(&format!("{}\n\n{}", exchange("a"), &exchange("b")[..40]), Ok((&[Ok("a")], true)));
+        check(&format!("{}\n{}\n", &exchange("a")[..40], exchange("b")), Err("line 1 is no line"));
+        check(&format!("{}\n{{}}\n", exchange("a")), Err("line 2 is no line"));
+        check(&"x".repeat(MAX_RECORDED_LINE + 1), Err("line 1 is longer than 8 MiB"));
+    }
+}

@@ -1,0 +1,211 @@
+//! Recordings made and played by the program: what a run and its tools asked of a model, without the model.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+use toolwright_testkit::model_server::{Script, Turn, WireApi};
+
+use crate::agent::{configure, ended, report, repository, start, todo_script, with_model};
+use crate::cli::{program, run, stderr};
+use crate::serve::Gateway;
+use crate::support::Place;
+
+const RUN: [&str; 5] = ["run", "count the TODOs", "--policy", "workspace", "--json"];
+const CLASSIFY: &str = r#"{"request": "I want my money back", "suggestions": ["login", "refund"]}"#;
+
+fn and<'a>(arguments: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [arguments, more].concat()
+}
+
+/// What a played run and the run that was recorded have in common.
+fn same(report: &Value) -> Value {
+    let calls = report["calls"].as_array().expect("calls").iter();
+    let calls: Vec<_> = calls.map(|call| json!([call["tool"], call["arguments"], call["ok"]])).collect();
+    json!([report["status"], report["answer"], report["turns"], report["usage"], calls])
+}
+
+/// How often the program said that it replays.
+fn said(output: &Output, file: &str) -> usize {
+    stderr(output).matches(&format!("[replayed from {file}]")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_run_is_played_without_its_model_in_every_api() {
+    // The files are not where tools look.
+    for api in WireApi::ALL {
+        let place = repository();
+        configure(&place, api);
+        let (server, variables) = with_model(api, todo_script()).await;
+        let recorded = and(&RUN, &["--record", "../r.jsonl", "--transcript", "../t.jsonl"]);
+        let output = ended(start(&place, &variables, &recorded)).await;
+        assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
+        assert_eq!(said(&output, "../r.jsonl"), 0, "{api:?}");
+        drop(server);
+        let expect = same(&report(&output));
+        let (recording, transcript) = (place.read("r.jsonl"), place.read("t.jsonl"));
+        assert_eq!(recording.lines().count(), 3, "{api:?}: a line a request");
+        // A transcript is played like a recording.
+        for (name, text) in [("../r.jsonl", &recording), ("../t.jsonl", &transcript)] {
+            let place = repository();
+            place.write(name.trim_start_matches("../"), text);
+            let id = format!("replay:{name}");
+            let output = run(&place, &and(&RUN, &["--model", &id, "--record", "../again.jsonl"]));
+            assert!(output.status.success(), "{api:?} {name}: {}", stderr(&output));
+            assert_eq!((same(&report(&output)), said(&output, name)), (expect.clone(), 1), "{api:?} {name}");
+            assert_eq!(place.read("project/report.md"), "a.rs: 2\nb.rs: 1\n", "{api:?}: tools run for real");
+            let trace: Value = serde_json::from_slice(&run(&place, &["trace", "last", "--json"]).stdout).expect("json");
+            let models: Vec<_> = operations(&trace).filter(|op| op["kind"] == "model").collect();
+            assert_eq!(models.len(), 3, "{trace}");
+            for op in models {
+                assert_eq!((&op["name"], &op["cost_usd"]), (&json!(id), &json!(0.0)), "{op}");
+                assert!(op["input_tokens"].as_u64().or(op["usage"]["input_tokens"].as_u64()) > Some(0), "{op}");
+            }
+            // What is recorded of a replay names it: nobody takes it for the model.
+            let again = place.read("again.jsonl");
+            assert!(again.lines().all(|line| line.contains(&id)) && again.lines().count() == 3, "{again}");
+        }
+    }
+}
+
+/// All operations of a trace, nested ones too.
+fn operations(trace: &Value) -> impl Iterator<Item = &Value> {
+    fn all<'a>(ops: &'a Value, found: &mut Vec<&'a Value>) {
+        for op in ops.as_array().into_iter().flatten() {
+            found.push(op);
+            all(&op["ops"], found);
+        }
+    }
+    let mut found = Vec::new();
+    trace["turns"].as_array().into_iter().flatten().for_each(|turn| all(&turn["ops"], &mut found));
+    found.into_iter()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_task_is_no_request_of_the_recording_but_loosely() {
+    let place = repository();
+    let (_server, variables) = with_model(WireApi::OpenAi, todo_script()).await;
+    let output = ended(start(&place, &variables, &and(&RUN, &["--record", "r.jsonl"]))).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+    let other = ["run", "count the FIXMEs", "--policy", "workspace", "--json", "--model"];
+    let output = run(&place, &and(&other, &["replay:r.jsonl"]));
+    let reason = report(&output)["reason"].to_string();
+    assert_eq!(output.status.code(), Some(1), "{reason}");
+    let differs = "differs at messages[0].content[0].text: recorded `count the TODOs`, asked `count the FIXMEs`";
+    assert!(reason.contains(differs), "{reason}");
+    let output = run(&place, &and(&other, &["replay:r.jsonl?loose"]));
+    assert_eq!(report(&output)["answer"], "Three TODOs; see report.md.", "{}", stderr(&output));
+    assert_eq!(said(&output, "r.jsonl"), 1);
+    // What is no recording is bad usage, before anything runs.
+    for (model, part) in [("replay:none.jsonl", "cannot be read"), ("replay:", "names no recording")] {
+        let output = run(&place, &and(&other, &[model]));
+        assert_eq!(output.status.code(), Some(2), "{model}");
+        assert!(stderr(&output).contains(part), "{model}: {}", stderr(&output));
+    }
+    let output = run(&place, &and(&RUN, &["--model", "replay:r.jsonl", "--record", "no/such/folder"]));
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("--record no/such/folder"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_tools_ask_is_recorded_too_and_played_to_calls_and_servers() {
+    let answer = r#"{"reasoning": "r", "selected_index": 1, "confidence": 0.9}"#;
+    let script: Script = vec![
+        Turn::calls(vec![("llm__classify", serde_json::from_str::<Value>(CLASSIFY).expect("json"))]),
+        Turn::text(answer).expecting("the tool asks", |asked| asked.tool_names().is_empty()),
+        Turn::text("It is a refund."),
+        // The variant for small models is another prompt.
+        Turn::text(answer).expecting("the tool asks", |asked| asked.tool_names().is_empty()),
+    ]
+    .into();
+    let place = Place::with("models:\n  default: openai/gpt-nano\n");
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let task = ["run", "what is it?", "--policy", "trusted", "--json"];
+    let output = ended(start(&place, &variables, &and(&task, &["--record", "r.jsonl"]))).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    let call = ["call", "llm__classify", CLASSIFY, "--json"];
+    let output = ended(start(&place, &variables, &and(&call, &["--record", "c.jsonl"]))).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    let expect = report(&output);
+    drop(server);
+    assert_eq!((place.read("project/r.jsonl").lines().count(), place.read("project/c.jsonl").lines().count()), (3, 1));
+
+    let played = Place::with("models:\n  default: replay:r.jsonl\n");
+    played.write("project/r.jsonl", &place.read("project/r.jsonl"));
+    played.write("project/c.jsonl", &place.read("project/c.jsonl"));
+    let output = run(&played, &task);
+    assert_eq!(report(&output)["answer"], "It is a refund.", "{}", stderr(&output));
+    assert_eq!(said(&output, "r.jsonl"), 1, "the run and its tool are told once");
+    let output = run(&played, &and(&call, &["--model", "replay:c.jsonl"]));
+    let outcome = report(&output);
+    assert_eq!((&outcome["structured"], said(&output, "c.jsonl")), (&expect["structured"], 1), "{}", stderr(&output));
+    assert_eq!(outcome["extras"]["model"], "replay:c.jsonl");
+    assert_eq!(outcome["extras"]["usage"]["input_tokens"], expect["extras"]["usage"]["input_tokens"]);
+
+    // A server answers as often as it is asked.
+    let mut gateway = Gateway::start(&played, &["--stdio", "--policy", "trusted", "--record", "../s.jsonl"]);
+    gateway.handshake();
+    for _ in 0..2 {
+        let arguments: Value = serde_json::from_str(CLASSIFY).expect("json");
+        let result = gateway.ask("tools/call", json!({"name": "llm__classify", "arguments": arguments}));
+        assert_eq!(result["result"]["structuredContent"], expect["structured"], "{result}");
+    }
+    gateway.says("[replayed from r.jsonl]");
+    assert_eq!(played.read("s.jsonl").lines().count(), 2, "it records what it is asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_is_recorded_and_played_message_by_message() {
+    let place = Place::new();
+    let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text("Hello."), Turn::text("Bye.")].into()).await;
+    let chat = |place: &Place, variables: &[(&str, String)], more: &[&str]| {
+        let mut command = program(place);
+        command.args(["chat", "--policy", "ask"]).args(more);
+        command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+        child.stdin.take().expect("stdin").write_all(b"hi\nthat is all\n").expect("said");
+        child
+    };
+    let output = ended(chat(&place, &variables, &["--record", "r.jsonl"])).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Hello.\nBye.\n", "{}", stderr(&output));
+    let played = ended(chat(&place, &[], &["--model", "replay:r.jsonl"])).await;
+    assert_eq!((&played.stdout, said(&played, "r.jsonl")), (&output.stdout, 1), "{}", stderr(&played));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_secret_is_recorded_and_the_recording_is_the_user_s() {
+    let secret = "sk-test-0123456789";
+    let place = Place::new();
+    let script: Script = vec![Turn::text(format!("Your key is {secret}."))].into();
+    let (_server, variables) = with_model(WireApi::OpenAi, script).await;
+    let task = format!("remember {secret}");
+    let output = ended(start(&place, &variables, &["run", &task, "--policy", "ask", "--record", "r.jsonl"])).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+    let recording = place.read("project/r.jsonl");
+    assert!(!recording.contains(secret) && recording.contains("remember [secret]"), "{recording}");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(place.path("project/r.jsonl")).expect("the file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+/// The recording that the examples have is played with what is installed here.
+#[test]
+fn the_example_plays() {
+    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let place = Place::new();
+    let play = |arguments: &[&str]| {
+        let output = program(&place).current_dir(&root).args(arguments).output().expect("the program runs");
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        assert_eq!(said(&output, "examples/replay/recorded.jsonl"), 1, "{}", stderr(&output));
+        report(&output)
+    };
+    let model = ["--model", "replay:examples/replay/recorded.jsonl", "--json"];
+    let task = ["run", "count the TODOs", "--root", "examples/replay/project", "--tools", "fs__g*", "--policy", "ask"];
+    let ran = play(&and(&task, &model));
+    assert_eq!(ran["answer"], "There are three TODOs in two files, two of them in main.rs.");
+    assert_eq!(play(&and(&["call", "llm__classify", CLASSIFY], &model))["structured"]["selected_index"], 1);
+}

@@ -1,0 +1,4 @@
+fn main() {
+    // TODO read the arguments
+    // TODO print the answer
+}

@@ -1,0 +1,2 @@
+// TODO think of a better name
+pub fn thing() {}
