@@ -23,6 +23,7 @@ mod limits;
 mod ollama;
 mod openai_chat;
 mod responses;
+mod sampling;
 mod shown;
 pub mod text;
 mod tool_search;

@@ -77,7 +77,7 @@ impl Sent {
             Reply::Error { status, code, message, retry_after } => {
                 Self::Error { status: *status, body: body(*status, code, message), retry_after: *retry_after }
             }
-            Reply::Answer { .. } => Self::Error { status: 500, body: body(500, "", "not an error"), retry_after: None },
+            Reply::Answer(_) => Self::Error { status: 500, body: body(500, "", "not an error"), retry_after: None },
         }
     }
 }
@@ -152,6 +152,7 @@ impl ScriptedModel {
             .route("/v1/responses", post(ask))
             .route("/v1/messages", post(ask))
             .route("/v1beta/{*model}", post(ask).get(gemini_models))
+            .route("/v1/models/{*model}", post(ask))
             .route("/api/chat", post(ask))
             .route("/v1/models", get(v1_models))
             .route("/api/tags", get(ollama_tags))
