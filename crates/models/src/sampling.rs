@@ -14,7 +14,7 @@ pub(crate) fn takes_temperature(model: &str) -> bool {
         let digits = name.strip_prefix(family).unwrap_or_default();
         digits.starts_with(|c: char| c.is_ascii_digit()).then(|| leading(digits).unwrap_or(u32::MAX))
     };
-    let gpt = reasons("gpt-").is_some_and(|version| version >= 5) && !name.contains("-chat");
+    let gpt = reasons("gpt-").is_some_and(|version| version >= 5) && !name.starts_with("gpt-5-chat");
     !gpt && reasons("o").is_none()
 }
 
@@ -42,11 +42,17 @@ mod tests {
         for (takes, names) in [
             (true, "gpt-4.1 gpt-4o-mini gpt-3.5-turbo gpt-5-chat-latest gpt-oss:20b openai/gpt-oss-120b qwen3:8b"),
             (true, "olmo-2 o llama-4 mistral-large gemini-3-pro some-model meta/opt-1"),
-            (false, "o1 o3-mini o4-mini-2025-04-16 gpt-5 gpt-5-mini gpt-5.1 openai/gpt-5.6 gpt-6 GPT-5"),
+            (
+                false,
+                "o1 o3-mini o4-mini-2025-04-16 gpt-5 gpt-5-mini gpt-5.2-chat-latest openai/gpt-5.6-sol gpt-6-astra GPT-5",
+            ),
             (true, "claude-2.1 claude-3-opus-20240229 claude-3-5-sonnet-20241022 claude-3-7-sonnet-latest"),
             (true, "claude-opus-4-20250514 claude-sonnet-4@20250514 claude-opus-4-5-20251101 claude-haiku-4-5"),
             (true, "claude-sonnet-4-6 anthropic/claude-opus-4.6 us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
-            (false, "claude-opus-4-7 claude-opus-4-8 claude-opus-5 claude-sonnet-5-5 claude-fable-5"),
+            (
+                false,
+                "claude-opus-4-7 claude-opus-4-8 claude-opus-5 claude-sonnet-5-5 claude-fable-5 claude-mythos-preview",
+            ),
             (false, "anthropic/claude-opus-4.8 eu.anthropic.claude-opus-4-7-v1:0 claude-latest"),
         ] {
             for name in names.split(' ') {

@@ -65,15 +65,15 @@ fn takes_shape_with_tools(model: &str) -> bool {
 /// Whether the model takes images inside a function's response, as Gemini does since its third generation
 /// (ai.google.dev/gemini-api/docs/function-calling, multimodal function responses). Others answer 400.
 fn takes_images_in_results(model: &str) -> bool {
-    last_word(model).starts_with("gemini-") && !is_old(model)
+    bare_name(model).starts_with("gemini-") && !is_old(model)
 }
 
 fn is_old(model: &str) -> bool {
-    ["gemini-1", "gemini-2"].iter().any(|old| last_word(model).starts_with(old))
+    ["gemini-1", "gemini-2"].iter().any(|old| bare_name(model).starts_with(old))
 }
 
 /// The name without its folder.
-fn last_word(model: &str) -> &str {
+fn bare_name(model: &str) -> &str {
     model.rsplit('/').next().unwrap_or(model)
 }
 
