@@ -28,7 +28,7 @@ class Difference:
         """The SDK's path or header, made ours where the row allows it."""
         text = lambda value: ABSENT if value is None else value
         held = match(self.sdk, text(sdk))
-        if held is None or text(ours) is not fill(self.ours, held) and ours != fill(self.ours, held):
+        if held is None or text(ours) != fill(self.ours, held):
             return sdk
         self.used = True
         return ours
@@ -39,6 +39,11 @@ class Difference:
             for place, key in list(places(sdk, [*steps[:-1], re.compile(re.escape(self.sdk.name))])):
                 place[self.where.rpartition("/")[2]] = place.pop(key)
                 self.used = True
+        elif isinstance(self.sdk, OneByOne):
+            for place, key in places(sdk, steps):
+                turns = joined(place[key])
+                self.used |= len(turns) < len(place[key])
+                place[key] = turns
         elif isinstance(self.sdk, UrlSafe):
             for place, key in places(sdk, steps):
                 standard = place[key].replace("-", "+").replace("_", "/")
@@ -70,14 +75,19 @@ class Renamed:
 
 
 class UrlSafe:
-    pass
+    """Base64 in the alphabet of URLs."""
+
+
+class OneByOne:
+    """Messages of one role that follow one another, not joined."""
 
 
 def cell(text):
-    if text in ("absent", "any"):
-        return ABSENT if text == "absent" else ANY
-    if text == "in the alphabet of URLs":
-        return UrlSafe()
+    words = {
+        "absent": ABSENT, "any": ANY, "joined": ANY, "one by one": OneByOne(), "in the alphabet of URLs": UrlSafe(),
+    }
+    if text in words:
+        return words[text]
     renamed = re.fullmatch(r"as `(\w+)`", text)
     if renamed:
         return Renamed(renamed[1])
@@ -163,6 +173,19 @@ def fill(template, held):
     if isinstance(template, list):
         return [fill(value, held) for value in template]
     return template
+
+
+def joined(messages):
+    """Messages of one role that follow one another as one, where they hold lists."""
+    turns = []
+    for message in messages:
+        key = "parts" if "parts" in message else "content"
+        last = turns[-1] if turns else {}
+        if last.get("role") == message["role"] and isinstance(message[key], list):
+            last[key] = last[key] + message[key]
+        else:
+            turns.append(dict(message))
+    return turns
 
 
 def unlike(ours, sdk, at=""):

@@ -22,10 +22,10 @@ APIS = tuple(MODELS)
 
 
 @contextlib.contextmanager
-def scripted_model(folder, turns, loop=True):
+def scripted_model(folder, turns):
     """The root URL of a server that says these turns, over and over."""
     script = folder / "script.json"
-    script.write_text(json.dumps({"turns": turns, "loop": loop}))
+    script.write_text(json.dumps({"turns": turns, "loop": True}))
     command = [SCRIPTED_MODEL, "--port", "0", "--script", script]
     with Process(command, r"(http://127\.0\.0\.1:\d+)", environment(folder)) as server:
         yield server.ready[1]

@@ -6,10 +6,14 @@ model-differences.md lists these words) is said here as well, since no SDK could
 
 import base64
 import json
+import logging
 
 from model_peers import API_KEY, base_url
 
 TIMEOUT = 30
+
+# google-genai warns of every answer that holds more than text.
+logging.getLogger("google_genai.types").setLevel(logging.ERROR)
 
 
 def encoded(image):
@@ -25,7 +29,7 @@ def data_url(image):
 def in_words(output):
     """How a shape is asked for where the API has no means of its own."""
     schema = json.dumps(output["schema"], separators=(",", ":"), ensure_ascii=False)
-    return ("Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n" + schema)
+    return f"Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{schema}"
 
 
 def failure(text, failed):
@@ -114,13 +118,16 @@ class OpenAiChat(Side):
         with self.client.chat.completions.stream(**request, stream_options={"include_usage": True}) as stream:
             message = stream.get_final_completion().choices[0].message
         said = {"role": "assistant", "content": message.content}
+        if message.refusal:
+            said["refusal"] = message.refusal
         # What compatible servers show of their thoughts, and some want back.
         if thoughts := getattr(message, "reasoning_content", None):
             said["reasoning_content"] = thoughts
         self.calls = message.tool_calls or []
         if self.calls:
             function = lambda call: {"name": call.function.name, "arguments": call.function.arguments}
-            said["tool_calls"] = [{"id": call.id, "type": "function", "function": function(call)} for call in self.calls]
+            made = lambda call: {"id": call.id, "type": "function", "function": function(call)}
+            said["tool_calls"] = [made(call) for call in self.calls]
         self.messages.append(said)
 
     def results(self, results):
@@ -356,7 +363,7 @@ class Gemini(Side):
             response = {"error" if failed else "output": text}
             answers.append(types.Part(function_response=types.FunctionResponse(
                 id=call.id, name=call.name, response=response, parts=inside or None)))
-            # The API's calls had no id here; ours count them.
+            # Calls of these models have no id; ours are counted.
             pictures += [caption(call.name, f"call_{len(answers) - 1}"), *images] if images else []
         self.messages.append(types.Content(role="user", parts=[*answers, *self.parts(pictures)]))
 

@@ -3,16 +3,12 @@ APIs: they read its answers, whole and streamed, as what the script says, and it
 reads the same answers alike."""
 
 import json
-import logging
 
 import pydantic
 
 from harness import cases, workspace
 from model_peers import APIS, API_KEY, MODELS, OurClient, scripted_model
 from model_sdks import TIMEOUT, gemini_client, openai_client
-
-# The SDK warns of every answer that holds more than text.
-logging.getLogger("google_genai.types").setLevel(logging.ERROR)
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL, PURPOSE, QUESTION = "weather", "The weather of a city.", "What is the weather?"
@@ -195,6 +191,7 @@ def read_gemini(root, streamed):
     parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts or []]
     assert all(chunk.candidates[0].finish_reason is None for chunk in chunks[:-1]), chunks
     calls = [part for part in parts if part.function_call]
+    assert len({call.function_call.id for call in calls}) == len(calls), calls
     # The first call of a turn has the signature.
     assert [bool(call.thought_signature) for call in calls] == [number == 0 for number in range(len(calls))], calls
     stop = {"STOP": "done", "MAX_TOKENS": "max_tokens", "SAFETY": "filtered"}
