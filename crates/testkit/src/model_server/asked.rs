@@ -130,11 +130,15 @@ impl Asked {
 
     /// Whether calls have ids. Gemini's have since its third generation.
     pub(super) fn names_calls(&self) -> bool {
-        self.api != WireApi::Gemini || self.path.contains("/gemini-3")
+        self.api != WireApi::Gemini || self.model().starts_with("gemini-3")
     }
 
-    pub(super) fn model(&self) -> &str {
-        self.body["model"].as_str().unwrap_or("scripted")
+    /// The model that is asked.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        // Gemini's path is `/v1beta/models/MODEL:method`.
+        let in_path = || self.path.rsplit_once("/models/").and_then(|(_, rest)| rest.split_once(':'));
+        self.body["model"].as_str().or_else(|| in_path().map(|(model, _)| model)).unwrap_or("scripted")
     }
 }
 

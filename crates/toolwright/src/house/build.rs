@@ -27,6 +27,7 @@ use toolwright_runtime::{
 };
 use url::Url;
 
+use super::compat::{CompatCell, recommends};
 use super::{BUILTIN, LLM, REST};
 use crate::config::typed::PathGuardSetting;
 use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity};
@@ -130,7 +131,8 @@ pub(super) fn document(spec: &OpenApiSpec) -> Arc<dyn Provider> {
 fn protected(config: &Config) -> Vec<PathBuf> {
     let files = config.candidates.iter().map(|layer| layer.path.clone());
     // What a tool asks a model is configuration too.
-    files.chain(config.llm_files.iter().cloned()).chain([config.state_dir.clone()]).collect()
+    let llm = config.llm_files.iter().chain(&config.compat.files).cloned();
+    files.chain(llm).chain([config.state_dir.clone()]).collect()
 }
 
 fn withheld_env(config: &Config) -> Vec<String> {
@@ -277,6 +279,14 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
     endpoints
 }
 
+/// Which models answer tools.
+pub(super) struct ToolModels<'a> {
+    /// The one of tools for which nothing else says one.
+    pub(super) default: Option<String>,
+    /// What is recommended.
+    pub(super) compat: &'a CompatCell,
+}
+
 pub(super) fn executor(
     config: &Config,
     events: &Arc<EventHub>,
@@ -284,7 +294,7 @@ pub(super) fn executor(
     store: &Arc<SqliteStore>,
     models: &Arc<HttpModelClient>,
     jobs: &Arc<JobManager>,
-    default_model: Option<String>,
+    tool_models: ToolModels<'_>,
 ) -> Arc<Executor> {
     let outputs = &config.written.outputs;
     let dir = outputs
@@ -317,9 +327,9 @@ pub(super) fn executor(
     options.guards = config.guards();
     options.jobs = Some(Arc::clone(jobs));
     options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
-    let models = config.written.models.by_name.iter();
-    options.prices = models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect();
-    options.default_model = default_model;
+    options.prices = config.prices();
+    options.compat = recommends(tool_models.compat);
+    options.default_model = tool_models.default;
     options.queues = Queues::new(config.queues.clone());
     // Only tools with a time to live use it.
     options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));
