@@ -17,7 +17,8 @@ use crate::{anthropic, gemini, ollama, openai_chat, responses};
 /// parse are replayed as `{}`, a call without a result gets one that says so, a result without a call is
 /// left out, ids and names of past calls are made legal and unique. Tools are shown in the view that the
 /// API's dialect gives of them; the definition's own schema is not touched. Tools keep their order. What
-/// an API has no word for is left out: a forced call for Ollama, a limit on parallel calls for Gemini.
+/// an API has no word for is left out: a forced call for Ollama, a limit on parallel calls for Gemini, a
+/// temperature for models that refuse any.
 ///
 /// Deferred tools go to the two APIs that can load them. Anthropic Messages gets them with `defer_loading`, and
 /// a result that loads some as `tool_reference` blocks. OpenAI Responses gets the tool that searches as

@@ -120,8 +120,17 @@ impl LegalResult<'_> {
         parts
     }
 
-    /// Text and images apart, for APIs whose results hold only text: a note stands where an image was,
-    /// and a failure says so, because there is no flag for it.
+    /// Text and images apart, for APIs whose results hold only text and no flag for failure: a note stands where
+    /// an image was, and a failure says so.
+    pub(crate) fn plain_text_and_images(&self) -> (String, Vec<Image<'_>>) {
+        let (mut text, images) = self.text_and_images();
+        if self.is_error() {
+            mark_failure(&mut text);
+        }
+        (text, images)
+    }
+
+    /// Text and images apart, for APIs whose results hold only text: a note stands where an image was.
     pub(crate) fn text_and_images(&self) -> (String, Vec<Image<'_>>) {
         let mut images = Vec::new();
         let mut lines = Vec::new();
@@ -134,11 +143,7 @@ impl LegalResult<'_> {
                 }
             }
         }
-        let mut text = lines.join("\n");
-        if self.is_error() {
-            mark_failure(&mut text);
-        }
-        (text, images)
+        (lines.join("\n"), images)
     }
 
     /// Introduces what this result says, where it stands in a user message.

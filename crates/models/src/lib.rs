@@ -28,6 +28,7 @@ mod openai_chat;
 mod reading;
 pub mod replay;
 mod responses;
+mod sampling;
 mod shape;
 mod shown;
 pub mod text;

@@ -86,7 +86,7 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
             Turn::Results(results) => {
                 let mut images = Vec::new();
                 for result in &results {
-                    let (text, found) = result.text_and_images();
+                    let (text, found) = result.plain_text_and_images();
                     out.push(json!({"role": "tool", "tool_name": result.name, "content": text}));
                     if !found.is_empty() {
                         images.push(Part::Text(result.images_caption()));

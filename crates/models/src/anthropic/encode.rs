@@ -9,6 +9,7 @@ use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_instruction, output_schema, set, tools_place};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
+use crate::sampling::takes_temperature;
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
@@ -46,7 +47,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     set(&mut body, "output_config", format);
     body.insert("messages".into(), Value::Array(messages));
-    set(&mut body, "temperature", request.temperature);
+    set(&mut body, "temperature", request.temperature.filter(|_| takes_temperature(model)));
     body.insert("stream".into(), json!(true));
     let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools);
     encoded.headers = &[("anthropic-version", "2023-06-01")];

@@ -34,7 +34,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     if !system.is_empty() {
         body.insert("systemInstruction".into(), json!({"parts": [{"text": system}]}));
     }
-    body.insert("contents".into(), Value::Array(contents(request, shown.set())));
+    body.insert("contents".into(), Value::Array(contents(request, model, shown.set())));
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
         let calling = match shown.choice(request) {
@@ -59,8 +59,22 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
 /// Whether the model takes `responseMimeType: application/json` together with function declarations: generations 1
 /// and 2 answer 400 (github.com/googleapis/python-genai, issue 867).
 fn takes_shape_with_tools(model: &str) -> bool {
-    let name = model.rsplit('/').next().unwrap_or(model);
-    !["gemini-1", "gemini-2"].iter().any(|old| name.starts_with(old))
+    !is_old(model)
+}
+
+/// Whether the model takes images inside a function's response, as Gemini does since its third generation
+/// (ai.google.dev/gemini-api/docs/function-calling, multimodal function responses). Others answer 400.
+fn takes_images_in_results(model: &str) -> bool {
+    bare_name(model).starts_with("gemini-") && !is_old(model)
+}
+
+fn is_old(model: &str) -> bool {
+    ["gemini-1", "gemini-2"].iter().any(|old| bare_name(model).starts_with(old))
+}
+
+/// The name without its folder.
+fn bare_name(model: &str) -> &str {
+    model.rsplit('/').next().unwrap_or(model)
 }
 
 /// A bare name is one of `models/`; a tuned model comes with its own folder.
@@ -100,7 +114,8 @@ pub(crate) fn tools(set: &Toolset) -> Option<Tool<'_>> {
     (!function_declarations.is_empty()).then_some(Tool { function_declarations })
 }
 
-fn contents(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
+fn contents(request: &ModelRequest, model: &str, tools: &Toolset) -> Vec<Value> {
+    let images_inside = takes_images_in_results(model);
     let nothing = || json!({"text": NOTHING});
     let mut out = Alternating { model: "model", key: "parts", nothing, messages: Vec::new() };
     let mut ids: Vec<Option<String>> = Vec::new();
@@ -112,13 +127,17 @@ fn contents(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
                 out.push("model", parts);
             }
             Turn::Results(results) => {
-                let mut images = Vec::new();
-                let responses = results
-                    .iter()
-                    .enumerate()
-                    .map(|(number, result)| response(result, ids.get(number).and_then(Option::as_deref), &mut images));
-                let mut parts: Vec<Value> = responses.collect();
-                parts.extend(images);
+                let mut after = Vec::new();
+                let mut parts = Vec::with_capacity(results.len());
+                for (number, result) in results.iter().enumerate() {
+                    let id = ids.get(number).and_then(Option::as_deref);
+                    parts.push(if images_inside {
+                        whole_response(result, id)
+                    } else {
+                        response(result, id, &mut after)
+                    });
+                }
+                parts.extend(after);
                 out.push("user", parts);
             }
         }
@@ -159,12 +178,29 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<
     out
 }
 
-fn response(result: &LegalResult<'_>, id: Option<&str>, images: &mut Vec<Value>) -> Value {
+/// A result with its images inside.
+fn whole_response(result: &LegalResult<'_>, id: Option<&str>) -> Value {
+    let (images, texts): (Vec<_>, Vec<_>) = result.parts().into_iter().partition(|part| matches!(part, Part::Image(_)));
+    let texts = texts.into_iter().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None });
+    let mut part = function_response(result, texts.collect::<Vec<_>>().join("\n"), id);
+    if !images.is_empty() {
+        part["functionResponse"]["parts"] = wire_parts(images).into();
+    }
+    part
+}
+
+/// A result as a text; its images come `after` all results.
+fn response(result: &LegalResult<'_>, id: Option<&str>, after: &mut Vec<Value>) -> Value {
     let (text, found) = result.text_and_images();
     if !found.is_empty() {
-        images.push(json!({"text": result.images_caption()}));
-        images.extend(wire_parts(found.into_iter().map(Part::Image).collect()));
+        after.push(json!({"text": result.images_caption()}));
+        after.extend(wire_parts(found.into_iter().map(Part::Image).collect()));
     }
+    function_response(result, text, id)
+}
+
+/// The keys of a response are the documented ones for what a function gives and for why it failed.
+fn function_response(result: &LegalResult<'_>, text: String, id: Option<&str>) -> Value {
     let key = if result.is_error() { "error" } else { "output" };
     let mut function = json!({"name": result.name, "response": {key: text}});
     if let Some(id) = id {

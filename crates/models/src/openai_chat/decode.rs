@@ -165,7 +165,7 @@ impl Assemble for Assembly {
                 input_tokens: count(&usage, "/prompt_tokens"),
                 output_tokens: count(&usage, "/completion_tokens"),
                 cached_tokens: count(&usage, "/prompt_tokens_details/cached_tokens"),
-                ..Usage::default()
+                cache_written_tokens: count(&usage, "/prompt_tokens_details/cache_write_tokens"),
             };
         } else if chunk.choices.is_none() {
             return failure::from_unknown(API, data).map_or(Ok(()), Err);

@@ -9,6 +9,7 @@ use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_schema, set, tools_place};
 use crate::history::{Image, LegalCall, Part, Turn, legal_name, legal_turns, parts};
+use crate::sampling::takes_temperature;
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
@@ -30,7 +31,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     set(&mut body, "response_format", request.output.as_ref().map(response_format));
     set(&mut body, "max_completion_tokens", request.max_tokens);
-    set(&mut body, "temperature", request.temperature);
+    set(&mut body, "temperature", request.temperature.filter(|_| takes_temperature(model)));
     body.insert("stream".into(), json!(true));
     body.insert("stream_options".into(), json!({"include_usage": true}));
     EncodedRequest::new("/chat/completions", body).with_tools(tools)
@@ -78,7 +79,7 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
             Turn::Results(results) => {
                 let mut images = Vec::new();
                 for result in &results {
-                    let (text, found) = result.text_and_images();
+                    let (text, found) = result.plain_text_and_images();
                     out.push(json!({"role": "tool", "tool_call_id": result.id, "content": text}));
                     if !found.is_empty() {
                         images.push(Part::Text(result.images_caption()));

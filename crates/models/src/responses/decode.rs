@@ -231,7 +231,7 @@ impl Assembly {
                 input_tokens: count(&usage, "/input_tokens"),
                 output_tokens: count(&usage, "/output_tokens"),
                 cached_tokens: count(&usage, "/input_tokens_details/cached_tokens"),
-                ..Usage::default()
+                cache_written_tokens: count(&usage, "/input_tokens_details/cache_write_tokens"),
             };
         }
         if !self.itemised {

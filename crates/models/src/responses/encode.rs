@@ -10,6 +10,7 @@ use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_schema, set, tools_place};
 use crate::history::{Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, parts};
+use crate::sampling::takes_temperature;
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
@@ -32,7 +33,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     set(&mut body, "text", request.output.as_ref().map(|output| json!({"format": format(output)})));
     set(&mut body, "max_output_tokens", request.max_tokens);
-    set(&mut body, "temperature", request.temperature);
+    set(&mut body, "temperature", request.temperature.filter(|_| takes_temperature(model)));
     body.insert("store".into(), json!(false));
     if reasons(model) {
         body.insert("include".into(), json!(["reasoning.encrypted_content"]));
@@ -105,7 +106,7 @@ fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => {
-                out.push(json!({"type": "message", "role": "user", "content": content_of(parts(content))}))
+                out.push(json!({"type": "message", "role": "user", "content": user_content(parts(content))}))
             }
             Turn::Assistant { text, calls, opaque } => answer(&mut out, text, &calls, &opaque, &search),
             Turn::Results(results) => {
@@ -164,6 +165,11 @@ fn output(result: &LegalResult<'_>) -> Value {
     json!({"type": "function_call_output", "call_id": result.id, "output": content_of(result.plain_parts())})
 }
 
+/// One text, or the list of parts.
+fn user_content(parts: Vec<Part<'_>>) -> Value {
+    if parts.len() > 1 { listed(parts) } else { content_of(parts) }
+}
+
 /// A text, or the list of parts that holds images.
 pub(super) fn content_of(parts: Vec<Part<'_>>) -> Value {
     if parts.iter().all(|part| matches!(part, Part::Text(_))) {
@@ -173,6 +179,10 @@ pub(super) fn content_of(parts: Vec<Part<'_>>) -> Value {
             .collect();
         return Value::String(texts.join("\n"));
     }
+    listed(parts)
+}
+
+fn listed(parts: Vec<Part<'_>>) -> Value {
     let part = |part| match part {
         Part::Text(text) => json!({"type": "input_text", "text": text}),
         Part::Image(Image { mime_type, data }) => {

@@ -8,10 +8,10 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
     CallResult, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelRequest, ModelResponse, StopReason,
+    ModelRequest, ModelResponse, StopReason, Usage,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, Timeouts};
-use toolwright_testkit::model_server::{Fault, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{Answer, Fault, Reply, Script, ScriptedModel, Stop, Tokens, Turn, WireApi};
 
 pub(crate) const PAIRS: [(Api, WireApi); 5] = [
     (Api::OpenAiChat, WireApi::OpenAi),
@@ -101,6 +101,31 @@ async fn a_turn_with_calls_and_their_results() {
         let second = bench.ask(&request).await.unwrap();
         assert_eq!((second.text.as_str(), second.stop), ("found: <fs__grep>\n<odd__any>", StopReason::End), "{api}");
         assert_eq!(bench.server.failures(), [""; 0], "{api}");
+    }
+}
+
+#[tokio::test]
+async fn thoughts_stops_and_tokens() {
+    let tokens = Tokens { input: 1200, cached: 600, cache_written: 400, output: 70, thinking: 30 };
+    for (api, _) in PAIRS {
+        let say =
+            |stop| Answer { thinking: "It is late.".into(), text: "Good ni".into(), stop, tokens, ..Answer::default() };
+        let stops = [Stop::Done, Stop::MaxTokens, Stop::Refusal, Stop::Filtered];
+        let turns: Vec<Turn> = stops.map(|stop| Reply::Answer(say(stop)).into()).into();
+        let bench = Bench::new(api, turns).await;
+        let refusal = if api == Api::Ollama { StopReason::End } else { StopReason::Refusal };
+        for stop in [StopReason::End, StopReason::MaxTokens, refusal.clone(), refusal] {
+            let answer = bench.ask(&question("Bed?")).await.unwrap();
+            assert_eq!((answer.reasoning.as_str(), answer.text.as_str()), ("It is late.", "Good ni"), "{api}");
+            assert_eq!(answer.stop, stop, "{api}");
+            let (cached_tokens, cache_written_tokens) = match api {
+                Api::Gemini => (600, 0),
+                Api::Ollama => (0, 0),
+                Api::OpenAiChat | Api::OpenAiResponses | Api::Anthropic => (600, 400),
+            };
+            let usage = Usage { input_tokens: 1200, output_tokens: 70, cached_tokens, cache_written_tokens };
+            assert_eq!(answer.usage, usage, "{api}");
+        }
     }
 }
 

@@ -204,6 +204,54 @@ fn a_failed_result_holds_only_text_and_its_image_follows_the_results() {
 }
 
 #[test]
+fn gemini_takes_images_in_results_since_its_third_generation() {
+    let inside = |model: &str| {
+        let body = encode(Api::Gemini, &failing_with_an_image(), model).body();
+        let parts = body["contents"][2]["parts"].as_array().unwrap().clone();
+        let images: Vec<usize> =
+            parts.iter().map(|part| part["functionResponse"]["parts"].as_array().map_or(0, Vec::len)).collect();
+        (images, parts[1]["functionResponse"]["response"].clone())
+    };
+    let (images, failed) = inside("gemini-3-pro");
+    assert_eq!((images, failed), (vec![1, 1, 1], json!({"error": "the page"})));
+    for model in ["gemini-2.5-flash", "tunedModels/mine", "gemma-3"] {
+        let (images, failed) = inside(model);
+        assert_eq!(images, [0; 9], "{model}: three results, then a caption and an image for each");
+        assert_eq!(failed, json!({"error": "the page\n[image 1, image/png: shown after the results]"}), "{model}");
+    }
+}
+
+#[test]
+fn a_temperature_goes_to_models_that_take_one() {
+    let sent = |api, model: &str| {
+        let body = encode(api, &conversation(), model).body();
+        body.get("temperature").or_else(|| body["generationConfig"].get("temperature")).is_some()
+    };
+    for (api, takes, refuses) in [
+        (Api::OpenAiChat, "gpt-4.1", Some("gpt-5")),
+        (Api::OpenAiResponses, "gpt-4.1", Some("o3")),
+        (Api::Anthropic, "claude-sonnet-4-5", Some("claude-opus-4-7")),
+        (Api::Gemini, "gemini-3-pro", None),
+    ] {
+        assert!(sent(api, takes), "{api}");
+        assert!(!refuses.is_some_and(|model| sent(api, model)), "{api}");
+    }
+}
+
+#[test]
+fn a_message_of_several_texts_keeps_them_apart_where_the_api_can() {
+    let content = vec![ContentBlock::text("First."), ContentBlock::text("Then.")];
+    let request = ModelRequest { messages: vec![Message::User { content }], ..ModelRequest::default() };
+    let body = |api| encode(api, &request, "m").body();
+    let parts = |kind: &str| json!([{"type": kind, "text": "First."}, {"type": kind, "text": "Then."}]);
+    assert_eq!(body(Api::OpenAiChat)["messages"][0]["content"], parts("text"));
+    assert_eq!(body(Api::OpenAiResponses)["input"][0]["content"], parts("input_text"));
+    assert_eq!(body(Api::Anthropic)["messages"][0]["content"], parts("text"));
+    assert_eq!(body(Api::Gemini)["contents"][0]["parts"], json!([{"text": "First."}, {"text": "Then."}]));
+    assert_eq!(body(Api::Ollama)["messages"][0]["content"], json!("First.\nThen."));
+}
+
+#[test]
 fn the_tools_of_a_request_are_those_of_the_view() {
     let request = ModelRequest { messages: vec![Message::user("go")], ..conversation() };
     for api in Api::ALL {

@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
-use super::server::Sent;
-use super::{Asked, Reply};
+use super::sending::{Sent, pieces};
+use super::{Answer, Asked, Reply, Stop};
 
 pub(super) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
     ensure(body["max_tokens"].as_u64().is_some_and(|n| n > 0), || "max_tokens: Field required".into())?;
-    let messages = filled(body, "messages")?;
+    let messages = &joined(filled(body, "messages")?);
     let uses_tools = check_messages(messages)?;
     match body.get("tools") {
         Some(tools) => {
@@ -57,6 +57,27 @@ pub(super) fn check(body: &Value) -> Checked {
     }
 }
 
+/// The messages as the API reads them: a text is one block, and messages that follow one another in the same role
+/// are one.
+fn joined(messages: &[Value]) -> Vec<Value> {
+    let mut turns: Vec<Value> = Vec::new();
+    for message in messages {
+        let mut message = message.clone();
+        if let Some(text) = message["content"].as_str() {
+            message["content"] = json!([{"type": "text", "text": text}]);
+        }
+        match (turns.last_mut().filter(|last| last["role"] == message["role"]), &mut message["content"]) {
+            (Some(Value::Object(last)), Value::Array(more)) if !more.is_empty() => {
+                if let Some(blocks) = last.get_mut("content").and_then(Value::as_array_mut) {
+                    blocks.append(more);
+                }
+            }
+            _ => turns.push(message),
+        }
+    }
+    turns
+}
+
 /// The tools that results load, by name.
 fn references(messages: &[Value]) -> impl Iterator<Item = &str> {
     let results = messages.iter().flat_map(blocks).filter(|block| block["type"] == "tool_result");
@@ -83,11 +104,6 @@ fn check_messages(messages: &[Value]) -> Result<bool, String> {
                 message["role"]
             )
         })?;
-        if let Some(text) = message["content"].as_str() {
-            ensure(!text.trim().is_empty(), || format!("{place}: text content must be non-empty"))?;
-            ensure(waiting.is_empty(), || unanswered(&place, &waiting))?;
-            continue;
-        }
         let mut past_results = false;
         let mut next: Vec<&str> = Vec::new();
         for (b, block) in filled(message, "content").map_err(|error| format!("{place}.{error}"))?.iter().enumerate() {
@@ -168,9 +184,14 @@ fn plain(block: &Value, place: &str) -> Checked {
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
-    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
-    let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    let Reply::Answer(answer) = reply else { return Sent::error(reply, error_body) };
+    let Answer { thinking, text, calls, tokens, .. } = answer;
+    let (stop, details) = stopped(answer);
     let mut blocks = Vec::new();
+    if !thinking.is_empty() {
+        let signature = format!("c2lnbmF0dXJl{number}");
+        blocks.push(json!({"type": "thinking", "thinking": thinking, "signature": signature}));
+    }
     if !text.is_empty() {
         blocks.push(json!({"type": "text", "text": text}));
     }
@@ -179,29 +200,41 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     }
     let mut message = json!({
         "id": format!("msg_{number}"), "type": "message", "role": "assistant", "model": asked.model(), "content": [],
-        "stop_reason": null, "stop_sequence": null,
+        "stop_reason": null, "stop_sequence": null, "stop_details": null,
         "usage": {
-            "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1,
+            "input_tokens": tokens.input.saturating_sub(tokens.cached + tokens.cache_written),
+            "cache_creation_input_tokens": tokens.cache_written, "cache_read_input_tokens": tokens.cached,
+            "output_tokens": 1,
         },
     });
+    let used = json!({"thinking_tokens": tokens.thinking});
     if !asked.wants_stream() {
         message["content"] = Value::Array(blocks);
         message["stop_reason"] = json!(stop);
-        message["usage"]["output_tokens"] = json!(5);
+        message["stop_details"] = details;
+        message["usage"]["output_tokens"] = json!(tokens.output);
+        message["usage"]["output_tokens_details"] = used;
         return Sent::Whole(message);
     }
     let mut frames =
         vec![frame(&json!({"type": "message_start", "message": message})), frame(&json!({"type": "ping"}))];
     for (index, mut block) in blocks.into_iter().enumerate() {
-        let deltas: Vec<Value> = if block["type"] == "text" {
+        let deltas: Vec<Value> = if block["type"] == "thinking" {
+            let signature = std::mem::replace(&mut block["signature"], json!(""));
+            block["thinking"] = json!("");
+            pieces(thinking, 12)
+                .map(|piece| json!({"type": "thinking_delta", "thinking": piece}))
+                .chain([json!({"type": "signature_delta", "signature": signature})])
+                .collect()
+        } else if block["type"] == "text" {
             block["text"] = json!("");
-            super::server::pieces(text, 12).map(|piece| json!({"type": "text_delta", "text": piece})).collect()
+            pieces(text, 12).map(|piece| json!({"type": "text_delta", "text": piece})).collect()
         } else {
             let input = std::mem::replace(&mut block["input"], json!({})).to_string();
             // The API opens with an empty piece, and sends nothing more for a call without arguments.
-            let pieces = if input == "{}" { String::new() } else { input };
+            let input = if input == "{}" { String::new() } else { input };
             std::iter::once("")
-                .chain(super::server::pieces(&pieces, 9))
+                .chain(pieces(&input, 9))
                 .map(|piece| json!({"type": "input_json_delta", "partial_json": piece}))
                 .collect()
         };
@@ -214,10 +247,23 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
         frames.push(frame(&json!({"type": "content_block_stop", "index": index})));
     }
     frames.push(frame(&json!({
-        "type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 5},
+        "type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null, "stop_details": details},
+        "usage": {"output_tokens": tokens.output, "output_tokens_details": used},
     })));
     frames.push(frame(&json!({"type": "message_stop"})));
     Sent::Stream { media: "text/event-stream; charset=utf-8", frames }
+}
+
+/// Why it stopped, and what is said beside.
+fn stopped(answer: &Answer) -> (&'static str, Value) {
+    match answer.stop {
+        Stop::Done if answer.calls.is_empty() => ("end_turn", Value::Null),
+        Stop::Done => ("tool_use", Value::Null),
+        Stop::MaxTokens => ("max_tokens", Value::Null),
+        Stop::Refusal | Stop::Filtered => {
+            ("refusal", json!({"type": "refusal", "category": "cyber", "explanation": null}))
+        }
+    }
 }
 
 fn frame(event: &Value) -> String {

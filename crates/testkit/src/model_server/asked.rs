@@ -58,6 +58,9 @@ impl Asked {
     /// The text of the last user message that has any; notes that carry the images of results count.
     #[must_use]
     pub fn last_user_text(&self) -> String {
+        if let (WireApi::Responses, Some(text)) = (self.api, self.body["input"].as_str()) {
+            return text.to_owned();
+        }
         let users = self.messages().iter().rev().filter(|m| m["role"] == "user");
         users.map(|m| text_of(&m[self.content_key()])).find(|text| !text.is_empty()).unwrap_or_default()
     }
@@ -130,6 +133,11 @@ impl Asked {
         self.path = self.path.replace(":streamGenerateContent", ":generateContent");
         self.body["stream"] = false.into();
         self
+    }
+
+    /// Whether calls have ids. Gemini's have since its third generation.
+    pub(super) fn names_calls(&self) -> bool {
+        self.api != WireApi::Gemini || self.model().starts_with("gemini-3")
     }
 
     /// The model that is asked.

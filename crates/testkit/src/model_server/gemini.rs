@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
-use super::server::Sent;
-use super::{Asked, Reply};
+use super::openai::call_id;
+use super::sending::{Sent, pieces};
+use super::{Answer, Asked, Reply, Stop};
 
 pub(super) fn check(body: &Value) -> Checked {
     contents(filled(body, "contents")?)?;
@@ -51,7 +52,8 @@ fn contents(contents: &[Value]) -> Checked {
                     )
                 })?;
                 ensure(is_name(word(call, "name", &place)?), || format!("{place}: illegal function name"))?;
-                ensure(call["args"].is_object(), || format!("{place}: args must be an object"))?;
+                // What is empty may be left out, as the API itself does.
+                ensure(call.get("args").is_none_or(Value::is_object), || format!("{place}: args must be an object"))?;
                 // The first of a step carries the signature.
                 ensure(!calls.is_empty() || part["thoughtSignature"].is_string(), || {
                     format!("Function call is missing a thought_signature in functionCall parts: {place}")
@@ -60,9 +62,15 @@ fn contents(contents: &[Value]) -> Checked {
             } else if let Some(response) = part.get("functionResponse") {
                 ensure(role == "user", || format!("{place}: a function response is the user's"))?;
                 ensure(response["response"].is_object(), || format!("{place}: response must be an object"))?;
+                let parts = response["parts"].as_array().into_iter().flatten();
+                // Protocol buffers take the names of their fields in either spelling.
+                let inside = |part: &Value| part.get("inlineData").or(part.get("inline_data")).cloned();
+                ensure(parts.map(inside).all(|data| data.is_some_and(|data| is_bytes(&data))), || {
+                    format!("{place}: parts of a response are inline data")
+                })?;
                 responses.push(response);
             } else if let Some(data) = part.get("inlineData") {
-                ensure(data["data"].as_str().is_some_and(is_base64), || format!("{place}: not base64"))?;
+                ensure(is_bytes(data), || format!("{place}: not base64"))?;
             } else {
                 ensure(part["text"].is_string(), || {
                     format!("{place}: required oneof field 'data' must have one initialized field")
@@ -84,26 +92,50 @@ fn contents(contents: &[Value]) -> Checked {
     ensure(waiting.is_empty(), || "a function call has no response".into())
 }
 
+/// Whether `data` holds bytes. Protocol buffers take them in either alphabet of base64.
+fn is_bytes(data: &Value) -> bool {
+    data["data"].as_str().is_some_and(|data| is_base64(&data.replace('-', "+").replace('_', "/")))
+}
+
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
-    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
+    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+        return Sent::error(reply, error_body);
+    };
+    let signature = format!("c2lnbmF0dXJl{number:04}");
+    // Without a call, thoughts are signed on the text at the end of the answer.
+    let signs_text = !thinking.is_empty() && calls.is_empty();
+    let finish = match stop {
+        Stop::Done => "STOP",
+        Stop::MaxTokens => "MAX_TOKENS",
+        Stop::Refusal | Stop::Filtered => "SAFETY",
+    };
     let call = |(at, (name, arguments)): (usize, &(String, Value))| {
         let mut function = json!({"name": name});
+        if asked.names_calls() {
+            function["id"] = json!(call_id(number, at));
+        }
         // Messages of the API leave out what is empty.
         if arguments.as_object().is_none_or(|arguments| !arguments.is_empty()) {
             function["args"] = arguments.clone();
         }
         let mut part = json!({"functionCall": function});
         if at == 0 {
-            part["thoughtSignature"] = json!(format!("c2lnbmF0dXJl{number}"));
+            part["thoughtSignature"] = json!(signature);
         }
         part
     };
     let chunk = |parts: Vec<Value>, finish: Option<&str>| {
         let mut candidate = json!({"content": {"parts": parts, "role": "model"}, "index": 0});
-        let mut usage = json!({"promptTokenCount": 10, "totalTokenCount": 10});
+        let mut usage = json!({"promptTokenCount": tokens.input, "totalTokenCount": tokens.input});
         if let Some(finish) = finish {
             candidate["finishReason"] = json!(finish);
-            usage = json!({"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15});
+            usage["totalTokenCount"] = json!(tokens.input + tokens.output);
+            usage["candidatesTokenCount"] = json!(tokens.output - tokens.thinking.min(tokens.output));
+            for (key, count) in [("thoughtsTokenCount", tokens.thinking), ("cachedContentTokenCount", tokens.cached)] {
+                if count > 0 {
+                    usage[key] = json!(count);
+                }
+            }
         }
         json!({
             "candidates": [candidate], "usageMetadata": usage, "modelVersion": asked.model(),
@@ -111,14 +143,21 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
         })
     };
     let calls = calls.iter().enumerate().map(call);
+    let thought = |text: &str| json!({"text": text, "thought": true});
+    let last = |text: &str| match signs_text {
+        true => json!({"text": text, "thoughtSignature": signature}),
+        false => json!({"text": text}),
+    };
     if !asked.wants_stream() {
-        let words = Some(json!({"text": text})).filter(|_| !text.is_empty());
-        return Sent::Whole(chunk(words.into_iter().chain(calls).collect(), Some("STOP")));
+        let thoughts = Some(thought(thinking)).filter(|_| !thinking.is_empty());
+        let words = Some(last(text)).filter(|_| !text.is_empty());
+        return Sent::Whole(chunk(thoughts.into_iter().chain(words).chain(calls).collect(), Some(finish)));
     }
-    let mut chunks: Vec<Value> =
-        super::server::pieces(text, 12).map(|piece| chunk(vec![json!({"text": piece})], None)).collect();
+    let thoughts = pieces(thinking, 12).map(|piece| chunk(vec![thought(piece)], None));
+    let words = pieces(text, 12).map(|piece| chunk(vec![json!({"text": piece})], None));
+    let mut chunks: Vec<Value> = thoughts.chain(words).collect();
     chunks.extend(calls.map(|call| chunk(vec![call], None)));
-    chunks.push(chunk(vec![json!({"text": ""})], Some("STOP")));
+    chunks.push(chunk(vec![last("")], Some(finish)));
     let frames = chunks.iter().map(|chunk| format!("data: {chunk}\r\n\r\n")).collect();
     Sent::Stream { media: "text/event-stream", frames }
 }

@@ -23,7 +23,7 @@ mod tool_search;
 
 pub use asked::{Asked, ToolResult};
 pub use cli::{Options, run};
-pub use script::{Fault, Reply, Script, Turn};
+pub use script::{Answer, Fault, Reply, Script, Stop, Tokens, Turn};
 pub use server::{Recorded, ScriptedModel};
 
 /// The API that a request came by.
@@ -35,7 +35,7 @@ pub enum WireApi {
     Responses,
     /// `POST /v1/messages`
     Anthropic,
-    /// `POST /v1beta/models/MODEL:generateContent` and `:streamGenerateContent`
+    /// `POST /v1beta/models/MODEL:generateContent` and `:streamGenerateContent`, and the same under `/v1`
     Gemini,
     /// `POST /api/chat`
     Ollama,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, is_base64, word};
-use super::server::Sent;
-use super::{Asked, Reply};
+use super::sending::{Sent, pieces};
+use super::{Answer, Asked, Reply, Stop};
 
 const CREATED: &str = "2026-11-20T09:00:00.000000Z";
 
@@ -44,19 +44,22 @@ pub(super) fn check(body: &Value) -> Checked {
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, _number: usize) -> Sent {
-    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
+    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+        return Sent::error(reply, error_body);
+    };
+    let reason = if *stop == Stop::MaxTokens { "length" } else { "stop" };
     let line =
         |message: Value| json!({"model": asked.model(), "created_at": CREATED, "message": message, "done": false});
     let call = |(name, arguments): &(String, Value)| json!({"function": {"name": name, "arguments": arguments}});
     let finish = |mut last: Value| {
         for (key, value) in [
             ("done", json!(true)),
-            ("done_reason", json!("stop")),
+            ("done_reason", json!(reason)),
             ("total_duration", json!(4_883_583_458_u64)),
             ("load_duration", json!(1_334_875)),
-            ("prompt_eval_count", json!(10)),
+            ("prompt_eval_count", json!(tokens.input)),
             ("prompt_eval_duration", json!(342_546_000)),
-            ("eval_count", json!(5)),
+            ("eval_count", json!(tokens.output)),
             ("eval_duration", json!(4_535_599_000_u64)),
         ] {
             last[key] = value;
@@ -65,13 +68,18 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, _number: usize) -> Sent {
     };
     if !asked.wants_stream() {
         let mut message = json!({"role": "assistant", "content": text});
+        if !thinking.is_empty() {
+            message["thinking"] = json!(thinking);
+        }
         if !calls.is_empty() {
             message["tool_calls"] = calls.iter().map(call).collect();
         }
         return Sent::Whole(finish(line(message)));
     }
-    let mut frames: Vec<Value> =
-        super::server::pieces(text, 12).map(|piece| line(json!({"role": "assistant", "content": piece}))).collect();
+    let thoughts =
+        pieces(thinking, 12).map(|piece| line(json!({"role": "assistant", "content": "", "thinking": piece})));
+    let words = pieces(text, 12).map(|piece| line(json!({"role": "assistant", "content": piece})));
+    let mut frames: Vec<Value> = thoughts.chain(words).collect();
     frames
         .extend(calls.iter().map(|made| line(json!({"role": "assistant", "content": "", "tool_calls": [call(made)]}))));
     frames.push(finish(line(json!({"role": "assistant", "content": ""}))));

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
-use super::server::Sent;
-use super::{Asked, Reply};
+use super::sending::{Sent, pieces};
+use super::{Answer, Asked, Reply, Stop};
 
 const CREATED: u64 = 1_700_000_000;
 
@@ -75,15 +75,15 @@ fn messages(messages: &[Value]) -> Checked {
             }
             other => return Err(format!("{place}.role: '{other}' is not a role")),
         }
-        content(&message["content"], role, calls.is_some(), &place)?;
+        content(&message["content"], role, calls.is_some() || message["refusal"].is_string(), &place)?;
     }
     ensure(waiting.is_empty(), || format!("no tool messages respond to tool_call_ids: {}", waiting.join(", ")))
 }
 
-fn content(content: &Value, role: &str, has_calls: bool, place: &str) -> Checked {
+fn content(content: &Value, role: &str, may_be_null: bool, place: &str) -> Checked {
     match content {
         Value::String(_) => Ok(()),
-        Value::Null => ensure(has_calls, || format!("{place}.content: null is only allowed with 'tool_calls'")),
+        Value::Null => ensure(may_be_null, || format!("{place}.content: null is only allowed with 'tool_calls'")),
         Value::Array(parts) if !parts.is_empty() => parts.iter().try_for_each(|part| match part["type"].as_str() {
             Some("text") => ensure(part["text"].is_string(), || format!("{place}.content: a text part needs 'text'")),
             Some("image_url") => {
@@ -102,19 +102,32 @@ fn content(content: &Value, role: &str, has_calls: bool, place: &str) -> Checked
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
-    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
+    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+        return Sent::error(reply, error_body);
+    };
     let id = format!("chatcmpl-{number}");
-    let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
+    let finish = match stop {
+        Stop::MaxTokens => "length",
+        Stop::Filtered => "content_filter",
+        Stop::Done if !calls.is_empty() => "tool_calls",
+        Stop::Done | Stop::Refusal => "stop",
+    };
+    let words = if *stop == Stop::Refusal { "refusal" } else { "content" };
     let usage = json!({
-        "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens": tokens.input, "completion_tokens": tokens.output, "total_tokens": tokens.input + tokens.output,
+        "prompt_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_written},
+        "completion_tokens_details": {"reasoning_tokens": tokens.thinking},
     });
     let call_ids: Vec<String> = (0..calls.len()).map(|n| call_id(number, n)).collect();
     if !asked.wants_stream() {
-        let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+        let mut message = json!({"role": "assistant", "content": null, "refusal": null});
+        if !text.is_empty() || calls.is_empty() {
+            message[words] = json!(text);
+        }
+        if !thinking.is_empty() {
+            message["reasoning_content"] = json!(thinking);
+        }
         if !calls.is_empty() {
-            if text.is_empty() {
-                message["content"] = Value::Null;
-            }
             let call = |((name, arguments), id): (&(String, Value), &String)| {
                 let function = json!({"name": name, "arguments": arguments.to_string()});
                 json!({"id": id, "type": "function", "function": function})
@@ -139,13 +152,17 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     let delta = |delta: Value| {
         frame(json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": null}]), Value::Null)
     };
-    let first = if text.is_empty() { Value::Null } else { json!("") };
-    let mut frames = vec![delta(json!({"role": "assistant", "content": first, "refusal": null}))];
-    frames.extend(super::server::pieces(text, 12).map(|piece| delta(json!({"content": piece}))));
+    let mut first = json!({"role": "assistant", "content": null, "refusal": null});
+    if !text.is_empty() {
+        first[words] = json!("");
+    }
+    let mut frames = vec![delta(first)];
+    frames.extend(pieces(thinking, 12).map(|piece| delta(json!({"reasoning_content": piece}))));
+    frames.extend(pieces(text, 12).map(|piece| delta(json!({words: piece}))));
     for (index, ((name, arguments), id)) in calls.iter().zip(&call_ids).enumerate() {
         let begin = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
         frames.push(delta(json!({"tool_calls": [begin]})));
-        for piece in super::server::pieces(&arguments.to_string(), 9) {
+        for piece in pieces(&arguments.to_string(), 9) {
             frames.push(delta(json!({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})));
         }
     }

@@ -4,15 +4,18 @@ use serde_json::{Value, json};
 
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
 use super::openai::{call_id, error_body};
-use super::server::Sent;
+use super::sending::{Sent, pieces};
 use super::tool_search::{self, Loaded};
-use super::{Asked, Reply};
+use super::{Answer, Asked, Reply, Stop};
 
 const CREATED: u64 = 1_700_000_000;
 
 pub(super) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
-    items(filled(body, "input")?)?;
+    // A text is short for one message of the user.
+    if body["input"].as_str().is_none_or(str::is_empty) {
+        items(filled(body, "input")?)?;
+    }
     if let Some(tools) = body.get("tools") {
         let mut seen = Vec::new();
         for (at, shown) in tools.as_array().ok_or("tools: must be an array")?.iter().enumerate() {
@@ -43,7 +46,9 @@ fn items(items: &[Value]) -> Checked {
     let mut dangling: Option<usize> = None;
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");
-        let kind = word(item, "type", &place)?;
+        // A message need not say that it is one.
+        let untyped = item.get("type").is_none() && item.get("role").is_some();
+        let kind = if untyped { "message" } else { word(item, "type", &place)? };
         match kind {
             "message" => content(&item["content"], word(item, "role", &place)?, &place)?,
             "function_call" => {
@@ -107,6 +112,9 @@ fn content(content: &Value, role: &str, place: &str) -> Checked {
             Some(kind) if kind == word => {
                 ensure(part["text"].is_string(), || format!("{place}.content: text is missing"))
             }
+            Some("refusal") => ensure(role == "assistant" && part["refusal"].is_string(), || {
+                format!("{place}.content: a refusal is the model's, with its words")
+            }),
             Some("input_image") => {
                 let url = part["image_url"].as_str().unwrap_or_default();
                 let data =
@@ -120,12 +128,29 @@ fn content(content: &Value, role: &str, place: &str) -> Checked {
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
-    let Reply::Answer { text, calls } = reply else { return Sent::error(reply, error_body) };
-    let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
+    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+        return Sent::error(reply, error_body);
+    };
+    let refused = *stop == Stop::Refusal;
+    let part = |text: &str| match refused {
+        true => json!({"type": "refusal", "refusal": text}),
+        false => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
+    };
+    let (status, kind, incomplete) = match stop {
+        Stop::Done | Stop::Refusal => ("completed", "response.completed", Value::Null),
+        Stop::MaxTokens => ("incomplete", "response.incomplete", json!({"reason": "max_output_tokens"})),
+        Stop::Filtered => ("incomplete", "response.incomplete", json!({"reason": "content_filter"})),
+    };
     let mut output = Vec::new();
+    if !thinking.is_empty() {
+        output.push(json!({
+            "id": format!("rs_{number}"), "type": "reasoning", "summary": [{"type": "summary_text", "text": thinking}],
+            "encrypted_content": format!("ZW5jcnlwdGVk{number}"),
+        }));
+    }
     if !text.is_empty() {
         output.push(json!({
-            "id": format!("msg_{number}"), "type": "message", "status": "completed", "role": "assistant",
+            "id": format!("msg_{number}"), "type": "message", "status": status, "role": "assistant",
             "content": [part(text)],
         }));
     }
@@ -133,44 +158,66 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
         let id = format!("fc_{number}_{n}");
         output.push(tool_search::call(&asked.body, &id, &call_id(number, n), name, arguments));
     }
-    let response = |status: &str, output: &[Value], usage: Value| {
+    let response = |status: &str, incomplete: &Value, output: &[Value], usage: Value| {
+        let asked_for = |key: &str, default: Value| asked.body.get(key).cloned().unwrap_or(default);
         json!({
             "id": format!("resp_{number}"), "object": "response", "created_at": CREATED, "status": status,
-            "error": null, "incomplete_details": null, "model": asked.model(), "output": output,
+            "error": null, "incomplete_details": incomplete, "model": asked.model(), "output": output,
             "parallel_tool_calls": true, "store": false, "usage": usage,
+            "tools": asked_for("tools", json!([])), "tool_choice": asked_for("tool_choice", json!("auto")),
         })
     };
     let usage = json!({
-        "input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
-        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15,
+        "input_tokens": tokens.input, "output_tokens": tokens.output, "total_tokens": tokens.input + tokens.output,
+        "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_written},
+        "output_tokens_details": {"reasoning_tokens": tokens.thinking},
     });
+    let ended = response(status, &incomplete, &output, usage);
     if !asked.wants_stream() {
-        return Sent::Whole(response("completed", &output, usage));
+        return Sent::Whole(ended);
     }
-    let begun = response("in_progress", &[], Value::Null);
+    let begun = response("in_progress", &Value::Null, &[], Value::Null);
     let mut events = vec![
         json!({"type": "response.created", "response": begun}),
         json!({"type": "response.in_progress", "response": begun}),
     ];
     for (index, item) in output.iter().enumerate() {
         let mut start = item.clone();
-        start["status"] = json!("in_progress");
         let id = &item["id"];
+        if item["type"] == "reasoning" {
+            (start["summary"], start["encrypted_content"]) = (json!([]), json!(""));
+            let of = |kind: &str, key: &str, value: Value| {
+                let kind = format!("response.reasoning_summary_{kind}");
+                json!({"type": kind, "item_id": id, "output_index": index, "summary_index": 0, key: value})
+            };
+            let summary = |text: &str| json!({"type": "summary_text", "text": text});
+            events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
+            events.push(of("part.added", "part", summary("")));
+            events.extend(pieces(thinking, 12).map(|piece| of("text.delta", "delta", json!(piece))));
+            events.push(of("text.done", "text", json!(thinking)));
+            events.push(of("part.done", "part", summary(thinking)));
+            events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+            continue;
+        }
+        start["status"] = json!("in_progress");
         if item["type"] == "message" {
             start["content"] = json!([]);
-            let of = |kind: &str| json!({"type": kind, "item_id": id, "output_index": index, "content_index": 0});
-            let with = |mut event: Value, key: &str, value: Value| {
-                event[key] = value;
+            let of = |kind: &str, key: &str, value: Value| {
+                let kind = format!("response.{kind}");
+                let mut event =
+                    json!({"type": kind, "item_id": id, "output_index": index, "content_index": 0, key: value});
+                // Events of a text have a list of probabilities, those of a refusal have none.
+                if kind.starts_with("response.output_text.") {
+                    event["logprobs"] = json!([]);
+                }
                 event
             };
+            let (words, whole) = if refused { ("refusal", "refusal") } else { ("output_text", "text") };
             events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
-            events.push(with(of("response.content_part.added"), "part", part("")));
-            events.extend(
-                super::server::pieces(text, 12)
-                    .map(|piece| with(of("response.output_text.delta"), "delta", json!(piece))),
-            );
-            events.push(with(of("response.output_text.done"), "text", json!(text)));
-            events.push(with(of("response.content_part.done"), "part", part(text)));
+            events.push(of("content_part.added", "part", part("")));
+            events.extend(pieces(text, 12).map(|piece| of(&format!("{words}.delta"), "delta", json!(piece))));
+            events.push(of(&format!("{words}.done"), whole, json!(text)));
+            events.push(of("content_part.done", "part", part(text)));
         } else if item["type"] == "tool_search_call" {
             start["arguments"] = json!({});
             events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
@@ -178,7 +225,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
             start["arguments"] = json!("");
             let arguments = item["arguments"].as_str().unwrap_or_default();
             events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
-            events.extend(super::server::pieces(arguments, 9).map(|piece| {
+            events.extend(pieces(arguments, 9).map(|piece| {
                 json!({
                     "type": "response.function_call_arguments.delta", "item_id": id, "output_index": index,
                     "delta": piece,
@@ -186,12 +233,12 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
             }));
             events.push(json!({
                 "type": "response.function_call_arguments.done", "item_id": id, "output_index": index,
-                "arguments": arguments,
+                "name": item["name"], "arguments": arguments,
             }));
         }
         events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
     }
-    events.push(json!({"type": "response.completed", "response": response("completed", &output, usage)}));
+    events.push(json!({"type": kind, "response": ended}));
     let frames = events.into_iter().enumerate().map(|(number, mut event)| {
         event["sequence_number"] = json!(number);
         frame(&event)

@@ -12,14 +12,8 @@ pub use super::fault::Fault;
 /// An answer, in no API's form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// Text, calls, or both.
-    Answer {
-        /// Text; empty for none.
-        text: String,
-        /// Names and arguments. Over OpenAI Responses a name that no function has is a call of the tool search,
-        /// where the request offers one to the client.
-        calls: Vec<(String, Value)>,
-    },
+    /// Thoughts, text and calls.
+    Answer(Answer),
     /// A failure, in the API's own error shape.
     Error {
         /// HTTP status.
@@ -33,10 +27,64 @@ pub enum Reply {
     },
 }
 
+/// What a model says. It comes in this order: thoughts, text, calls.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Answer {
+    /// What it thought, as the API shows it, with the signature that has to come back; empty for none. Chat
+    /// Completions have no word for it: there it is the `reasoning_content` of compatible servers.
+    pub thinking: String,
+    /// Text; empty for none. The words of a refusal, where the model refuses.
+    pub text: String,
+    /// Names and arguments. Over OpenAI Responses a name that no function has is a call of the tool search,
+    /// where the request offers one to the client.
+    pub calls: Vec<(String, Value)>,
+    /// Why it stops.
+    pub stop: Stop,
+    /// What it used.
+    pub tokens: Tokens,
+}
+
+/// Why an answer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// It is done, or wants its calls run.
+    #[default]
+    Done,
+    /// The limit of tokens cut it.
+    MaxTokens,
+    /// The model refuses. Gemini has no word for it but that of its filter, Ollama none at all.
+    Refusal,
+    /// The provider's filter cut it. Anthropic's word is that of a refusal, Ollama has none.
+    Filtered,
+}
+
+/// What an answer used, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tokens {
+    /// Of the prompt, those of the cache included.
+    pub input: u64,
+    /// Of the prompt, read from the cache.
+    pub cached: u64,
+    /// Of the prompt, written to the cache; Anthropic alone tells.
+    pub cache_written: u64,
+    /// Of the answer, thoughts included.
+    pub output: u64,
+    /// Of the answer, thoughts.
+    pub thinking: u64,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self { input: 10, cached: 0, cache_written: 0, output: 5, thinking: 0 }
+    }
+}
+
 impl Reply {
     /// A text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Answer { text: text.into(), calls: Vec::new() }
+        Self::Answer(Answer { text: text.into(), ..Answer::default() })
     }
 
     /// Calls without text.
@@ -46,10 +94,11 @@ impl Reply {
 
     /// Text, then calls.
     pub fn text_and_calls<N: Into<String>>(text: impl Into<String>, calls: Vec<(N, Value)>) -> Self {
-        Self::Answer {
+        Self::Answer(Answer {
             text: text.into(),
             calls: calls.into_iter().map(|(name, arguments)| (name.into(), arguments)).collect(),
-        }
+            ..Answer::default()
+        })
     }
 
     /// A failure with the usual code of its status.
@@ -185,10 +234,11 @@ impl Script {
         self
     }
 
-    /// Reads `{"turns": [{"text"} | {"calls": [{"name", "arguments"}], "text"?} | {"error": {"status",
-    /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?}`. A turn may have `fault`, `whole` and
-    /// `delay_ms` of its own; faults are written as [`Fault`] says. In a text, `{{results}}` stands for
-    /// the text of the last tool results and `{{user}}` for that of the last user message.
+    /// Reads `{"turns": [{"text"?, "calls"?: [{"name", "arguments"}], "thinking"?, "stop"?, "tokens"?} | {"error":
+    /// {"status", "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?}`, where `stop` is a [`Stop`] and
+    /// `tokens` are [`Tokens`]. A turn may have `fault`, `whole` and `delay_ms` of its own; faults are written as
+    /// [`Fault`] says. In a text, `{{results}}` stands for the text of the last tool results and `{{user}}` for that
+    /// of the last user message.
     ///
     /// # Errors
     /// Says what is wrong with the JSON.
@@ -232,9 +282,15 @@ impl WrittenScript {
 #[serde(deny_unknown_fields)]
 struct WrittenTurn {
     #[serde(default)]
+    thinking: String,
+    #[serde(default)]
     text: String,
     #[serde(default)]
     calls: Vec<WrittenCall>,
+    #[serde(default)]
+    stop: Stop,
+    #[serde(default)]
+    tokens: Tokens,
     error: Option<WrittenError>,
     fault: Option<Fault>,
     #[serde(default)]
@@ -270,12 +326,15 @@ impl WrittenTurn {
         if let Some(WrittenError { status, message, code, retry_after }) = self.error {
             return Reply::Error { status, code, message, retry_after }.into();
         }
-        let calls: Vec<(String, Value)> = self.calls.into_iter().map(|call| (call.name, call.arguments)).collect();
-        let text = self.text;
+        let calls = self.calls.into_iter().map(|call| (call.name, call.arguments)).collect();
+        let Self { thinking, text, stop, tokens, .. } = self;
+        let answer = Answer { thinking, text, calls, stop, tokens };
         Turn::computed(move |asked| {
-            let text =
-                text.replace("{{results}}", &asked.last_result_text()).replace("{{user}}", &asked.last_user_text());
-            Reply::text_and_calls(text, calls.clone())
+            let text = answer
+                .text
+                .replace("{{results}}", &asked.last_result_text())
+                .replace("{{user}}", &asked.last_user_text());
+            Reply::Answer(Answer { text, ..answer.clone() })
         })
     }
 }

@@ -47,7 +47,7 @@ impl Sent {
             Reply::Error { status, code, message, retry_after } => {
                 Self::Error { status: *status, body: body(*status, code, message), retry_after: *retry_after }
             }
-            Reply::Answer { .. } => Self::Error { status: 500, body: body(500, "", "not an error"), retry_after: None },
+            Reply::Answer(_) => Self::Error { status: 500, body: body(500, "", "not an error"), retry_after: None },
         }
     }
 }

@@ -15,7 +15,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::check::{Checked, ensure};
-pub(super) use super::sending::{Sent, pieces};
 use super::sending::{json_response, send};
 use super::{Asked, Fault, Reply, Script, WireApi, anthropic, gemini, ollama, openai, responses};
 
@@ -108,6 +107,7 @@ impl ScriptedModel {
             .route("/v1/responses", post(ask))
             .route("/v1/messages", post(ask))
             .route("/v1beta/{*model}", post(ask).get(gemini_models))
+            .route("/v1/models/{*model}", post(ask))
             .route("/api/chat", post(ask))
             .route("/v1/models", get(v1_models))
             .route("/api/tags", get(ollama_tags))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Reply, Script, WireApi};
+use super::{Answer, Reply, Script, Stop, Tokens, WireApi};
 
 fn check(api: WireApi, body: &Value, expect: Option<&str>) {
     match (api.check(body), expect) {
@@ -29,6 +29,7 @@ fn openai_rules() {
     messages(&[&user, &call, &answer("c1"), &user], Some("missing: c2"));
     messages(&[&user, &call, &answer("c1")], Some("c2"));
     messages(&[&json!({"role": "assistant", "content": null})], Some("null is only allowed"));
+    messages(&[&json!({"role": "assistant", "content": null, "refusal": "No."}), &user], None);
     messages(&[&json!({"role": "assistant", "content": "a", "tool_calls": []})], Some("must not be empty"));
 
     let tools = |tools: Value, expect: Option<&str>| {
@@ -65,6 +66,9 @@ fn responses_rules() {
     input(&[&user, &thought, &user], Some("required following item"));
     input(&[&user, &thought], Some("required following item"));
     input(&[&user, &wrong], Some("Supported values are: 'output_text'"));
+    let refusal = |role: &str| json!({"role": role, "content": [{"type": "refusal", "refusal": "No."}]});
+    input(&[&user, &refusal("assistant"), &user], None);
+    input(&[&refusal("user")], Some("the model's"));
     let tool = |tool: Value, expect: Option<&str>| {
         check(WireApi::Responses, &json!({"model": "m", "input": [user], "tools": [tool]}), expect);
     };
@@ -73,6 +77,11 @@ fn responses_rules() {
     tool(json!({"type": "function", "name": "t", "parameters": object}), Some("strict"));
     tool(json!({"type": "function", "function": {"name": "t"}, "strict": false}), Some("name"));
     tool(json!({"type": "tool_search", "execution": "client", "parameters": object}), Some("description"));
+    let untyped = json!({"role": "user", "content": "go"});
+    input(&[&untyped, &call, &output], None);
+    input(&[&json!({"content": "go"})], Some("type"));
+    check(WireApi::Responses, &json!({"model": "m", "input": "go"}), None);
+    check(WireApi::Responses, &json!({"model": "m", "input": ""}), Some("non-empty array"));
 }
 
 #[test]
@@ -151,6 +160,15 @@ fn gemini_rules() {
     contents(&[&user, &called(Value::Null), &answered(json!([first, second]))], Some("thought_signature"));
     contents(&[&json!({"role": "assistant", "parts": [{"text": "a"}]})], Some("valid role"));
     contents(&[&json!({"role": "user", "parts": []})], Some("non-empty array"));
+    let bare = json!({"role": "model", "parts": [{"functionCall": {"name": "t"}, "thoughtSignature": "s"}]});
+    let shown = |key: &str, data: &str| {
+        let image = json!({key: {"mimeType": "image/png", "data": data}});
+        json!([{"functionResponse": {"name": "t", "response": {"output": "ok"}, "parts": [image]}}])
+    };
+    contents(&[&user, &bare, &answered(shown("inlineData", "-_A="))], None);
+    contents(&[&user, &bare, &answered(shown("inline_data", "+/A="))], None);
+    contents(&[&user, &bare, &answered(shown("inlineData", "?"))], Some("inline data"));
+    contents(&[&user, &bare, &answered(shown("text", "AAAA"))], Some("inline data"));
     let tools = json!([{"functionDeclarations": [{"name": "t"}]}]);
     let only = |name: &str| json!({"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [name]}});
     check(WireApi::Gemini, &json!({"contents": [user], "tools": tools, "toolConfig": only("t")}), None);
@@ -173,7 +191,7 @@ fn anthropic_rules() {
         );
     };
     messages(&[&user, &call, &answer], None);
-    messages(&[&user, &user], Some("alternate"));
+    messages(&[&user, &user, &call, &answer, &user], None);
     messages(&[&call, &answer], Some("alternate"));
     messages(&[&user, &call, &user], Some("without `tool_result`"));
     messages(&[&user, &call], Some("without `tool_result`"));
@@ -220,4 +238,10 @@ fn scripts_are_read_strictly_and_fill_in_results() {
     assert_eq!(script.turns[0].answer(&asked), Ok(Reply::text("got 7")));
     assert_eq!(script.turns[1].answer(&asked), Ok(Reply::error(529, "busy")));
     assert!(Script::from_json(r#"{"turns": [{"txt": "a"}]}"#).expect_err("typo").contains("txt"));
+    let full =
+        r#"{"turns": [{"thinking": "t", "text": "a", "stop": "max_tokens", "tokens": {"input": 9, "cached": 3}}]}"#;
+    let script = Script::from_json(full).expect("script");
+    let tokens = Tokens { input: 9, cached: 3, ..Tokens::default() };
+    let answer = Answer { thinking: "t".into(), text: "a".into(), stop: Stop::MaxTokens, tokens, ..Answer::default() };
+    assert_eq!(script.turns[0].answer(&asked), Ok(Reply::Answer(answer)));
 }
