@@ -294,6 +294,12 @@ impl Redactor for NoRedaction {
 pub trait TokenCounter: Send + Sync {
     /// The count, and whether it is an estimate.
     fn count(&self, text: &str) -> (usize, Exactness);
+
+    /// What counts as `model`, `provider/model`, does; `None` where its tokenizer is not known. Asking for it is cheap;
+    /// its first count may read a large file and take a second, so it belongs on a thread that may block.
+    fn of_model(&self, _model: &str) -> Option<Arc<dyn TokenCounter>> {
+        None
+    }
 }
 
 /// Whether a count is what the model would count.
