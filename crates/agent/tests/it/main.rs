@@ -8,6 +8,7 @@ mod exposure;
 mod extract;
 mod house;
 mod jobs;
+mod long;
 mod mended;
 mod own_tools;
 mod plan;

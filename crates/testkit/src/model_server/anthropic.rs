@@ -181,7 +181,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
         "id": format!("msg_{number}"), "type": "message", "role": "assistant", "model": asked.model(), "content": [],
         "stop_reason": null, "stop_sequence": null,
         "usage": {
-            "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1,
+            "input_tokens": asked.tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1,
         },
     });
     if !asked.wants_stream() {

@@ -100,10 +100,10 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     };
     let chunk = |parts: Vec<Value>, finish: Option<&str>| {
         let mut candidate = json!({"content": {"parts": parts, "role": "model"}, "index": 0});
-        let mut usage = json!({"promptTokenCount": 10, "totalTokenCount": 10});
+        let mut usage = json!({"promptTokenCount": asked.tokens, "totalTokenCount": asked.tokens});
         if let Some(finish) = finish {
             candidate["finishReason"] = json!(finish);
-            usage = json!({"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15});
+            usage = json!({"promptTokenCount": asked.tokens, "candidatesTokenCount": 5, "totalTokenCount": asked.tokens + 5});
         }
         json!({
             "candidates": [candidate], "usageMetadata": usage, "modelVersion": asked.model(),

@@ -9,12 +9,14 @@ mod anthropic;
 mod asked;
 mod check;
 mod cli;
+mod counting;
 mod gemini;
 mod ollama;
 mod openai;
 mod responses;
 mod script;
 mod server;
+mod talk;
 #[cfg(test)]
 mod tests;
 mod tool_search;
@@ -23,6 +25,7 @@ pub use asked::{Asked, ToolResult};
 pub use cli::{Options, run};
 pub use script::{Fault, Reply, Script, Turn};
 pub use server::{Recorded, ScriptedModel};
+pub use talk::{LongTalk, MEMORY_MODEL, STEP_TOOL, Tally};
 
 /// The API that a request came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -54,7 +54,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, _number: usize) -> Sent {
             ("done_reason", json!("stop")),
             ("total_duration", json!(4_883_583_458_u64)),
             ("load_duration", json!(1_334_875)),
-            ("prompt_eval_count", json!(10)),
+            ("prompt_eval_count", json!(asked.tokens)),
             ("prompt_eval_duration", json!(342_546_000)),
             ("eval_count", json!(5)),
             ("eval_duration", json!(4_535_599_000_u64)),

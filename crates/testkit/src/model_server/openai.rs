@@ -106,7 +106,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     let id = format!("chatcmpl-{number}");
     let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
     let usage = json!({
-        "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens": asked.tokens, "completion_tokens": 5, "total_tokens": asked.tokens + 5, "prompt_tokens_details": {"cached_tokens": 0},
     });
     let call_ids: Vec<String> = (0..calls.len()).map(|n| call_id(number, n)).collect();
     if !asked.wants_stream() {

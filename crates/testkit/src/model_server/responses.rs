@@ -141,8 +141,8 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
         })
     };
     let usage = json!({
-        "input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
-        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15,
+        "input_tokens": asked.tokens, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": asked.tokens + 5,
     });
     if !asked.wants_stream() {
         return Sent::Whole(response("completed", &output, usage));

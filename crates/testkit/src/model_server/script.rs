@@ -74,6 +74,8 @@ pub enum Fault {
 
 type Make = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 type Expectation = Box<dyn Fn(&Asked) -> bool + Send + Sync>;
+/// Counts the tokens of a request.
+pub(super) type Count = Box<dyn Fn(&Asked) -> u64 + Send + Sync>;
 
 /// One answer of the script, with what it expects of the request.
 pub struct Turn {
@@ -156,15 +158,22 @@ impl Turn {
 }
 
 /// The turns, one a request.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Script {
     pub(super) turns: Vec<Turn>,
     pub(super) repeat: bool,
+    pub(super) count: Option<Count>,
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").field("turns", &self.turns).field("repeat", &self.repeat).finish_non_exhaustive()
+    }
 }
 
 impl From<Vec<Turn>> for Script {
     fn from(turns: Vec<Turn>) -> Self {
-        Self { turns, repeat: false }
+        Self { turns, ..Self::default() }
     }
 }
 
@@ -182,6 +191,13 @@ impl Script {
         self
     }
 
+    /// Reports as the tokens of each request what `count` says, and not 10.
+    #[must_use]
+    pub fn counting(mut self, count: impl Fn(&Asked) -> u64 + Send + Sync + 'static) -> Self {
+        self.count = Some(Box::new(count));
+        self
+    }
+
     /// Reads `{"turns": [{"text"} | {"calls": [{"name", "arguments"}], "text"?} | {"error": {"status",
     /// "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?}`. In a text, `{{results}}` stands for
     /// the text of the last tool results and `{{user}}` for that of the last user message.
@@ -193,7 +209,7 @@ impl Script {
             serde_json::from_str(text).map_err(|error| format!("the script is not understood: {error}"))?;
         let delay = Duration::from_millis(written.delay_ms);
         let turns = written.turns.into_iter().map(|turn| turn.into_turn().with_delay(delay)).collect();
-        Ok(Self { turns, repeat: written.repeat })
+        Ok(Self { turns, repeat: written.repeat, ..Self::default() })
     }
 }
 

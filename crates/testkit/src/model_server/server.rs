@@ -254,7 +254,10 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
         WireApi::Ollama => ollama::error_body,
     };
     let body = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
-    let asked = Asked { api, path: path.clone(), body: body.clone() };
+    let mut asked = Asked { api, path: path.clone(), body: body.clone(), tokens: 10 };
+    if let Some(count) = &shared.script.count {
+        asked.tokens = count(&asked);
+    }
     let keyed = authorized(api, &headers);
     let checked = check(api, &headers, &body);
     let picked = {

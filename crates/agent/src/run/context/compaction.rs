@@ -22,6 +22,8 @@ const MAX_PARTS: usize = 8;
 const PART: usize = 8000;
 /// Facts of one at most.
 const FACTS: usize = 12;
+/// Bytes of a result that the summary is made of: what is in it comes as facts.
+const SUMMARIZED_RESULT: usize = 1536;
 /// Words of a summary.
 const WORDS: std::ops::RangeInclusive<usize> = 40..=600;
 
@@ -131,9 +133,9 @@ impl RunState {
         // Of another model's window half is left for its prompt and answer.
         let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
         let messages = self.to_put_together(&range);
-        let summarized = within(&messages, &whole.originals, limit / 4 * 3 * BYTES);
+        let summarized = within(&messages, &whole.originals, SUMMARIZED_RESULT, limit / 4 * 3 * BYTES);
         let part = PART.min(limit / 2) * BYTES;
-        let read = within(&messages, &whole.originals, part * MAX_PARTS);
+        let read = within(&messages, &whole.originals, usize::MAX, part * MAX_PARTS);
         let words = (self.memory_room(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
         self.guard.begun += 1;
         let number = self.guard.begun;

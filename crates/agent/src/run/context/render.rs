@@ -23,11 +23,11 @@ pub(super) fn whole(messages: &[&Message]) -> String {
     render(messages, &HashMap::new(), usize::MAX, usize::MAX)
 }
 
-/// The turns in at most `max` bytes, results as they were: where that is too much, the results are cut ever shorter,
-/// then messages, then the whole.
-pub(super) fn within(messages: &[&Message], originals: &Originals, max: usize) -> String {
+/// The turns in at most `max` bytes, results as they were and of at most `longest` bytes each: where that is too much,
+/// the results are cut ever shorter, then messages, then the whole.
+pub(super) fn within(messages: &[&Message], originals: &Originals, longest: usize, max: usize) -> String {
     let mut text = String::new();
-    for result in RESULT {
+    for result in RESULT.into_iter().filter(|&result| result <= longest) {
         text = render(messages, originals, result, usize::MAX);
         if text.len() <= max {
             return text;
@@ -130,7 +130,7 @@ mod tests {
         let originals = Originals::from([("1".to_owned(), "all of it".to_owned())]);
         let expect = "User: Go\n\nAssistant: Let me see.\n\nAssistant calls fs__read {\"a\":1}\n\nResult of fs__read (failed): ";
         assert_eq!(whole(&messages), format!("{expect}a note\n\n"));
-        assert_eq!(within(&messages, &originals, 1000), format!("{expect}all of it\n\n"));
+        assert_eq!(within(&messages, &originals, usize::MAX, 1000), format!("{expect}all of it\n\n"));
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         let turns: Vec<Message> = (0..20).flat_map(|_| turn("said", &"found it ".repeat(400))).collect();
         let messages: Vec<&Message> = turns.iter().collect();
         for max in [100_000, 40_000, 9_000, 3_000, 500] {
-            let text = within(&messages, &Originals::new(), max);
+            let text = within(&messages, &Originals::new(), usize::MAX, max);
             assert!(text.len() <= max, "{max}");
             assert_eq!(text.matches("Assistant: said").count() == 20, max >= 9_000, "{max}");
         }
