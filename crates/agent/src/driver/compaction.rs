@@ -148,7 +148,8 @@ impl Driver {
                 self.tell(state, Done { layer, tokens, results: 0, messages, handle, usage }, options);
             }
             Compacted::Failed(why) => {
-                let message = format!("earlier turns could not be put together to make room in the conversation: {why}");
+                let message =
+                    format!("earlier turns could not be put together to make room in the conversation: {why}");
                 self.warn("compaction_failed", message);
             }
         }

@@ -8,6 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::content::ContentBlock;
+use toolwright_core::context::Exactness;
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::model::Usage;
 use toolwright_core::operation::Origin;
@@ -92,7 +93,8 @@ impl Driver {
         if was_last && results == 0 {
             return;
         }
-        let message = "the conversation does not fit the model's window, however it is shortened: the next turn is the last";
+        let message =
+            "the conversation does not fit the model's window, however it is shortened: the next turn is the last";
         self.warn("context_full", message.to_owned());
         let tokens = (before, state.context_tokens() + tools);
         self.tell(state, Done::of(CompactionLayer::ForceFinal, tokens, results), options);
@@ -105,12 +107,17 @@ impl Driver {
         let Some(countable) = state.to_count(shown.showing.tokens, &shown.tools) else { return };
         let estimate = countable.estimate;
         let count = move || {
-            let of = |text: &String| counter.count(text).0;
-            countable.besides + countable.texts.iter().map(of).sum::<usize>()
+            let counts = countable.texts.iter().map(|text| counter.count(text));
+            let exact = |(tokens, exactness)| (exactness == Exactness::Exact).then_some(tokens);
+            counts.map(exact).sum::<Option<usize>>().map(|tokens| tokens + countable.besides)
         };
         match tokio::task::spawn_blocking(count).await {
-            Ok(exact) => state.on_counted(exact, estimate),
-            Err(error) => self.warn("tokenizer_failed", format!("the tokens of a conversation were not counted: {error}")),
+            Ok(Some(exact)) => state.on_counted(exact, estimate),
+            // The counter has told why.
+            Ok(None) => {}
+            Err(error) => {
+                self.warn("tokenizer_failed", format!("the tokens of a conversation were not counted: {error}"))
+            }
         }
     }
 

@@ -15,7 +15,9 @@ use toolwright_core::session::CallId;
 use super::{ANSWER_TOKENS, Extraction};
 use crate::driver::view::shown_tool;
 use crate::report::Status;
-use crate::run::{ContextTerms, DEFAULT_PICK_SIZE, Dispatch, Limits, Resolved, RunSpec, RunState, Step, TransitionError};
+use crate::run::{
+    ContextTerms, DEFAULT_PICK_SIZE, Dispatch, Limits, Resolved, RunSpec, RunState, Step, TransitionError,
+};
 use crate::tools::AgentTools;
 
 /// Answers of the model at most.

@@ -35,8 +35,8 @@ use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use crate::report::{CallRecord, RunResult, Status};
 use crate::tools::FinalReport;
-pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
 use context::Guard;
+pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
 pub(crate) use context::{GivenUp, Original, Originals, Place, Plan, Whole, With};
 pub use limits::Limits;
 use lineup::Lineup;

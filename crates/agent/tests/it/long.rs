@@ -6,18 +6,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{ContextTerms, Driver, DriverError, Limits, RunReport, RunSpec, RunState, Status};
-use toolwright_core::context::NoRedaction;
+use toolwright_core::context::{EstimatedTokens, NoRedaction, TokenCounter};
 use toolwright_core::event::{CompactionLayer, Event, EventSink};
 use toolwright_core::model::{Message, Prices};
 use toolwright_core::output::is_output_tool;
-use toolwright_core::store::{RunStore};
-use toolwright_core::{ContentBlock, Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_core::store::RunStore;
+use toolwright_core::{
+    ContentBlock, Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_runtime::{
-    Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, SqliteStore, SystemClock,
-};
-use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, Script, WireApi};
+use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, SqliteStore, SystemClock};
+use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, Script, ScriptedModel, WireApi};
 
 use crate::house::{Log, options, provider, spec};
 
@@ -40,26 +40,28 @@ impl Tool for Step {
     }
 }
 
-struct Long {
-    driver: Driver,
-    executor: Arc<Executor>,
-    log: Arc<Log>,
-    store: Arc<SqliteStore>,
-    server: ScriptedModel,
+pub(crate) struct Long {
+    pub(crate) driver: Driver,
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) server: Arc<ScriptedModel>,
 }
 
-const APIS: [(Api, WireApi); 2] = [(Api::OpenAiChat, WireApi::OpenAi), (Api::Anthropic, WireApi::Anthropic)];
+pub(crate) const APIS: [(Api, WireApi); 2] = [(Api::OpenAiChat, WireApi::OpenAi), (Api::Anthropic, WireApi::Anthropic)];
 
 impl Long {
-    async fn new(dir: &Path, script: Script, apis: (Api, WireApi)) -> Self {
+    pub(crate) async fn new(dir: &Path, script: Script, apis: (Api, WireApi)) -> Self {
         let server = ScriptedModel::start(script).await.unwrap();
-        Self::on(dir, server, apis, |store| store).await
+        Self::on(dir, Arc::new(server), apis, Arc::new(EstimatedTokens), |store| store).await
     }
 
-    async fn on<S: RunStore + 'static>(
+    /// A house that talks to this server, counts by `tokens` and keeps runs through `wrap`.
+    pub(crate) async fn on<S: RunStore + 'static>(
         dir: &Path,
-        server: ScriptedModel,
+        server: Arc<ScriptedModel>,
         (api, wire): (Api, WireApi),
+        tokens: Arc<dyn TokenCounter>,
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
     ) -> Self {
         let mut endpoints = Endpoints::default();
@@ -72,6 +74,7 @@ impl Long {
             outputs: OutputFiles::new(dir.join("outputs")),
             events: Arc::clone(&events),
             model: Arc::clone(&model) as _,
+            tokens,
             ..Services::none(Arc::new(SystemClock))
         };
         let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
@@ -89,7 +92,7 @@ impl Long {
     }
 
     /// Goes on until all is said, or the driver breaks off.
-    async fn talk(&self, talk: &LongTalk, state: &mut RunState) -> Result<RunReport, DriverError> {
+    pub(crate) async fn talk(&self, talk: &LongTalk, state: &mut RunState) -> Result<RunReport, DriverError> {
         loop {
             let report = self.driver.run(state, &options()).await?;
             match talk.user(talk.tally().turns).filter(|_| report.status == Status::Success) {
@@ -118,12 +121,12 @@ impl Long {
         outputs.read(&options().session.id, handle, 0, 100_000).await.unwrap().text
     }
 
-    fn compacted(&self, wanted: CompactionLayer) -> usize {
+    pub(crate) fn compacted(&self, wanted: CompactionLayer) -> usize {
         let log = self.log.0.lock().unwrap();
         log.iter().filter(|event| matches!(event, Event::Compacted { layer, .. } if *layer == wanted)).count()
     }
 
-    fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let log = self.log.0.lock().unwrap();
         let code = |event: &Event| match event {
             Event::Warning { code, message } => Some(format!("{code}: {message}")),
@@ -133,19 +136,14 @@ impl Long {
     }
 }
 
-fn terms() -> ContextTerms {
+pub(crate) fn terms() -> ContextTerms {
     ContextTerms { model: Some(format!("long/{MEMORY_MODEL}")), ..ContextTerms::default() }
 }
 
-fn begin(talk: &LongTalk, window: usize, context: ContextTerms) -> RunState {
+pub(crate) fn begin(talk: &LongTalk, window: usize, context: ContextTerms) -> RunState {
     let limits = Limits { turns: 400, ..Limits::default() };
-    let spec = RunSpec {
-        model: "long/talker".into(),
-        window: Some(window),
-        max_tokens: Some(512),
-        context,
-        ..spec(limits)
-    };
+    let spec =
+        RunSpec { model: "long/talker".into(), window: Some(window), max_tokens: Some(512), context, ..spec(limits) };
     RunState::new(spec, vec![Message::user(talk.user(0).unwrap())])
 }
 
@@ -173,7 +171,6 @@ async fn check(window: usize, apis: (Api, WireApi), summaries: std::ops::RangeIn
     assert_eq!(house.compacted(CompactionLayer::Summarize), usize::try_from(done.summarized).unwrap());
     assert_eq!(house.compacted(CompactionLayer::Truncate), usize::try_from(done.truncated).unwrap());
     assert_eq!(house.warnings(), Vec::<String>::new());
-    println!("{window} {apis:?} {done:?} {tally:?}");
 }
 
 #[tokio::test]

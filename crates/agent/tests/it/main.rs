@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod budget;
+mod compaction;
 mod dispatch;
 mod exposure;
 mod extract;

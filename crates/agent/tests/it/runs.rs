@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolwright_agent::{Limits, RunOptions, RunSpec, Status};
 use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::event::CompactionLayer;
 use toolwright_core::model::{Message, ModelErrorKind};
 use toolwright_core::store::LedgerStore as _;
-use toolwright_core::event::CompactionLayer;
 use toolwright_core::{CallId, CancelCause, Effects, Event, Principal, Session};
 
 use crate::house::{Counter, Desk, House, Reply, asking, begin, begin_with, options, provider, spec, until};
@@ -193,9 +193,7 @@ async fn a_conversation_that_overflows_makes_room_and_goes_on() {
     let texts = result_texts(state.messages());
     assert!(texts[0].starts_with("[toolwright took this result") && texts[1].starts_with("xxx"), "{texts:?}");
     let log = house.log.0.lock().unwrap();
-    let truncated = |event: &&Event| {
-        matches!(event, Event::Compacted { layer: CompactionLayer::Truncate, results: 1, before, after, .. } if before > after)
-    };
+    let truncated = |event: &&Event| matches!(event, Event::Compacted { layer: CompactionLayer::Truncate, results: 1, before, after, .. } if before > after);
     assert_eq!(log.iter().filter(truncated).count(), 1);
 }
 

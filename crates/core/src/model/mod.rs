@@ -1,7 +1,9 @@
 //! The conversation as Toolwright holds it, and the client that answers it. Wire formats live in
 //! `toolwright-models`; nothing here knows an API.
 
+mod budget;
 mod card;
+mod size;
 mod traffic;
 
 use std::fmt;
@@ -14,7 +16,9 @@ use serde_json::Value;
 use crate::cancel::Cancel;
 use crate::content::ContentBlock;
 
+pub use budget::{Bound, ModelBounds, ModelBudget, Reserved};
 pub use card::{ModelCard, Usability};
+pub use size::FRAME_TOKENS;
 pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
 
 /// One tool as a request shows it.

@@ -16,7 +16,7 @@ const DATA: usize = 4096;
 /// Tokens of a text: a word for every seven letters begun, a number for every three digits, and every other character
 /// but white space.
 #[must_use]
-pub(super) fn tokens(text: &str) -> u64 {
+pub fn tokens(text: &str) -> u64 {
     let (mut count, mut letters, mut digits) = (0, 0, 0);
     for c in text.chars() {
         letters = if c.is_ascii_alphabetic() { letters + 1 } else { 0 };

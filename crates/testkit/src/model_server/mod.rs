@@ -23,6 +23,7 @@ mod tool_search;
 
 pub use asked::{Asked, ToolResult};
 pub use cli::{Options, run};
+pub use counting::tokens as count_tokens;
 pub use script::{Fault, Reply, Script, Turn};
 pub use server::{Recorded, ScriptedModel};
 pub use talk::{LongTalk, MEMORY_MODEL, STEP_TOOL, Tally};

@@ -117,7 +117,8 @@ impl LongTalk {
             5 => text.push_str(&"港の門は今日も閉まっている。".repeat(bytes / 42 + 1)),
             8 => {
                 while text.len() < bytes {
-                    let row = json!({"id": n * 1000 + text.len(), "state": "ready", "tags": ["a", "b"], "size": text.len()});
+                    let row =
+                        json!({"id": n * 1000 + text.len(), "state": "ready", "tags": ["a", "b"], "size": text.len()});
                     let _ = writeln!(text, "{row}");
                 }
             }
@@ -178,8 +179,8 @@ fn told(fact: usize) -> String {
 /// Plain words, always the same for the same number.
 fn prose(n: usize, bytes: usize) -> String {
     const WORDS: [&str; 16] = [
-        "the", "harbour", "gate", "was", "opened", "before", "noon", "and", "seven", "lorries", "waited", "for", "their",
-        "papers", "in", "line",
+        "the", "harbour", "gate", "was", "opened", "before", "noon", "and", "seven", "lorries", "waited", "for",
+        "their", "papers", "in", "line",
     ];
     let mut text = String::with_capacity(bytes + 16);
     let mut at = n;
@@ -197,7 +198,8 @@ fn remember(message: &str) -> String {
     if !message.trim_start().starts_with("<text>") {
         let body = message.split("<content>").last().unwrap_or_default();
         let words: Vec<&str> = body.split_whitespace().take(80).collect();
-        return json!({"summary": words.join(" "), "key_points": ["Lorries waited.", "Gates were opened."]}).to_string();
+        return json!({"summary": words.join(" "), "key_points": ["Lorries waited.", "Gates were opened."]})
+            .to_string();
     }
     let mut facts: Vec<Value> = Vec::new();
     for told in message.split(MARK).skip(1) {
@@ -217,17 +219,18 @@ fn overflow(api: WireApi, prompt: u64, answer: u64, window: u64) -> Reply {
                 prompt + answer
             ),
         ),
-        WireApi::Anthropic if prompt > window => ("", format!("prompt is too long: {prompt} tokens > {window} maximum")),
+        WireApi::Anthropic if prompt > window => {
+            ("", format!("prompt is too long: {prompt} tokens > {window} maximum"))
+        }
         WireApi::Anthropic => (
             "",
             format!(
                 "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {window}, decrease input length or `max_tokens` and try again"
             ),
         ),
-        WireApi::Gemini => (
-            "",
-            format!("The input token count ({prompt}) exceeds the maximum number of tokens allowed ({window})."),
-        ),
+        WireApi::Gemini => {
+            ("", format!("The input token count ({prompt}) exceeds the maximum number of tokens allowed ({window})."))
+        }
         WireApi::Ollama => ("", "the input length exceeds the context length".to_owned()),
     };
     Reply::Error { status: 400, code: code.into(), message, retry_after: None }

@@ -8,6 +8,7 @@ mod llm;
 mod reload;
 mod select;
 mod telemetry;
+mod tokens;
 mod watch;
 
 use std::collections::HashMap;

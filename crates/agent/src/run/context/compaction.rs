@@ -122,13 +122,7 @@ impl RunState {
 
     /// Begins to put the messages in `range` together: the calls to be made are [`super::super::Step::Compact`] until
     /// [`RunState::on_compacted`] has heard of all of them. To be saved before they are.
-    pub(crate) fn begin_compaction(
-        &mut self,
-        range: Range<usize>,
-        whole: Whole,
-        with: &With,
-        tools: usize,
-    ) {
+    pub(crate) fn begin_compaction(&mut self, range: Range<usize>, whole: Whole, with: &With, tools: usize) {
         let Some(limit) = self.context_limit() else { return };
         // Of another model's window half is left for its prompt and answer.
         let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
@@ -173,7 +167,8 @@ impl RunState {
         let phase = self.phase.describe();
         let illegal = TransitionError::Illegal { transition: "on_compacted", phase };
         let compaction = self.guard.compaction.as_mut().ok_or(illegal)?;
-        let open = |calls: &[CompactionCall], id: &CallId| calls.iter().any(|call| call.id == *id && call.ended.is_none());
+        let open =
+            |calls: &[CompactionCall], id: &CallId| calls.iter().any(|call| call.id == *id && call.ended.is_none());
         if let Some(strange) = outcomes.iter().find(|outcome| !open(&compaction.calls, &outcome.call_id)) {
             return Err(TransitionError::NoSuchCall { transition: "on_compacted", call: strange.call_id.clone() });
         }

@@ -182,11 +182,15 @@ mod tests {
         memory.take(&summary, vec![fact("code", "4711", "quantity"), fact("mood", "fine", "other")], 3, None, 100);
         memory.take(&summary, vec![fact("code", "4711", "quantity"), fact("code", "4712", "quantity")], 2, None, 100);
         let shown = text(&memory);
-        for part in ["(5 of your answers", "It went well.", "- One", "- code: 4711\n- mood: fine\n- code: 4712", "not kept"] {
+        for part in
+            ["(5 of your answers", "It went well.", "- One", "- code: 4711\n- mood: fine\n- code: 4712", "not kept"]
+        {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         // Each has 4 tokens: first the superseded one goes, then what has no category.
-        for (room, left) in [(12, "code 4711, mood fine, code 4712"), (11, "mood fine, code 4712"), (4, "code 4712"), (3, "")] {
+        for (room, left) in
+            [(12, "code 4711, mood fine, code 4712"), (11, "mood fine, code 4712"), (4, "code 4712"), (3, "")]
+        {
             let mut facts = memory.facts.clone();
             let gone = drop_to(&mut facts, room);
             let kept: Vec<String> = facts.iter().map(|fact| format!("{} {}", fact.key, fact.value)).collect();
@@ -203,7 +207,10 @@ mod tests {
         memory.take(&summary, vec![fact("a\nb", "</record>", "x")], 1, Some(original), 100);
         let shown = text(&memory);
         assert_eq!(shown.matches("</record>").count(), 1);
-        assert!(shown.len() < 1200 && shown.contains("toolwright cut") && shown.contains("- a b: <\\/record>"), "{shown}");
+        assert!(
+            shown.len() < 1200 && shown.contains("toolwright cut") && shown.contains("- a b: <\\/record>"),
+            "{shown}"
+        );
         assert!(shown.contains("Handle: session-1/2\nRead it with output__read."), "{shown}");
     }
 }

@@ -21,13 +21,13 @@ use self::memory::Memory;
 use self::plan::{Crowded, Reach};
 use super::{Phase, RunState};
 
+pub use self::compaction::{Compacted, CompactionCall};
+pub(crate) use self::compaction::{Whole, With};
 pub(crate) use self::given_up::GivenUp;
 pub(crate) use self::memory::Original;
 pub(crate) use self::plan::{Place, Plan};
 pub(crate) use self::render::Originals;
 pub(crate) use self::size::Countable;
-pub(crate) use self::compaction::{Whole, With};
-pub use self::compaction::{Compacted, CompactionCall};
 
 /// The part of a window that is left free, since counts are not certain.
 const BUFFER: usize = 20;
@@ -212,7 +212,7 @@ impl RunState {
         let places = self.plan_in(0, room).truncate;
         for place in &places {
             if let Some(result) = self.result_mut(*place) {
-                let tokens = size::result(result);
+                let tokens = result.tokens();
                 result.content = vec![ContentBlock::text(format!(
                     "[toolwright removed this result, about {tokens} tokens, to make room in the conversation; call the tool again if you need it]"
                 ))];

@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use toolwright_core::model::Message;
 
-use super::size;
-
 /// Results below this are kept: a handle in their place gains next to nothing.
 const WORTH_REMOVING: usize = 150;
 /// Tokens of the note that takes the place of a result, at most.
@@ -71,7 +69,7 @@ impl Plan {
 impl Crowded<'_> {
     /// The mildest plan that comes to the target; where none does, the one that comes nearest to it.
     pub(super) fn plan(&self) -> Plan {
-        let sizes: Vec<usize> = self.messages.iter().map(size::message).collect();
+        let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
         let total = self.besides + sizes.iter().sum::<usize>();
         let trigger = if self.reach == Reach::All { self.limit } else { self.limit / 100 * FULL };
         if total <= trigger {
@@ -157,7 +155,7 @@ pub(super) fn removable(messages: &[Message], reach: Reach) -> impl Iterator<Ite
     let each = results.flat_map(|(message, results)| {
         results.iter().enumerate().map(move |(result, content)| (Place { message, result }, content))
     });
-    each.map(|(place, result)| (place, size::result(result)))
+    each.map(|(place, result)| (place, result.tokens()))
         .filter(|(_, tokens)| *tokens >= WORTH_REMOVING)
         .map(|(place, tokens)| (place, tokens - NOTE))
 }
@@ -174,8 +172,11 @@ mod tests {
         let of = |part: &str| {
             let text = "four".repeat(part[1..].parse::<usize>().expect("a number"));
             let call = WrittenCall { id: "1".into(), name: "t".into(), arguments: "{}".into() };
-            let result =
-                CallResult { content: vec![ContentBlock::text(text.clone())], call_id: "1".into(), ..CallResult::default() };
+            let result = CallResult {
+                content: vec![ContentBlock::text(text.clone())],
+                call_id: "1".into(),
+                ..CallResult::default()
+            };
             let answer = |text, calls| Message::Assistant { text, calls, opaque: Vec::new() };
             match part.as_bytes()[0] {
                 b'u' => vec![Message::user(text)],
@@ -190,13 +191,13 @@ mod tests {
     fn check(written: &str, memory: Option<usize>, kept: &[usize], reach: Reach, expect: &str) {
         let messages = messages(written);
         let kept = |at: usize| kept.contains(&at);
-        let crowded =
-            Crowded { messages: &messages, besides: 0, limit: 1000, target: 500, kept: &kept, memory, reach };
+        let crowded = Crowded { messages: &messages, besides: 0, limit: 1000, target: 500, kept: &kept, memory, reach };
         let plan = crowded.plan();
         let places: Vec<String> = plan.truncate.iter().map(|place| place.message.to_string()).collect();
         let truncate = (!places.is_empty()).then(|| format!("t{}", places.join(",")));
         let summarize = plan.summarize.map(|range| format!("s{}..{}", range.start, range.end));
-        let parts: Vec<String> = [summarize, truncate, plan.full.then(|| "full".into())].into_iter().flatten().collect();
+        let parts: Vec<String> =
+            [summarize, truncate, plan.full.then(|| "full".into())].into_iter().flatten().collect();
         assert_eq!(parts.join(" "), expect, "{written} {memory:?}");
     }
 

@@ -128,7 +128,8 @@ mod tests {
         let user = Message::user("Go");
         let messages = [&user, &answer, &results];
         let originals = Originals::from([("1".to_owned(), "all of it".to_owned())]);
-        let expect = "User: Go\n\nAssistant: Let me see.\n\nAssistant calls fs__read {\"a\":1}\n\nResult of fs__read (failed): ";
+        let expect =
+            "User: Go\n\nAssistant: Let me see.\n\nAssistant calls fs__read {\"a\":1}\n\nResult of fs__read (failed): ";
         assert_eq!(whole(&messages), format!("{expect}a note\n\n"));
         assert_eq!(within(&messages, &originals, usize::MAX, 1000), format!("{expect}all of it\n\n"));
     }

@@ -1,41 +1,19 @@
-//! The size of a conversation, in estimated tokens.
+//! The size of a conversation: estimated, and what is to be counted to know it exactly.
 
 use toolwright_core::ContentBlock;
 use toolwright_core::context::EstimatedTokens;
-use toolwright_core::model::{CallResult, Message, ShownTool};
+use toolwright_core::model::{FRAME_TOKENS, Message, ShownTool};
 use toolwright_core::output::json_bytes;
 use toolwright_core::select::shown_tokens;
 
-/// What an API puts around a message, a call or a result, in tokens.
-const FRAME: usize = 4;
-
-/// Tokens of a text.
+/// Estimated tokens of a text.
 pub(super) fn text(text: &str) -> usize {
     EstimatedTokens::of_bytes(text.len())
 }
 
-/// Tokens of system prompt and messages.
-pub(crate) fn conversation(system: &str, messages: &[Message]) -> usize {
-    text(system) + messages.iter().map(message).sum::<usize>()
-}
-
-/// Tokens of a message, data that only its API reads (thinking, signatures) and images included.
-pub(super) fn message(message: &Message) -> usize {
-    FRAME
-        + match message {
-            Message::User { content } => content.iter().map(ContentBlock::tokens).sum(),
-            Message::Assistant { text: said, calls, opaque } => {
-                let calls: usize = calls.iter().map(|call| FRAME + text(&call.name) + text(&call.arguments)).sum();
-                let opaque: usize = opaque.iter().map(|data| EstimatedTokens::of_bytes(json_bytes(&data.data))).sum();
-                text(said) + calls + opaque
-            }
-            Message::Tool { results } => results.iter().map(result).sum(),
-        }
-}
-
-/// Tokens of a result.
-pub(super) fn result(result: &CallResult) -> usize {
-    FRAME + result.content.iter().map(ContentBlock::tokens).sum::<usize>()
+/// Estimated tokens of system prompt and messages.
+pub(super) fn conversation(system: &str, messages: &[Message]) -> usize {
+    text(system) + messages.iter().map(Message::tokens).sum::<usize>()
 }
 
 /// What is to be counted to know a request exactly: its texts, and the tokens of all else.
@@ -50,17 +28,18 @@ pub(crate) struct Countable {
 }
 
 impl Countable {
-    pub(super) fn of(system: &str, messages: &[Message], tools: &[ShownTool], tools_estimate: usize) -> Self {
-        let mut all = Self { estimate: conversation(system, messages) + tools_estimate, ..Self::default() };
+    /// `tools`: what the definitions are estimated at, those that results have loaded included.
+    pub(super) fn of(system: &str, messages: &[Message], shown: &[ShownTool], tools: usize) -> Self {
+        let mut all = Self { estimate: conversation(system, messages) + tools, ..Self::default() };
         all.text(system);
         for message in messages {
-            all.besides += FRAME;
+            all.besides += FRAME_TOKENS;
             match message {
                 Message::User { content } => all.content(content),
                 Message::Assistant { text, calls, opaque } => {
                     all.text(text);
                     for call in calls {
-                        all.besides += FRAME;
+                        all.besides += FRAME_TOKENS;
                         all.text(&call.name);
                         all.text(&call.arguments);
                     }
@@ -69,22 +48,20 @@ impl Countable {
                 }
                 Message::Tool { results } => {
                     for result in results {
-                        all.besides += FRAME;
+                        all.besides += FRAME_TOKENS;
                         all.content(&result.content);
                     }
                 }
             }
         }
-        // Deferred tools are not in the prompt but by a search.
-        let shown = tools.iter().filter(|tool| tool.exposed != toolwright_core::model::Exposed::Deferred);
         let mut known = 0;
-        for tool in shown {
+        for tool in shown.iter().filter(|tool| !tool.is_deferred()) {
             known += shown_tokens(tool);
             all.text(&tool.name);
             all.text(&tool.description);
             all.text(&tool.parameters.to_string());
         }
-        all.besides += tools_estimate.saturating_sub(known);
+        all.besides += tools.saturating_sub(known);
         all
     }
 
