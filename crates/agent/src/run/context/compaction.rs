@@ -127,8 +127,8 @@ impl RunState {
         // Of another model's window half is left for its prompt and answer.
         let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
         let messages = self.to_put_together(&range);
-        let summarized = within(&messages, &whole.originals, SUMMARIZED_RESULT, limit / 4 * 3 * BYTES);
-        let part = PART.min(limit / 2) * BYTES;
+        let summarized = within(&messages, &whole.originals, SUMMARIZED_RESULT, limit / 2 * BYTES);
+        let part = PART.min(limit / 5 * 2) * BYTES;
         let read = within(&messages, &whole.originals, usize::MAX, part * MAX_PARTS);
         let words = (self.memory_room(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
         self.guard.begun += 1;

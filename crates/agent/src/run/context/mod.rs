@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
+use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{CallResult, Message, ShownTool, Usage};
 
 use self::compaction::Compaction;
@@ -195,10 +196,12 @@ impl RunState {
         self.guard.gauge.is_exact()
     }
 
-    /// Estimated tokens of the results that could give way to others.
+    /// Estimated tokens of what could give way to further results: old ones, and turns that may be put together.
     #[must_use]
     pub fn removable_tokens(&self) -> usize {
-        plan::removable(&self.messages, Reach::Seen).map(|(_, gain)| gain).sum()
+        let memory = self.context_limit().filter(|_| self.may_summarize()).map(|limit| self.memory_room(limit) * 2);
+        // The model has seen all that is in the conversation while calls run.
+        self.in_room(0, Room { limit: 0, target: 0, memory, reach: Reach::All }, |crowded| crowded.most())
     }
 
     /// Makes room where the next request is over `budget` estimated tokens: the oldest results give way to a note that
@@ -248,7 +251,7 @@ impl RunState {
     /// definitions.
     pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<Countable> {
         let limit = self.context_limit().filter(|_| self.waits_for_model() && !self.guard.is_compacting())?;
-        let is_near = self.context_tokens() + tools > limit / 100 * NEAR;
+        let is_near = self.context_tokens() + tools > limit * NEAR / 100;
         is_near.then(|| Countable::of(&self.system(), &self.messages, shown, tools))
     }
 
@@ -265,10 +268,8 @@ impl RunState {
         }
         let Some(limit) = self.context_limit() else { return Plan::default() };
         let reach = if last { Reach::All } else { Reach::Seen };
-        let terms = &self.spec.context;
-        let is_due = self.guard.since.is_none_or(|answers| answers >= ANSWERS_BETWEEN);
-        let memory = (terms.summarize && is_due && !last).then(|| self.memory_room(limit) * 2);
-        let target = (limit as f64 * terms.target.clamp(0.2, 0.8)) as usize;
+        let memory = (self.may_summarize() && !last).then(|| self.memory_room(limit) * 2);
+        let target = (limit as f64 * self.spec.context.target.clamp(0.2, 0.8)) as usize;
         self.plan_in(tools, Room { limit, target, memory, reach })
     }
 
@@ -329,11 +330,21 @@ impl RunState {
         }
     }
 
+    /// Whether turns may be put together now.
+    fn may_summarize(&self) -> bool {
+        let is_due = self.guard.since.is_none_or(|answers| answers >= ANSWERS_BETWEEN);
+        self.spec.context.summarize && is_due
+    }
+
     fn plan_in(&self, tools: usize, room: Room) -> Plan {
+        self.in_room(tools, room, |crowded| crowded.plan())
+    }
+
+    fn in_room<T>(&self, tools: usize, room: Room, what: impl FnOnce(&Crowded<'_>) -> T) -> T {
         let Room { limit, target, memory, reach } = room;
-        let besides = size::text(&self.system()) + tools;
+        let besides = EstimatedTokens::of_text(&self.system()) + tools;
         let kept = |at: usize| self.stays(at);
-        Crowded { messages: &self.messages, besides, limit, target, kept: &kept, memory, reach }.plan()
+        what(&Crowded { messages: &self.messages, besides, limit, target, kept: &kept, memory, reach })
     }
 
     /// Whether a message is never put together with others.

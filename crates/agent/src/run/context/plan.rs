@@ -71,7 +71,7 @@ impl Crowded<'_> {
     pub(super) fn plan(&self) -> Plan {
         let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
         let total = self.besides + sizes.iter().sum::<usize>();
-        let trigger = if self.reach == Reach::All { self.limit } else { self.limit / 100 * FULL };
+        let trigger = if self.reach == Reach::All { self.limit } else { self.limit * FULL / 100 };
         if total <= trigger {
             return Plan::default();
         }
@@ -90,6 +90,16 @@ impl Crowded<'_> {
             return Plan::default();
         }
         Plan { truncate, summarize: None, full: left > self.limit }
+    }
+
+    /// Tokens that could be freed, whatever it takes.
+    pub(super) fn most(&self) -> usize {
+        let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
+        let (end, gain) = match self.range(&sizes, usize::MAX / 2) {
+            Some((range, gain)) => (range.end, gain),
+            None => (0, 0),
+        };
+        gain + self.removable().iter().filter(|(place, _)| place.message >= end).map(|(_, gain)| gain).sum::<usize>()
     }
 
     fn is_worthwhile(&self, before: usize, after: usize) -> bool {
@@ -145,7 +155,7 @@ impl Crowded<'_> {
 }
 
 /// The results that could be removed, the oldest first, with what that gains. What they load stays loaded.
-pub(super) fn removable(messages: &[Message], reach: Reach) -> impl Iterator<Item = (Place, usize)> {
+fn removable(messages: &[Message], reach: Reach) -> impl Iterator<Item = (Place, usize)> {
     let newest = messages.iter().rposition(|message| matches!(message, Message::Tool { .. })).unwrap_or(0);
     let end = if reach == Reach::All { messages.len() } else { newest };
     let results = messages[..end].iter().enumerate().filter_map(|(at, message)| match message {
@@ -210,7 +220,7 @@ mod tests {
         check("u10 c400 c400 c150 c20", Some(100), &[], seen, "t2,4");
         // They are not: the oldest turns are put together, and what is left over the target of results goes too.
         check("u10 a300 a300 a200 a100 a50", Some(100), &[], seen, "s1..3");
-        check("u10 a400 c200 c400 a10 a10", Some(100), &[], seen, "s1..4");
+        check("u10 a400 c200 c400 a10 a10", Some(100), &[], seen, "s1..6");
         // The results of the last turn stay, even where the model may not be asked to put anything together.
         check("u10 a400 c300 c250", None, &[], seen, "t3");
         check("u10 a800 c180", None, &[], seen, "");

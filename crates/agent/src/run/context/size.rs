@@ -6,14 +6,9 @@ use toolwright_core::model::{FRAME_TOKENS, Message, ShownTool};
 use toolwright_core::output::json_bytes;
 use toolwright_core::select::shown_tokens;
 
-/// Estimated tokens of a text.
-pub(super) fn text(text: &str) -> usize {
-    EstimatedTokens::of_bytes(text.len())
-}
-
 /// Estimated tokens of system prompt and messages.
 pub(super) fn conversation(system: &str, messages: &[Message]) -> usize {
-    text(system) + messages.iter().map(Message::tokens).sum::<usize>()
+    EstimatedTokens::of_text(system) + messages.iter().map(Message::tokens).sum::<usize>()
 }
 
 /// What is to be counted to know a request exactly: its texts, and the tokens of all else.

@@ -1,6 +1,7 @@
 //! The state machine without a driver: every test saves and reloads it between every two steps.
 
 mod answers;
+mod context;
 mod dispatch;
 mod ending;
 mod flow;
