@@ -223,7 +223,7 @@ mod tests {
         check("u10 a400 c200 c400 a10 a10", Some(100), &[], seen, "s1..6");
         // The results of the last turn stay, even where the model may not be asked to put anything together.
         check("u10 a400 c300 c250", None, &[], seen, "t3");
-        check("u10 a800 c180", None, &[], seen, "");
+        check("u10 a800 c150", None, &[], seen, "");
         check("u10 a800 c280", None, &[], seen, "full");
         check("u10 a800 c280", None, &[], Reach::All, "t3");
     }
