@@ -143,7 +143,7 @@ async fn row(window: usize, api: ApiName, options: &Options) -> Result<Row, Fail
     }
     let seconds = started.elapsed().as_secs_f64();
     let (tally, done) = (talk.tally(), state.compactions());
-    let percent = |part: u64, whole: u64| if whole == 0 { 0 } else { part * 100 / whole };
+    let percent = |part: u64, whole: u64| (part * 100).checked_div(whole).unwrap_or_default();
     let own = (tally.prompt - tally.cached) * 10 + tally.cached;
     let memory = (tally.memory_in + tally.memory_out * 5) * 10;
     Ok(Row {
