@@ -119,7 +119,13 @@ impl Lineage {
     /// Operations of nobody's run, in the trace that belongs to `name`.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { trace: TraceId::of(name), parent: None, run: None, turn: 0 }
+        Self::in_trace(TraceId::of(name))
+    }
+
+    /// Operations of nobody's run, in this trace.
+    #[must_use]
+    pub fn in_trace(trace: TraceId) -> Self {
+        Self { trace, parent: None, run: None, turn: 0 }
     }
 
     /// Where a caller's `traceparent` puts them; `None` for one that is not valid and is to be ignored

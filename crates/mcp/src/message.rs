@@ -150,7 +150,7 @@ pub struct Request {
     /// Its method.
     pub method: String,
     /// What is read of its parameters.
-    pub params: Params,
+    pub params: Box<Params>,
     /// All of its parameters, for who passes them on.
     pub raw: Option<Box<RawValue>>,
 }
@@ -165,7 +165,7 @@ pub enum Message {
         /// Its method.
         method: String,
         /// What is read of its parameters.
-        params: Params,
+        params: Box<Params>,
         /// All of its parameters, for who passes them on.
         raw: Option<Box<RawValue>>,
     },

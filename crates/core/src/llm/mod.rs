@@ -12,7 +12,7 @@ mod variant;
 
 pub use answer::{BadAnswer, SHOWN_CHARACTERS, Wanted, json, text};
 pub use definition::{DefineError, LlmDefinition, MaxTokens, OutputKind, TemplateDefinition, Variant};
-pub use prompt::{JSON_RULE, LlmHooks, OutputHook, PrepareHook, Prompted, SchemaHook, TokensHook};
+pub use prompt::{JSON_RULE, LlmHooks, OutputHook, PrepareHook, Prompted, SchemaHook, TokensHook, WarningHook};
 pub use resolve::{Resolve, models};
 pub use shipped::shipped;
 pub use template::{TemplateError, check_template, evaluate, render};

@@ -26,6 +26,9 @@ pub type SchemaHook = Arc<dyn Fn(&Map<String, Value>) -> Option<Value> + Send + 
 /// Mends or refuses an answer to these arguments; what it refuses is a failed attempt.
 pub type OutputHook = Arc<dyn Fn(Value, &Map<String, Value>) -> Result<Value, String> + Send + Sync>;
 
+/// What is odd about a result that is taken all the same, in a sentence.
+pub type WarningHook = Arc<dyn Fn(&Value, &Map<String, Value>) -> Option<String> + Send + Sync>;
+
 /// What a definition in Rust can do that one in a file cannot. All are pure.
 #[derive(Clone, Default)]
 pub struct LlmHooks {
@@ -37,6 +40,9 @@ pub struct LlmHooks {
     pub output_schema: Option<SchemaHook>,
     /// After the answer was read as JSON.
     pub output: Option<OutputHook>,
+    /// After that: what it says is told by a warning of code `llm_tool_result`, and stands in the outcome's `extras` under
+    /// `warning`.
+    pub warning: Option<WarningHook>,
     /// How often a model is asked once more, told what is wrong with its answer, before the next one is tried.
     pub asks_again: u32,
 }
@@ -48,6 +54,7 @@ impl fmt::Debug for LlmHooks {
             .field("max_tokens", &self.max_tokens.is_some())
             .field("output_schema", &self.output_schema.is_some())
             .field("output", &self.output.is_some())
+            .field("warning", &self.warning.is_some())
             .field("asks_again", &self.asks_again)
             .finish()
     }

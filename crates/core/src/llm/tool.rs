@@ -13,11 +13,14 @@ use crate::catalogue::Entry;
 use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
+use crate::event::Event;
 use crate::model::{IgnoreModelEvents, Message, ModelError, ModelErrorKind, ModelRequest, ModelResponse, StopReason};
 use crate::outcome::ToolOutput;
 use crate::schema::CompiledSchema;
 use crate::tool::Tool;
 
+/// Code of the warning about an odd result.
+const ODD: &str = "llm_tool_result";
 /// Violations that a model is told when it is asked once more.
 const TOLD: usize = 3;
 
@@ -100,6 +103,7 @@ impl LlmTool {
                 }
                 (Err(bad), _) => return Err(ToolError::new(ErrorKind::ExecutionError, bad)),
                 (Ok(output), _) => {
+                    let output = self.warned(output, &prompted, context);
                     return Ok(match prompted.variant {
                         Some(variant) => output.with_extra("variant", variant),
                         None => output,
@@ -107,6 +111,15 @@ impl LlmTool {
                 }
             }
         }
+    }
+
+    /// Tells what is odd about a result.
+    fn warned(&self, output: ToolOutput, prompted: &Prompted, context: &ToolContext) -> ToolOutput {
+        let Some((hook, value)) = self.hooks.warning.as_ref().zip(output.structured.as_ref()) else { return output };
+        let Some(warning) = hook(value, &prompted.arguments) else { return output };
+        let message = format!("{}: {warning}", self.definition.id);
+        context.services.events.tell(|| Event::Warning { code: ODD.to_owned(), message });
+        output.with_extra("warning", warning)
     }
 
     /// Asks the model. Some take no temperature but their own: these are asked once more without.

@@ -14,6 +14,7 @@ pub const FIT: f64 = 0.8;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Compat {
     models: Vec<(String, HashMap<String, f64>)>,
+    recommended: HashMap<String, Vec<String>>,
 }
 
 impl Compat {
@@ -25,6 +26,24 @@ impl Compat {
             self.models.len() - 1
         });
         self.models[index].1.insert(tool.to_owned(), score);
+    }
+
+    /// Notes the models that are recommended for the tool of canonical id `tool`, in the order in which they are to be
+    /// asked.
+    pub fn recommend(&mut self, tool: &str, models: Vec<String>) {
+        self.recommended.insert(tool.to_owned(), models);
+    }
+
+    /// The models that are recommended for a tool, in order.
+    #[must_use]
+    pub fn recommended(&self, tool: &str) -> &[String] {
+        self.recommended.get(tool).map_or(&[], Vec::as_slice)
+    }
+
+    /// The tools for which any model is recommended, with these models.
+    pub fn recommendations(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let some = self.recommended.iter().filter(|(_, models)| !models.is_empty());
+        some.map(|(tool, models)| (tool.as_str(), models.as_slice()))
     }
 
     /// How `model` does with `tool`.

@@ -2,6 +2,7 @@
 
 mod admit;
 mod compat;
+mod compat_file;
 mod directory;
 mod document;
 mod exact;
@@ -25,6 +26,7 @@ mod words;
 
 pub use admit::{Exclusion, REQUIRES};
 pub use compat::{Compat, FIT, Find, find};
+pub use compat_file::{CompatError, CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat};
 pub(crate) use directory::Directory;
 pub(crate) use document::Source;
 pub use document::{Document, DocumentKey, Searchable};

@@ -1,5 +1,7 @@
 //! One call: what goes out, and what its result means.
 
+use std::pin::pin;
+
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::ProviderCall;
 use toolwright_core::content::ContentBlock;
@@ -42,7 +44,7 @@ pub(super) async fn run(
         params,
         idempotency_key: Some(call.idempotency_key),
     };
-    let result = exchange.run(sent).await?;
+    let result = pin!(exchange.run(sent)).await?;
     output(result).map_err(|reason| transport(exchange.server, &reason))
 }
 

@@ -1,5 +1,6 @@
 //! One connection to a server, from its handshake to its end.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -152,9 +153,9 @@ impl Connection {
     /// # Errors
     /// [`AskError`]; never [`AskError::Ended`], whose reason is told.
     pub(super) async fn ask(&self, request: Request<'_>, params: &mut Map<String, Value>) -> Result<Value, AskError> {
-        match self.peer.ask(request, params).await {
+        match pin!(self.peer.ask(request, params)).await {
             Err(AskError::Ended(reached)) => {
-                let cause = self.cause().await;
+                let cause = Box::pin(self.cause()).await;
                 Err(if reached == Reached::Perhaps { AskError::Broken(cause) } else { AskError::NotSent(cause) })
             }
             other => other,

@@ -1,6 +1,7 @@
 //! A request for a call, seen to its end: what the server asks in between is put to the call's client and the request
 //! made again with the answers (2026-07-28: `input_required`), and a task that it makes of it is followed.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,25 +65,35 @@ impl Exchange<'_> {
     /// begun, and the request made anew could have its effect twice.
     pub(super) async fn run(&self, mut sent: Sent<'_>) -> Result<Value, ToolError> {
         sent.params.insert("_meta".to_owned(), self.meta(sent.method, sent.idempotency_key).into());
-        let first = self.ask(sent.method, sent.what, sent.name, sent.headers.clone(), &mut sent.params).await?;
-        self.proceed(sent, first).await.map_err(ToolError::not_retryable)
+        let headers = sent.headers.clone();
+        let first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await?;
+        if self.is_complete(&first) {
+            return Ok(first);
+        }
+        Box::pin(self.proceed(sent, first)).await.map_err(ToolError::not_retryable)
     }
 
-    /// Sees a request that was answered with `result` to its end.
+    /// Whether an answer is the request's result: the server wants nothing, and has made no task of it.
+    fn is_complete(&self, result: &Value) -> bool {
+        let server = self.connection.server();
+        let says_more = || !matches!(result.get("resultType").and_then(Value::as_str), None | Some("complete"));
+        !tasks::is_task(server, result) && (server.era == Era::Legacy || !says_more())
+    }
+
+    /// Sees a request that was answered with `result`, which is not complete, to its end.
     async fn proceed(&self, sent: Sent<'_>, mut result: Value) -> Result<Value, ToolError> {
         let Sent { method, what, name, headers, mut params, .. } = sent;
         for round in 1..=MAX_ROUNDS {
             if tasks::is_task(self.connection.server(), &result) {
                 return tasks::finish(self, what, result, &params).await;
             }
-            if self.connection.server().era == Era::Legacy {
+            if self.is_complete(&result) {
                 return Ok(result);
             }
-            match result.get("resultType").and_then(Value::as_str) {
-                None | Some("complete") => return Ok(result),
-                Some("input_required") if round == MAX_ROUNDS => break,
-                Some("input_required") => {}
-                Some(other) => {
+            match result.get("resultType").and_then(Value::as_str).unwrap_or_default() {
+                "input_required" if round == MAX_ROUNDS => break,
+                "input_required" => {}
+                other => {
                     let reason = format!("it answers with a `{other}` in place of a result, which was not asked for");
                     return Err(transport(self.server, &reason));
                 }
@@ -124,7 +135,7 @@ impl Exchange<'_> {
         headers: Vec<(HeaderName, HeaderValue)>,
         params: &mut Map<String, Value>,
     ) -> Result<Value, ToolError> {
-        let asked = self.attempt(method, name, headers, params).await;
+        let asked = pin!(self.attempt(method, name, headers, params)).await;
         asked.map_err(|error| tool_error(self.server, what, error))
     }
 
@@ -141,7 +152,7 @@ impl Exchange<'_> {
     ) -> Result<Value, AskError> {
         let purpose = Purpose::Call(Caller::from(self.context));
         let request = Request { method, name, headers, purpose, version: None };
-        self.connection.ask(request, params).await
+        pin!(self.connection.ask(request, params)).await
     }
 
     /// What a request says beside its parameters: what the client of the call said, then what is ours to say.

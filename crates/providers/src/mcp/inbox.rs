@@ -214,6 +214,11 @@ impl Inbox {
         waiting.next().filter(|_| waiting.next().is_none())
     }
 
+    /// Whether more than one request is in flight.
+    pub(super) fn has_several(&self) -> bool {
+        self.lock().waiting.len() > 1
+    }
+
     /// Fails every request that waits.
     pub(super) fn fail_all(&self, reason: &str) {
         for sender in self.senders() {

@@ -97,6 +97,11 @@ impl Link {
         {
             return Ok(connection);
         }
+        Box::pin(self.awaited(patience)).await
+    }
+
+    /// The connection once there is one.
+    async fn awaited(self: &Arc<Self>, patience: Patience) -> Result<Arc<Connection>, String> {
         let _lister = (patience == Patience::WaitToList).then(|| Lister::new(self));
         let mut state = self.state.subscribe();
         loop {

@@ -73,7 +73,8 @@ impl Links {
     /// Why there is none, in words; nothing was sent then.
     pub(super) async fn connection(&self, session: &SessionId, manner: Manner) -> Result<Arc<Connection>, String> {
         let Some(own) = &self.own else {
-            let older = if manner == Manner::Requests { self.older.connection(&self.closed).await } else { None };
+            let older =
+                if manner == Manner::Requests { Box::pin(self.older.connection(&self.closed)).await } else { None };
             return match older {
                 Some(connection) => Ok(connection),
                 None => self.shared.connection(Patience::FailFast).await,

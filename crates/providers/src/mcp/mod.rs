@@ -46,6 +46,7 @@ mod log_level;
 mod manifest;
 mod methods;
 mod nesting;
+mod outbox;
 mod peer;
 mod process;
 mod provider;

@@ -1,5 +1,6 @@
 //! The provider of one server.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -263,15 +264,15 @@ impl Provider for McpProvider {
         let server = &self.spec().name;
         // Who cannot be asked needs no connection over which it could be.
         let manner = if context.client.capabilities().is_empty() { Manner::Either } else { context.client.manner() };
-        self.source
-            .during(context, Way::OfSession(manner), |connection| async move {
-                let exchange = Exchange { server, connection: &connection, context };
-                match fact.and_then(|fact| fact.stands_for.as_ref()) {
-                    Some(stands_for) => shown::run(exchange, stands_for, call).await,
-                    None => call::run(exchange, call, fact).await,
-                }
-            })
-            .await
+        let work = |connection| async move {
+            let exchange = Exchange { server, connection: &connection, context };
+            match fact.and_then(|fact| fact.stands_for.as_ref()) {
+                Some(stands_for) => Box::pin(shown::run(exchange, stands_for, call)).await,
+                // Pinned, here and below: a future that is awaited by value is copied first.
+                None => pin!(call::run(exchange, call, fact)).await,
+            }
+        };
+        pin!(self.source.during(context, Way::OfSession(manner), work)).await
     }
 
     async fn warm_up(&self) -> Result<(), ProviderError> {

@@ -91,6 +91,7 @@ impl Source {
             cause = &mut cancelled => return Err(ToolError::canceled(cause)),
             connection = connection => connection.map_err(failed)?,
         };
+        let work = std::pin::pin!(work(Arc::clone(&connection)));
         tokio::select! {
             biased;
             cause = cancelled => {
@@ -99,7 +100,7 @@ impl Source {
                 }
                 Err(ToolError::canceled(cause))
             }
-            result = work(Arc::clone(&connection)) => result,
+            result = work => result,
         }
     }
 }

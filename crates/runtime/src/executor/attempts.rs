@@ -1,5 +1,6 @@
 //! Dispatching a call, and again where that repeats no effect.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,10 +35,10 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// Runs the call: with one model after the other, where its tool asks any.
-    pub(super) async fn run(mut self) -> Result<ToolOutput, ToolError> {
+    pub(super) async fn run(&mut self) -> Result<ToolOutput, ToolError> {
         match self.models.take() {
-            Some(models) => models.run(self).await,
-            None => self.repeated().await,
+            Some(models) => Box::pin(models.run(self)).await,
+            None => pin!(self.repeated()).await,
         }
     }
 
@@ -57,7 +58,7 @@ impl Attempts {
             }
         }
         let arguments = self.arguments.take();
-        self.dispatch(arguments).await
+        pin!(self.dispatch(arguments)).await
     }
 
     /// The only place that runs a tool.

@@ -156,9 +156,10 @@ impl Executor {
         let id = call.id.clone();
         let mut it = Box::new(Underway { call, run, account });
         let work = async move {
+            let mut leave = leave;
             let leave = tokio::select! {
                 biased;
-                leave = contained(leave) => {
+                leave = contained(leave.as_mut()) => {
                     leave.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)).into())
                 }
                 cause = it.run.cancel.cancelled() => Err(ToolError::canceled(cause).into()).into(),
@@ -354,7 +355,9 @@ struct Kept {
 fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, work: Work) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
-        let outcome = contained(work).await.unwrap_or_else(|panicked| Outcome::failed(call, panicked.error("a job")));
+        let mut work = work;
+        let outcome =
+            contained(work.as_mut()).await.unwrap_or_else(|panicked| Outcome::failed(call, panicked.error("a job")));
         let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);
         let again = !job.was_dispatched() || job.resumable;
         let step = if cause == Some(CancelCause::Shutdown) && again {

@@ -108,7 +108,7 @@ struct Failure {
 impl ByModel {
     /// Tries the models in order. The result is the first that its tool's output schema lets pass; it says which
     /// model gave it, and what all attempts used.
-    pub(super) async fn run(self: Box<Self>, mut attempts: Attempts) -> Result<ToolOutput, ToolError> {
+    pub(super) async fn run(self: Box<Self>, attempts: &mut Attempts) -> Result<ToolOutput, ToolError> {
         if self.is_declared {
             // Requests to models are repeated where that is safe on their own way out.
             attempts.retries = 0;
@@ -120,7 +120,7 @@ impl ByModel {
         for (index, model) in self.models.iter().enumerate() {
             let next = self.models.get(index + 1).map(|next| &**next);
             if let Some(error) = self.too_long(model, &attempts.entry, &arguments, &services) {
-                self.tell_fallback(&attempts, model, next, &error);
+                self.tell_fallback(attempts, model, next, &error);
                 failures.push(Failure { model: Arc::clone(model), error });
                 continue;
             }
@@ -143,7 +143,7 @@ impl ByModel {
                 }
                 Err(error) => error,
             };
-            let is_over = self.is_over(&error, &attempts);
+            let is_over = self.is_over(&error, attempts);
             let next = next.filter(|_| !is_over);
             services.events.tell(|| attempt.failed(&error, next, used));
             if let Some(cause) = attempts.context.cancel.cause() {
@@ -157,7 +157,7 @@ impl ByModel {
                     all_failed(&attempts.entry, failures)
                 });
             }
-            self.tell_fallback(&attempts, model, next, &error);
+            self.tell_fallback(attempts, model, next, &error);
             failures.push(Failure { model: Arc::clone(model), error });
         }
         Err(all_failed(&attempts.entry, failures))

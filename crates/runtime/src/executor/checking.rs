@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
 use serde_json::Value;
 use toolwright_core::call::{Caller, Landing, RawArguments, Rejection, ToolCall, ValidCall, check, land};
 use toolwright_core::carried::carried;
@@ -36,6 +37,9 @@ impl RepairOptions {
         Self { model: model.into(), timeout: Duration::from_secs(60) }
     }
 }
+
+/// A call after the check.
+type Checked = Result<ValidCall, Box<Rejection>>;
 
 /// The calls of a turn after the check.
 #[derive(Debug)]
@@ -89,38 +93,48 @@ impl Executor {
     ) -> CheckedCalls {
         let snapshot = &*run.snapshot;
         let mut left = self.options.calls_per_turn;
-        let checked = calls.into_iter().map(|call| {
+        // Every call is checked before the first is asked about, so that `left` counts in call order.
+        let (mut checked, mut asks) = (Vec::with_capacity(calls.len()), Vec::new());
+        for call in calls {
             let record = mended.iter().find(|(id, _)| *id == call.id).map(|(_, record)| record);
             learn_written(&call, snapshot, &*self.options.services.redactor);
-            let checked = match record.and_then(|record| Some((record, record.candidate.clone()?))) {
+            let ended = match record.and_then(|record| Some((record, record.candidate.clone()?))) {
                 Some((record, candidate)) => check_mended(call, record, candidate, snapshot, run),
                 None => check(call, snapshot, caller(run)),
             };
-            let asks = checked.as_ref().err().and_then(|rejection| {
-                let repair = self.options.repair.as_ref().filter(|_| left > 0)?;
-                let request = repair::request(rejection)?;
+            if let Some(options) = self.options.repair.as_ref().filter(|_| left > 0)
+                && let Some(request) = ended.as_ref().err().and_then(|rejection| repair::request(rejection))
+            {
                 left -= 1;
-                Some((repair, request))
-            });
-            async move {
-                match (checked, asks) {
-                    (Err(rejection), Some((options, request))) => {
-                        self.mended(rejection, options, request, snapshot, run).await
-                    }
-                    (checked, _) => (checked, Usage::default()),
-                }
+                asks.push((checked.len(), options, request));
             }
-        });
-        // Every call is checked before the first is asked about, so that `left` counts in call order.
-        let checked: Vec<_> = checked.collect();
-        let mut usage = Usage::default();
-        let checked = join_all(checked).await.into_iter().map(|(checked, used)| {
-            usage.add(used);
-            checked
-        });
-        let calls: Vec<_> = checked.collect();
-        calls.iter().flatten().for_each(|call| self.warn_of_schema(call));
-        CheckedCalls { calls, usage }
+            checked.push(ended);
+        }
+        let usage = if asks.is_empty() { Usage::default() } else { self.mend(&mut checked, asks, run).await };
+        checked.iter().flatten().for_each(|call| self.warn_of_schema(call));
+        CheckedCalls { calls: checked, usage }
+    }
+
+    /// Has those of these calls mended that are asked about, all at once. Returns what that used.
+    fn mend<'a>(
+        &'a self,
+        checked: &'a mut [Checked],
+        asks: Vec<(usize, &'a RepairOptions, ModelRequest)>,
+        run: &'a RunContext,
+    ) -> BoxFuture<'a, Usage> {
+        async move {
+            let mended = asks.into_iter().filter_map(|(index, options, request)| {
+                let rejection = checked.get(index)?.as_ref().err()?.clone();
+                Some(async move { (index, self.mended(rejection, options, request, run).await) })
+            });
+            let mut usage = Usage::default();
+            for (index, (ended, used)) in join_all(mended.collect::<Vec<_>>()).await {
+                usage.add(used);
+                checked[index] = ended;
+            }
+            usage
+        }
+        .boxed()
     }
 
     async fn mended(
@@ -128,9 +142,8 @@ impl Executor {
         mut rejection: Box<Rejection>,
         options: &RepairOptions,
         request: ModelRequest,
-        snapshot: &Snapshot,
         run: &RunContext,
-    ) -> (Result<ValidCall, Box<Rejection>>, Usage) {
+    ) -> (Checked, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
         let asked = self.ask_model(&options.model, &request, Some(options.timeout), run).await;
         let answer = asked.map_err(|error| error.message);
@@ -138,7 +151,7 @@ impl Executor {
         let checked = match answer.and_then(|answer| repair::read(&answer)) {
             Ok(candidate) => {
                 record.candidate = Some(candidate.clone());
-                Some(check(repair::retry(&rejection, candidate), snapshot, caller(run)))
+                Some(check(repair::retry(&rejection, candidate), &run.snapshot, caller(run)))
             }
             Err(why) => {
                 record.end = RepairEnd::Failed(why);

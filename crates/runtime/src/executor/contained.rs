@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::{FutureExt as _, TryFutureExt as _};
@@ -32,9 +33,10 @@ pub(super) fn contained_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> 
     catch_unwind(AssertUnwindSafe(work)).map_err(Panicked::from)
 }
 
-/// Awaits what may panic.
-pub(super) fn contained<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
-    // No future around the work: it would hold it twice.
+/// Awaits what may panic, by reference: a future that is passed on by value is copied each time.
+pub(super) fn contained<T>(
+    work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) -> impl Future<Output = Result<T, Panicked>> {
     AssertUnwindSafe(work).catch_unwind().map_err(Panicked::from)
 }
 

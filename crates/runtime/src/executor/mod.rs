@@ -31,6 +31,7 @@ mod stage;
 mod turn;
 mod unhurried;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -225,8 +226,20 @@ impl RunContext {
         policy: Arc<Policy>,
         approver: Arc<dyn Approver>,
     ) -> Self {
+        Self::under(Lineage::named(session.id.as_str()), session, snapshot, policy, approver)
+    }
+
+    /// The same in another trace.
+    #[must_use]
+    pub fn under(
+        lineage: Lineage,
+        session: Arc<Session>,
+        snapshot: Arc<Snapshot>,
+        policy: Arc<Policy>,
+        approver: Arc<dyn Approver>,
+    ) -> Self {
         Self {
-            lineage: Lineage::named(session.id.as_str()),
+            lineage,
             origin: Origin::Owner,
             session,
             snapshot,
@@ -334,8 +347,8 @@ impl Executor {
     /// Checks, plans and executes the calls of one turn:
     /// one outcome a call, in call order, whatever happens.
     pub async fn run_calls(self: &Arc<Self>, calls: Vec<ToolCall>, run: &RunContext) -> Vec<Outcome> {
-        let checked = self.check_calls(calls, &[], run).await;
-        self.run_checked(checked.calls, run).await
+        let checked = pin!(self.check_calls(calls, &[], run)).await;
+        pin!(self.run_checked(checked.calls, run)).await
     }
 
     /// Plans and executes the calls of one turn that [`Executor::check_calls`] has checked: the rest of
@@ -349,7 +362,7 @@ impl Executor {
             Some(bound) => plan(bound.apply(checked), usize::MAX, 0),
             None => plan(checked, self.options.calls_per_turn, run.started_before),
         };
-        self.execute(plan, run).await
+        pin!(self.execute(plan, run)).await
     }
 
     /// Refuses calls from now on, and ends all waits for a slot or a lock; running calls go on.
@@ -381,7 +394,7 @@ impl Executor {
         let mut take = |index: usize| calls.get_mut(index).and_then(Option::take);
         for stage in plan.stages {
             let ready = stage.into_iter().filter_map(|index| Some((index, take(index)?))).collect();
-            self.stage(ready, &mut outcomes, run).await;
+            pin!(self.stage(ready, &mut outcomes, run)).await;
         }
         let pending = |index: usize| match take(index) {
             Some(Planned::Run(call)) => Some((index, *call)),
@@ -390,7 +403,7 @@ impl Executor {
         let mut waiting: checking::Indexed<ValidCall> = plan.waiting.into_iter().filter_map(pending).collect();
         while !waiting.is_empty() {
             let (ready, rest) = checking::landed(waiting, run);
-            self.stage(ready, &mut outcomes, run).await;
+            pin!(self.stage(ready, &mut outcomes, run)).await;
             waiting = rest;
         }
         outcomes.into_iter().flatten().collect()
@@ -402,6 +415,13 @@ impl Executor {
         outcomes: &mut [Option<Outcome>],
         run: &RunContext,
     ) {
+        let mut ready = ready;
+        if ready.len() == 1
+            && let Some((index, planned)) = ready.pop()
+        {
+            outcomes[index] = Some(self.one(planned, run).await);
+            return;
+        }
         let calls = ready.into_iter().map(|(index, planned)| async move { (index, self.one(planned, run).await) });
         for (index, outcome) in join_all(calls).await {
             outcomes[index] = Some(outcome);

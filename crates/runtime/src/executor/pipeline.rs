@@ -1,6 +1,9 @@
 //! One call from its check to its result, in the order of SPEC section 8: interceptors, guards, policy, approval,
 //! cache, slot, lock, timeout, run, cap, budget, ledger. Whatever a stage does, the call has one outcome.
+//!
+//! Futures are pinned where they are awaited: one that is awaited by value is copied first.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -63,7 +66,7 @@ impl Executor {
     }
 
     async fn whole(self: Arc<Self>, mut it: Box<Underway>) -> Outcome {
-        let admission = contained(self.admission(&mut it)).await;
+        let admission = contained(pin!(self.admission(&mut it))).await;
         match admission.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry))) {
             Ok(Judged::Admitted(admitted)) => self.deliver(it, admitted).await,
             Ok(Judged::Asks(request)) => self.ask_later(it, request).boxed().await,
@@ -81,9 +84,9 @@ impl Executor {
         // Nobody is asked about a call that cannot run.
         self.models_of(&call.entry, run)?;
         account.stage = Stage::Interceptors;
-        self.intercept(call, run).await?;
+        pin!(self.intercept(call, run)).await?;
         account.stage = Stage::Guards;
-        let guard_asks = self.guards(call, run, account).await?;
+        let guard_asks = pin!(self.guards(call, run, account)).await?;
         if call.provenance.rewritten {
             account.provenance = call.provenance.redacted(&*self.options.services.redactor);
         }
@@ -102,7 +105,7 @@ impl Executor {
 
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
     pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<Underway>, admitted: Admitted) -> Outcome {
-        let performed = contained(self.perform(&mut it, admitted)).await;
+        let performed = contained(pin!(self.perform(&mut it, admitted))).await;
         let performed = performed.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)));
         self.conclude(it, performed).await
     }
@@ -111,7 +114,7 @@ impl Executor {
     async fn perform(self: &Arc<Self>, it: &mut Underway, admitted: Admitted) -> Result<ToolOutput, Stop> {
         let Underway { call, run, account } = it;
         account.stage = Stage::Cache;
-        let cached = self.cached(call, admitted, run).await;
+        let cached = pin!(self.cached(call, admitted, run)).await;
         if let Some(output) = cached.hit {
             account.cached = true;
             let (op, id, tool) = (&account.op, &call.id, call.entry.id());
@@ -123,25 +126,25 @@ impl Executor {
             return Ok(output);
         }
         account.stage = Stage::Turn;
-        let held = self.turn_in_time(call, run, account).await?;
+        let held = pin!(self.turn_in_time(call, run, account)).await?;
         account.stage = Stage::Run;
         // Boxed: thousands of calls may wait in line, and what comes later need not.
         let output = self.run_tool(call, held, run, account).boxed().await?;
         account.stage = Stage::Interceptors;
-        let output = self.intercept_output(&call.entry, output, run).await?;
+        let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         account.stage = Stage::Cache;
-        self.keep(cached.place, &output).await;
+        pin!(self.keep(cached.place, &output)).await;
         Ok(output)
     }
 
     /// Makes the outcome: capped, within the budget, told and in the account.
     pub(super) async fn conclude(&self, mut it: Box<Underway>, performed: Result<ToolOutput, Stop>) -> Outcome {
         it.account.stage = Stage::Shaping;
-        let shaped = contained(self.shaped(&it.call, performed, &it.run)).await;
+        let shaped = contained(pin!(self.shaped(&it.call, performed, &it.run))).await;
         let mut outcome = shaped
             .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.account.stage.whose())));
         outcome.validated = validated(&it.call);
-        self.finish(&mut outcome, Some(&it.call.entry), &mut it.account, &it.run).await;
+        pin!(self.finish(&mut outcome, Some(&it.call.entry), &mut it.account, &it.run)).await;
         outcome
     }
 
@@ -153,7 +156,7 @@ impl Executor {
     ) -> Outcome {
         let (id, entry) = (call.id.clone(), &call.entry);
         let outcome = match performed {
-            Ok(output) => self.cap(id, output, entry, run).await,
+            Ok(output) => pin!(self.cap(id, output, entry, run)).await,
             Err(Stop::Answered(output)) => self.cap(id, *output, entry, run).boxed().await,
             Err(Stop::Failed(error)) => self.cap_failure(Outcome::failed(id, error), entry, run).boxed().await,
             Err(Stop::Skipped) => neutral(id),

@@ -1,5 +1,6 @@
 //! Running a tool: on a task of its own, within its time, cancelled in good order.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,7 +48,7 @@ impl Executor {
         let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
         self.tell_start(call, run, &account.op);
         let entry = &call.entry;
-        let attempts = Attempts {
+        let mut attempts = Box::new(Attempts {
             context: self.context(call, &held, run, &limits, &progress, &account.op),
             idempotency_key: idempotency_key(call, run),
             entry: Arc::clone(entry),
@@ -56,11 +57,12 @@ impl Executor {
             models,
             retries: limits.retries,
             seed: account.op.id.get(),
-        };
-        let mut task = tokio::spawn(async move {
-            let _held = held;
-            attempts.run().await
         });
+        // Boxed: a task's future is copied on its way into the task, and again when it has ended.
+        let mut task = tokio::spawn(Box::pin(async move {
+            let _held = held;
+            pin!(attempts.run()).await
+        }));
         let stopped = tokio::select! {
             biased;
             joined = &mut task => {
@@ -78,7 +80,7 @@ impl Executor {
             entry.provider.cancel(&call.id).await;
             (&mut task).await
         };
-        let ended = tokio::time::timeout(grace, told_and_ended).await;
+        let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
         account.attempts = progress.attempts();
         match ended {
             Ok(Ok(Ok(output))) => Ok(output.with_extra("stopped", stopped.kind().as_str())),

@@ -26,6 +26,8 @@ pub enum Priority {
     Interactive = 0,
     /// Jobs and calls made in bulk: after those, but before what comes ten seconds later.
     Background = 1,
+    /// What has time, like measurements: after those, but before what comes a minute later.
+    Low = 2,
 }
 
 impl From<Priority> for ModelPriority {
@@ -33,6 +35,7 @@ impl From<Priority> for ModelPriority {
         match priority {
             Priority::Interactive => Self::Interactive,
             Priority::Background => Self::Background,
+            Priority::Low => Self::Low,
         }
     }
 }

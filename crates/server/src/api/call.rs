@@ -11,7 +11,7 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::client::NoClient;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::operation::{Lineage, Origin};
+use toolwright_core::operation::{Lineage, Origin, TraceId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 use toolwright_runtime::RunContext;
@@ -53,7 +53,8 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
         let limit = api.gateway.options.max_calls;
         ApiError::busy(format!("{limit} calls are running, which is the limit; try again"))
     })?;
-    let id = CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple()));
+    let number = uuid::Uuid::new_v4();
+    let id = CallId::new(format!("call_{}", number.simple()));
     let arguments = match asked.arguments {
         Value::String(text) => RawArguments::Text(text),
         value => RawArguments::Value(value),
@@ -64,14 +65,16 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let options = &api.gateway.options;
     let session = api.session();
     let client = api.gateway.with_model(Arc::new(NoClient), (&session, None), |otherwise| otherwise);
+    let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
+    let lineage = traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(own_trace);
+    let approver = Arc::clone(&options.approver);
     let run = RunContext {
-        lineage: traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(|| Lineage::named(id.as_str())),
         origin: Origin::Gateway,
         cancel: wanted.0.clone(),
         client,
         timeout,
         background_after: asked.background.then_some(Duration::ZERO),
-        ..RunContext::new(session, api.snapshot(), api.gateway.policy(), Arc::clone(&options.approver))
+        ..RunContext::under(lineage, session, api.snapshot(), api.gateway.policy(), approver)
     };
     let executor = Arc::clone(&options.executor);
     // On a task of its own, so that a shutdown waits for its end even where nobody else does.

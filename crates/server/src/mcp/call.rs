@@ -1,5 +1,6 @@
 //! `tools/call`, and whatever else runs through the executor: from the client's parameters to a result.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::{ErrorKind, ProtocolError};
-use toolwright_core::operation::{Lineage, Origin};
+use toolwright_core::operation::{Lineage, Origin, TraceId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
@@ -69,7 +70,7 @@ pub(crate) struct Ask {
     pub(crate) id: Id,
     pub(crate) era: Era,
     pub(crate) method: String,
-    pub(crate) params: Params,
+    pub(crate) params: Box<Params>,
     pub(crate) raw: Option<Box<RawValue>>,
     pub(crate) to: To,
     /// How long it is kept if it becomes a task; only calls of tools do.
@@ -115,20 +116,22 @@ impl Work {
         arguments: RawArguments,
         names: Option<CallerNames>,
     ) -> Result<Outcome, RpcError> {
-        let call = ToolCall { id: CallId::new(format!("call_{}", uuid::Uuid::new_v4().simple())), name, arguments };
+        let number = uuid::Uuid::new_v4();
+        let call = ToolCall { id: CallId::new(format!("call_{}", number.simple())), name, arguments };
+        let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
+        let lineage = self.lineage.clone().unwrap_or_else(own_trace);
         let partials =
             self.progress.clone().map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) });
         let (session, policy) = (Arc::clone(&self.caller.session), self.gateway.policy_at(&self.caller.view));
         let run = RunContext {
             names,
-            lineage: self.lineage.clone().unwrap_or_else(|| Lineage::named(call.id.as_str())),
             origin: Origin::Gateway,
             cancel: self.cancel.clone(),
             client: Arc::clone(&self.client),
             partials,
-            ..RunContext::new(session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
+            ..RunContext::under(lineage, session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
         };
-        let outcomes = self.gateway.options.executor.run_calls(vec![call], &run).await;
+        let outcomes = pin!(self.gateway.options.executor.run_calls(vec![call], &run)).await;
         let none = || RpcError::new(RpcError::INTERNAL, "the executor returned no outcome");
         outcomes.into_iter().next().ok_or_else(none)
     }
@@ -150,7 +153,8 @@ impl Gateway {
         self.start(caller, ask, async move |work| {
             let named = Arc::clone(&list);
             let names: CallerNames = Arc::new(move |entry| named.name_of(entry).map(str::to_owned));
-            let outcome = work.call(&list.snapshot, name, arguments, Some(names)).await?;
+            // Pinned, here and below: a future that is awaited by value is copied first.
+            let outcome = pin!(work.call(&list.snapshot, name, arguments, Some(names))).await?;
             if list.grows_by(&outcome) {
                 work.gateway.options.catalogue.nudge();
             }
@@ -253,7 +257,8 @@ impl Gateway {
         // The task's future holds it once only.
         let work = work.boxed();
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
-        self.running.spawn(async move {
+        // Boxed: a task's future is copied on its way into the task, and again when it has ended.
+        self.running.spawn(Box::pin(async move {
             let _held = (slot, counted);
             let result = match task {
                 Some(task) => task.run(&gateway.tasks, &line, &gateway.server_info, work).boxed().await,
@@ -262,7 +267,7 @@ impl Gateway {
             if let Some(result) = result {
                 ending.end(result).await;
             }
-        });
+        }));
         Ok(waiting)
     }
 

@@ -127,8 +127,12 @@ impl Asked {
         }
     }
 
-    pub(super) fn model(&self) -> &str {
-        self.body["model"].as_str().unwrap_or("scripted")
+    /// The model that is asked.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        // Gemini's path is `/v1beta/models/MODEL:method`.
+        let in_path = || self.path.rsplit_once("/models/").and_then(|(_, rest)| rest.split_once(':'));
+        self.body["model"].as_str().or_else(|| in_path().map(|(model, _)| model)).unwrap_or("scripted")
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) enum Command {
     /// Measures how tools are found, and what that costs.
     #[command(subcommand)]
     Eval(super::eval::Eval),
+    /// Measures how well models do with tools that a model answers, what that costs, and how long it takes.
+    Bench(super::bench::Bench),
     /// Writes a first toolwright.yaml.
     Init,
     /// Adds an MCP server to the configuration.

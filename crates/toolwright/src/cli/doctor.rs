@@ -22,6 +22,8 @@ use super::{config, open};
 const CLIENT_LIMIT: usize = 60;
 /// The name under which clients know this server, when they follow the README.
 const SERVER_NAME: &str = "toolwright";
+/// Measurements of tools that have changed which are named.
+const MAX_STALE: usize = 20;
 /// A start that people notice.
 const SLOW: Duration = Duration::from_secs(5);
 /// How long whoever has the port of `serve` may take to say that it is a Toolwright.
@@ -45,6 +47,10 @@ pub(crate) async fn command(global: &Global) -> Done {
         return report(global, &settings, &problems, &[], &[]);
     }
     let house = open(global, settings).await?;
+    if !house.config().compat.written.tools.is_empty() {
+        // Of tools that were measured it is told whether they have changed.
+        house.offer_llm_tools().await;
+    }
     let probes = probe(&house).await;
     let snapshot = house.catalogue().snapshot();
     house.shut_down().await;
@@ -90,6 +96,13 @@ fn findings(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
                 entry.wire_name
             ));
         }
+    }
+    let contract = |tool: &str| snapshot.get(tool).map(|entry| entry.tool.hash().to_hex());
+    for (tool, model) in settings.compat.written.stale(&contract).take(MAX_STALE) {
+        all.push(format!(
+            "{}: {tool} has changed since {model} was measured with it; `toolwright bench --models {model}` measures it anew",
+            settings.compat.file.display()
+        ));
     }
     let names = snapshot.names_within(settings.written.server.max_tool_name);
     let dropped: Vec<&str> = (0..snapshot.list().len())

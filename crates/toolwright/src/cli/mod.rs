@@ -6,6 +6,7 @@ mod approvals;
 mod approver;
 mod args;
 mod arguments;
+mod bench;
 mod call;
 mod catalogue;
 mod catalogue_file;
@@ -151,6 +152,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,
+            Command::Bench(args) => bench::command(&cli.global, args).await,
             Command::Policy(command) => policy::command(&cli.global, command).await,
             Command::Approvals(command) => approvals::command(&cli.global, command).await,
             Command::Catalogue(command) => catalogue::command(&cli.global, command).await,

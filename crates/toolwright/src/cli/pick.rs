@@ -90,7 +90,7 @@ impl From<ScorerName> for ScorerSetting {
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("a score is a number from 0 to 1".into()),

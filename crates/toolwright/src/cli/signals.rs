@@ -14,6 +14,8 @@ use super::screen::{is_interactive, say};
 pub(crate) enum First {
     /// Work is cancelled; a second signal ends the process at once.
     Cancels,
+    /// Nothing more is begun, and what runs ends by itself; a second signal ends the process at once.
+    Finishes,
     /// The server shuts down; a second signal ends the process at once.
     ShutsDown,
 }
@@ -25,8 +27,10 @@ pub(crate) fn watch(cancel: Cancel, first: First) -> AbortHandle {
         let cause = next_signal().await;
         let cause = if first == First::ShutsDown { CancelCause::Shutdown } else { cause };
         cancel.cancel(cause);
-        if first == First::Cancels {
-            say("cancelling; once more to stop at once");
+        match first {
+            First::Cancels => say("cancelling; once more to stop at once"),
+            First::Finishes => say("finishing what runs; once more to stop at once"),
+            First::ShutsDown => {}
         }
         next_signal().await;
         std::process::exit(i32::from(Exit::Cancelled.code()));

@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use toolwright::core::names::Resolution;
-use toolwright::core::select::{SearchFilter, SearchHit, search_or_similar};
+use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
 use toolwright::core::{Entry, Snapshot};
 
 use super::args::Global;
@@ -47,6 +47,12 @@ pub(crate) enum Tools {
 pub(crate) struct Ls {
     #[command(flatten)]
     pub(crate) filter: Filter,
+    /// Only tools that this model does well with, by `toolwright bench` and `models.<model>.tool_compat`.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Option<String>,
+    /// How well, from 0 to 1.
+    #[arg(long, value_name = "S", default_value_t = FIT, requires = "model", value_parser = super::pick::share)]
+    pub(crate) min_score: f64,
     /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
     /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
     /// call them and a line of namespaces (search), the one that finds them and that line, as the API keeps the
@@ -74,6 +80,10 @@ pub(crate) struct Filter {
 
 pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     let house = open(global, config::usable(global)?).await?;
+    if matches!(command, Tools::Ls(Ls { model: Some(_), .. })) {
+        // Whoever names a model wants to know of the tools that it answers, too.
+        house.offer_llm_tools().await;
+    }
     match command {
         Tools::Show { tool } => {
             house.list_for(tool, LIST_WAIT).await;
@@ -88,8 +98,10 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     house.shut_down().await;
     match command {
         Tools::Ls(ls) => {
-            let filter = filter_of(&ls.filter);
-            let entries: Vec<&Arc<Entry>> = snapshot.list().iter().filter(|entry| filter.passes(entry)).collect();
+            let wanted = Find { listed: filter_of(&ls.filter), model: ls.model.clone(), min_score: ls.min_score };
+            let compat = house.compat();
+            let entries: Vec<&Arc<Entry>> = find(&snapshot, &wanted, &compat).collect();
+            let score = |entry: &Entry| compat.score(ls.model.as_deref()?, entry.id().as_str());
             if ls.tokens {
                 let costs = Costs::of(&snapshot, &entries, &Reader::of(&house, ls.window));
                 if global.json {
@@ -100,13 +112,21 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 return Ok(Exit::Ok);
             }
             if global.json {
-                print_json(&entries.iter().map(|entry| entry.to_json()).collect::<Value>())?;
+                let listed = |entry: &&Arc<Entry>| {
+                    let mut value = entry.to_json();
+                    if let Some(score) = score(entry) {
+                        value["score"] = score.into();
+                    }
+                    value
+                };
+                print_json(&entries.iter().map(listed).collect::<Value>())?;
                 return Ok(Exit::Ok);
             }
             let width = entries.iter().map(|entry| entry.wire_name.len()).max().unwrap_or(0).min(40);
             for entry in entries {
                 let name = styled(BOLD, format_args!("{:width$}", entry.wire_name));
-                writeln!(stdout(), "{name}  {}", one_line(&entry.definition().description, 90))?;
+                let score = score(entry).map_or(String::new(), |score| format!("  {score:.3}"));
+                writeln!(stdout(), "{name}{score}  {}", one_line(&entry.definition().description, 90))?;
             }
         }
         Tools::Search { query, limit, filter } => {

@@ -1,6 +1,5 @@
 //! How the catalogue is put before each model, as configured.
 
-use toolwright_core::model::PriceTable;
 use toolwright_core::select::Exposure;
 
 use super::Config;
@@ -33,13 +32,6 @@ impl Config {
     #[must_use]
     pub fn window(&self, model: &str) -> Option<usize> {
         self.of_model(model, |habits| habits.window)
-    }
-
-    /// What models cost, as far as that is configured.
-    #[must_use]
-    pub fn prices(&self) -> PriceTable {
-        let models = self.written.models.by_name.iter();
-        models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect()
     }
 
     fn of_model<T>(&self, model: &str, setting: impl Fn(&ModelHabits) -> Option<T>) -> Option<T> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
 
+use super::compat::CompatSource;
 use super::expand::{Variables, expand};
 use super::layers::{LayerKind, candidates, lay_under, read};
 use super::node::{Data, Member, Node};
@@ -17,7 +18,7 @@ use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
-use super::{catalogues as catalogue_entries, llm_tools, models, openapi, rest, sandbox, selection};
+use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, selection};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +72,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         llm_tools: Vec::new(),
         llm_files: Vec::new(),
         llm_stamps: Vec::new(),
+        compat: CompatSource::default(),
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         model_traffic: BTreeMap::new(),
@@ -213,6 +215,11 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
             models::habits(name, &written.models.by_name, at, scope.problems).map(|habits| (name.clone(), habits)),
         );
     }
+    config.compat = compat::resolve(
+        &written,
+        &compat::Places { root: &root, state_dir: &config.state_dir, merged: &merged },
+        scope.problems,
+    );
     if let Some(embeddings) = &written.selection.embeddings {
         let at = place(&merged, "selection", "embeddings");
         config.embeddings = selection::embeddings(embeddings, at, &mut scope);
@@ -225,7 +232,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     config.written = written;
 }
 
-fn place<'n>(merged: &'n Node, section: &str, key: &str) -> &'n At {
+pub(super) fn place<'n>(merged: &'n Node, section: &str, key: &str) -> &'n At {
     merged.get(section).and_then(|section| section.value.get(key)).map_or(&merged.at, |member| &member.at)
 }
 

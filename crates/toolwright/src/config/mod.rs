@@ -3,6 +3,7 @@
 
 mod catalogues;
 mod check;
+mod compat;
 pub mod edit;
 mod expand;
 mod exposure;
@@ -27,6 +28,7 @@ mod stamp;
 mod telemetry;
 pub mod typed;
 
+pub use compat::{CompatSource, read as read_compat};
 pub use expand::Variables;
 pub use layers::{Layer, LayerKind};
 pub use llm_tools::{LlmEntry, Tuned};

@@ -9,6 +9,7 @@ use serde_json::Value;
 use toolwright_core::SandboxProfile;
 use toolwright_core::Secret;
 use toolwright_core::catalogue::ToolOverride;
+use toolwright_core::model::PriceTable;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits};
 use toolwright_providers::catalogue::CatalogueSpec;
@@ -19,6 +20,7 @@ use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::executor::{GuardBinding, ModelGuard};
 use toolwright_runtime::{QueueSpec, TrafficTerms};
 
+use super::compat::CompatSource;
 use super::layers::Layer;
 use super::llm_tools::LlmEntry;
 use super::problem::{At, Problem, Severity};
@@ -57,6 +59,8 @@ pub struct Config {
     pub llm_files: Vec<PathBuf>,
     /// What told these files' contents when they were read.
     pub(super) llm_stamps: Vec<Stamp>,
+    /// Which models do well with which tools.
+    pub compat: CompatSource,
     /// Places that answer model requests, besides those that the environment names.
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
@@ -229,10 +233,19 @@ impl Config {
         self.policy.guards.iter().map(guard_of).collect()
     }
 
+    /// What models cost, by model id or provider.
+    #[must_use]
+    pub fn prices(&self) -> PriceTable {
+        let models = self.written.models.by_name.iter();
+        models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect()
+    }
+
     /// Whether the files say what they said when they were read, as far as their stamps tell.
     pub(crate) fn is_current(&self) -> bool {
         let candidates = self.candidates.iter().map(|layer| &layer.path).zip(&self.stamps);
-        candidates.chain(self.llm_files.iter().zip(&self.llm_stamps)).all(|(path, stamp)| Stamp::of(path) == *stamp)
+        let llm = self.llm_files.iter().zip(&self.llm_stamps);
+        let all = candidates.chain(llm).chain(self.compat.files.iter().zip(&self.compat.stamps));
+        all.into_iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 
     /// The configuration as it was written, secrets masked.

@@ -28,6 +28,7 @@ use toolwright_runtime::{
 };
 use url::Url;
 
+use super::compat::{CompatCell, recommends};
 use super::tokens::Tokenizers;
 use super::{BUILTIN, LLM, REST};
 use crate::config::typed::PathGuardSetting;
@@ -132,7 +133,8 @@ pub(super) fn document(spec: &OpenApiSpec) -> Arc<dyn Provider> {
 fn protected(config: &Config) -> Vec<PathBuf> {
     let files = config.candidates.iter().map(|layer| layer.path.clone());
     // What a tool asks a model is configuration too.
-    files.chain(config.llm_files.iter().cloned()).chain([config.state_dir.clone()]).collect()
+    let llm = config.llm_files.iter().chain(&config.compat.files).cloned();
+    files.chain(llm).chain([config.state_dir.clone()]).collect()
 }
 
 fn withheld_env(config: &Config) -> Vec<String> {
@@ -279,6 +281,14 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
     endpoints
 }
 
+/// Which models answer tools.
+pub(super) struct ToolModels<'a> {
+    /// The one of tools for which nothing else says one.
+    pub(super) default: Option<String>,
+    /// What is recommended.
+    pub(super) compat: &'a CompatCell,
+}
+
 pub(super) fn executor(
     config: &Config,
     events: &Arc<EventHub>,
@@ -286,7 +296,7 @@ pub(super) fn executor(
     store: &Arc<SqliteStore>,
     models: &Arc<HttpModelClient>,
     jobs: &Arc<JobManager>,
-    default_model: Option<String>,
+    tool_models: ToolModels<'_>,
 ) -> Arc<Executor> {
     let outputs = &config.written.outputs;
     let dir = outputs
@@ -321,7 +331,8 @@ pub(super) fn executor(
     options.jobs = Some(Arc::clone(jobs));
     options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
     options.prices = config.prices();
-    options.default_model = default_model;
+    options.compat = recommends(tool_models.compat);
+    options.default_model = tool_models.default;
     options.queues = Queues::new(config.queues.clone());
     // Only tools with a time to live use it.
     options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));

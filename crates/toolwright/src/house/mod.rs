@@ -3,6 +3,7 @@
 
 mod build;
 mod client;
+mod compat;
 mod embeddings;
 mod llm;
 mod reload;
@@ -95,6 +96,8 @@ pub struct House {
     models: Arc<HttpModelClient>,
     /// The model of LLM-backed tools for which nothing else says one.
     default_model: Option<String>,
+    /// What the runner goes by; put in anew at each reload.
+    compat: compat::CompatCell,
     selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
     embeddings: embeddings::Embeddings,
@@ -189,7 +192,9 @@ impl House {
         let telemetry = telemetry::Telemetry::start(&config.telemetry, &events);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
         let default_model = llm::default_model(&config, &*variables, models.endpoints());
-        let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs, default_model.clone());
+        let compat = compat::cell(&config);
+        let tool_models = build::ToolModels { default: default_model.clone(), compat: &compat };
+        let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs, tool_models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let pins = Pins::new(Arc::clone(&store) as _, config.written.pins.into());
         catalogue.keep_pins(Arc::clone(&pins));
@@ -210,6 +215,7 @@ impl House {
             pins,
             models,
             default_model,
+            compat,
             selector: OnceLock::new(),
             mcp,
             embeddings: embeddings::Embeddings::default(),

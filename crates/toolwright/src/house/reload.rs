@@ -13,6 +13,7 @@ use toolwright_runtime::Executor;
 use super::build::{ProviderSettings, absent, document, server_spec};
 use super::llm::{LlmSettings, Offered};
 use super::{BUILTIN, House, HouseError, LLM, REST, Running};
+use crate::config::typed::{ModelHabits, Models};
 use crate::config::{Config, Problem, ServerLink};
 
 /// How often a retired provider is looked at.
@@ -50,6 +51,7 @@ impl House {
         let old = self.config();
         let needs_restart = needs_restart(&old, &fresh);
         let problems = fresh.problems.clone();
+        self.put_compat(&fresh);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
         let reloaded = self.settle_providers().await?;
         for name in reloaded.added.iter().chain(&reloaded.changed) {
@@ -128,7 +130,8 @@ impl House {
     }
 
     async fn settle_llm_in(&self, running: &mut Running, offered: Offered, done: &mut Reloaded) {
-        let settings = LlmSettings::of(&self.config(), self.default_model().is_some(), offered);
+        let has_model = self.default_model().is_some() || self.has_recommended_model();
+        let settings = LlmSettings::of(&self.config(), has_model, offered);
         if running.llm.as_ref() != Some(&settings) {
             self.put(LLM, settings.provider(), done).await;
             running.llm = Some(settings);
@@ -191,6 +194,15 @@ fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
     });
 }
 
+/// What of `models` takes effect with a restart.
+fn without_compat(models: &Models) -> Models {
+    let mut models = models.clone();
+    models.judge = None;
+    models.by_name.values_mut().for_each(|habits| habits.tool_compat.clear());
+    models.by_name.retain(|_, habits| *habits != ModelHabits::default());
+    models
+}
+
 fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let (a, b) = (&old.written, &new.written);
     let mut changed = Vec::new();
@@ -210,7 +222,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.policy.guards == b.policy.guards, "policy.guards");
     check(a.outputs == b.outputs, "outputs");
     check(a.server == b.server, "server");
-    check(a.models == b.models, "models");
+    check(without_compat(&a.models) == without_compat(&b.models), "models");
     check(a.telemetry == b.telemetry, "telemetry");
     check(a.selection.judge_model == b.selection.judge_model, "selection.judge_model");
     check(a.selection.pinned == b.selection.pinned, "selection.pinned");

@@ -76,7 +76,8 @@ pub async fn watch(
 /// Every file that the configuration is, or may be, read from.
 fn files(house: &House) -> BTreeSet<PathBuf> {
     let config = house.config();
-    config.candidates.iter().map(|layer| layer.path.clone()).chain(config.llm_files.iter().cloned()).collect()
+    let layers = config.candidates.iter().map(|layer| &layer.path);
+    layers.chain(&config.llm_files).chain(&config.compat.files).cloned().collect()
 }
 
 /// Watches the folders of everything that decides what `files` hold. Folders, not files: editors

@@ -135,6 +135,18 @@ async fn another_model_takes_the_place_of_one_that_fails() {
     assert!(stderr(&refused).contains("asks no model"), "{}", stderr(&refused));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_that_is_too_long_comes_with_a_warning() {
+    let long = json!({"summary": "word ".repeat(60), "key_points": []}).to_string();
+    let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(long)].into()).await;
+    let place = Place::new();
+    let arguments = ["call", "llm__summarize", r#"{"content": "c", "max_length": 50}"#, "--json"];
+    let output = ended(start(&place, &variables, &arguments)).await;
+    let outcome = report(&output);
+    assert_eq!(outcome["ok"], true, "{outcome}");
+    assert_eq!(outcome["extras"]["warning"], "the summary has 60 words, and max_length is 50");
+}
+
 fn listed(place: &Place, variables: &[(&str, &str)]) -> Vec<String> {
     let mut command = crate::cli::program(place);
     let output = command.args(["tools", "ls", "--json"]).envs(variables.iter().copied()).output().expect("runs");

@@ -6,6 +6,7 @@ mod agent;
 mod approvals;
 mod arguments;
 mod asking;
+mod bench;
 mod call;
 mod cli;
 mod codec;

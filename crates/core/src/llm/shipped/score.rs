@@ -101,7 +101,7 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
         max_tokens: Some(max_tokens),
         output_schema: Some(output_schema),
         output: Some(mean()),
-        asks_again: 0,
+        ..LlmHooks::default()
     };
     (definition, hooks)
 }

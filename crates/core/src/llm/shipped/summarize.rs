@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::{SMALL, closed, count, definition, inert_in, material};
 use crate::llm::definition::{LlmDefinition, Variant};
-use crate::llm::prompt::{LlmHooks, PrepareHook, TokensHook};
+use crate::llm::prompt::{LlmHooks, PrepareHook, TokensHook, WarningHook};
 
 /// Tokens of an English word, on average.
 const TOKENS_A_WORD: f64 = 1.33;
+/// How much longer than it should be a summary may be.
+const LEEWAY: f64 = 1.15;
 /// Tokens of an answer whose length nobody limits.
 const UNLIMITED: u32 = 800;
 
@@ -143,7 +145,22 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
         let given = count(arguments.get("max_tokens"));
         Some(given.unwrap_or_else(|| count(arguments.get("max_length")).map_or(UNLIMITED, limit)))
     });
-    (definition, LlmHooks { prepare: Some(prepare), max_tokens: Some(max_tokens), ..LlmHooks::default() })
+    let warning: WarningHook = Arc::new(too_long);
+    let hooks = LlmHooks {
+        prepare: Some(prepare),
+        max_tokens: Some(max_tokens),
+        warning: Some(warning),
+        ..LlmHooks::default()
+    };
+    (definition, hooks)
+}
+
+/// Models count badly: a summary may have some more words than it should, and with more than that it is told.
+fn too_long(value: &Value, arguments: &Map<String, Value>) -> Option<String> {
+    let most = count(arguments.get("max_length"))?;
+    let words = value.get("summary").and_then(Value::as_str)?.split_whitespace().count();
+    (words as f64 > f64::from(most) * LEEWAY)
+        .then(|| format!("the summary has {words} words, and max_length is {most}"))
 }
 
 /// Tokens for a summary of so many words and its main statements.

@@ -145,3 +145,17 @@ fn answers_are_made_consistent_or_refused() {
         }
     }
 }
+
+#[test]
+fn a_summary_that_is_too_long_is_told_and_taken() {
+    let tools = shipped();
+    let hooks = tools[0].hooks();
+    let warning = hooks.warning.as_ref().expect("a hook");
+    let said = |words: usize, arguments: Value| {
+        let value = json!({"summary": "word ".repeat(words), "key_points": []});
+        warning(&value, arguments.as_object().expect("an object"))
+    };
+    assert_eq!(said(23, json!({"max_length": 20})), None);
+    assert_eq!(said(500, json!({})), None);
+    assert_eq!(said(24, json!({"max_length": 20})).as_deref(), Some("the summary has 24 words, and max_length is 20"));
+}

@@ -64,11 +64,19 @@ where
         gateway,
     };
     let mut lines = Lines::new(input, connection.gateway.options.max_message);
-    let mut watching = false;
+    let mut client = Client::New;
     let ended = loop {
         tokio::select! {
             line = lines.next() => match line {
-                Ok(Some(line)) => connection.handle(line, &mut watching).await,
+                Ok(Some(line)) => {
+                    if let Some(answer) = connection.handle(line, &mut client) {
+                        connection.send(answer).await;
+                    }
+                    if client == Client::Introduced {
+                        connection.watch();
+                        client = Client::Watching;
+                    }
+                }
                 Ok(None) => break Ok(()),
                 Err(error) => break ended_by_peer(Err(error)),
             },
@@ -101,6 +109,14 @@ fn ended_by_peer(result: std::io::Result<()>) -> std::io::Result<()> {
     result.or_else(|error| if matches!(error.kind(), BrokenPipe | ConnectionReset) { Ok(()) } else { Err(error) })
 }
 
+/// An older client is told of changes once it has introduced itself and was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    New,
+    Introduced,
+    Watching,
+}
+
 struct Connection {
     gateway: Arc<Gateway>,
     caller: Caller,
@@ -112,7 +128,9 @@ struct Connection {
 }
 
 impl Connection {
-    async fn handle(&self, line: Line, watching: &mut bool) {
+    /// Takes a message; what is to be answered at once is returned. Not a future: it would be as large as all that it
+    /// can come to.
+    fn handle(&self, line: Line, client: &mut Client) -> Option<Bytes> {
         let message = match line {
             Line::Whole(text) => message::parse(&text),
             Line::TooLong(id) => {
@@ -122,25 +140,26 @@ impl Connection {
         };
         match message {
             Ok(Message::Request(request)) => {
-                let initializes = request.method == "initialize";
-                self.request(request).await;
-                // An older client is told of changes once it has introduced itself.
-                if initializes && !std::mem::replace(watching, true) {
-                    let changes = Changes::of_session(&self.gateway, &self.caller);
-                    self.watchers.spawn(forward(changes.notifications(), self.outbox.clone(), self.closed.clone()));
+                if *client == Client::New && request.method == "initialize" {
+                    *client = Client::Introduced;
                 }
+                self.request(request)
             }
             Ok(Message::Notification { method, params, .. }) => {
                 if let ("notifications/cancelled", Some(id)) = (method.as_str(), &params.request_id) {
                     self.caller.running.cancel(id);
                 }
+                None
             }
-            Ok(Message::Response(response)) => self.caller.peer.settle(response),
-            Err(refused) => self.send(message::error(refused.id.as_ref(), &refused.error)).await,
+            Ok(Message::Response(response)) => {
+                self.caller.peer.settle(response);
+                None
+            }
+            Err(refused) => Some(message::error(refused.id.as_ref(), &refused.error)),
         }
     }
 
-    async fn request(&self, request: Request) {
+    fn request(&self, request: Request) -> Option<Bytes> {
         let id = request.id.clone();
         let era = era_of(&request, None);
         let checked = if era == Era::Modern { check_modern(&request, None) } else { Ok(()) };
@@ -149,15 +168,14 @@ impl Connection {
             Err(error) => Reply::Error(error),
         };
         match reply {
-            Reply::Result(result) => self.send(message::result(&id, &result)).await,
-            Reply::Error(error) => self.send(message::error(Some(&id), &error)).await,
+            Reply::Result(result) => Some(message::result(&id, &result)),
+            Reply::Error(error) => Some(message::error(Some(&id), &error)),
             // A pipe that breaks ends everything that runs, not one request.
-            Reply::Running(waiting) => waiting.leave(),
-            Reply::Listen(asked) => {
-                if let Err(error) = self.listen(&id, asked) {
-                    self.send(message::error(Some(&id), &error)).await;
-                }
+            Reply::Running(waiting) => {
+                waiting.leave();
+                None
             }
+            Reply::Listen(asked) => self.listen(&id, asked).err().map(|error| message::error(Some(&id), &error)),
         }
     }
 
@@ -188,6 +206,12 @@ impl Connection {
             }
         });
         Ok(())
+    }
+
+    /// Tells the client of changes from now on.
+    fn watch(&self) {
+        let changes = Changes::of_session(&self.gateway, &self.caller);
+        self.watchers.spawn(forward(changes.notifications(), self.outbox.clone(), self.closed.clone()));
     }
 
     /// A closed outbox means that the client is gone, which the loop notices by itself.

@@ -5,6 +5,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// `llm`: what holds for all tools that a model answers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LlmSection {
+    /// File of `toolwright bench` that says which models are recommended for which tools, relative to the workspace root.
+    /// Default: `toolwright-compat.json` there, else `compat.json` in the state directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compat: Option<String>,
+}
+
 /// One tool that a model answers (`user`), or a text that is filled in (`template`). Its name here is its name in the
 /// namespace `llm`. One of a shipped tool's name and with neither only changes how that tool is described, which models
 /// it asks and how.

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 pub use catalogue::CatalogueEntry;
 pub use context::ContextSection;
-pub use llm::{LlmOutput, LlmPreference, LlmTokens, LlmToolEntry, LlmVariant};
+pub use llm::{LlmOutput, LlmPreference, LlmSection, LlmTokens, LlmToolEntry, LlmVariant};
 pub use models::{ModelHabits, ModelPrices, ModelQueue, ModelRetry, ModelTimeouts, Models};
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
@@ -85,6 +85,8 @@ pub struct ConfigFile {
     /// `OpenAPI` documents as tools.
     #[schemars(extend("x-entries" = true))]
     pub openapi: IndexMap<String, OpenApiEntry>,
+    /// What holds for all tools that a model answers.
+    pub llm: LlmSection,
     /// Tools that a model answers and texts to fill in, by name, in the namespace `llm`.
     #[schemars(extend("x-entries" = true))]
     pub llm_tools: IndexMap<String, LlmToolEntry>,

@@ -15,6 +15,10 @@ pub struct Models {
     /// The model of `run` and `chat` where `--model` names none: `provider/model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
+    /// The model that judges rubrics in `toolwright bench`: `provider/model`. Default: `default`, where that is none of the
+    /// models that are measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judge: Option<String>,
     /// Places that answer model requests, by the name before the first `/` of a model id. They are
     /// added to those that the environment names.
     #[schemars(extend("x-entries" = true))]
@@ -70,6 +74,10 @@ pub struct ModelHabits {
     /// What it costs; without it the cost of its requests is unknown. Changing it needs a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<ModelPrices>,
+    /// How well it does with tools, by tool id, 0 to 1: your word, before what `toolwright bench` found. With less than 0.8
+    /// it is not recommended for the tool. Takes effect without a restart.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub tool_compat: IndexMap<String, f64>,
 }
 
 /// The queue of a model. Who waits goes by priority: a request that is made again, then what somebody waits for, then

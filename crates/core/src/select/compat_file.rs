@@ -1,0 +1,210 @@
+//! The file that benchmarks write and the runner reads (SPEC section 11): `{tool id: {recommended: [model…]}}`, with what
+//! the recommendation rests on beside it.
+
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::compat::{Compat, FIT};
+use crate::bench::Row;
+use crate::name::ToolId;
+
+/// Bytes that such a file may have.
+pub const MAX_COMPAT_BYTES: usize = 4 << 20;
+
+/// What benchmarks found, by canonical id of the tool.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CompatFile {
+    /// The tools, in order.
+    pub tools: IndexMap<String, ToolCompat>,
+}
+
+/// What they found of one tool.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolCompat {
+    /// The models at or over the tool's threshold, `provider/model`, cheapest first.
+    pub recommended: Vec<String>,
+    /// How well models do, 0 to 1.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub scores: IndexMap<String, f64>,
+    /// What the scores were measured by.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub measured: IndexMap<String, MeasuredCompat>,
+    /// What others keep here.
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
+}
+
+/// One model's measurement.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MeasuredCompat {
+    /// Calls.
+    pub calls: u64,
+    /// US dollars of all of them; null where a price was not known.
+    pub cost_usd: Option<f64>,
+    /// Mean milliseconds of a call.
+    pub latency_ms: f64,
+    /// The hash of the tool's contract as it was measured: other prompts make another tool of it.
+    pub contract: String,
+}
+
+/// Why a compat file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CompatError {
+    /// It is too large.
+    #[error("it has {0} bytes, and {MAX_COMPAT_BYTES} at most are read")]
+    TooLarge(usize),
+    /// It is not of the form.
+    #[error("line {line}: {message}")]
+    Form {
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A key is no id of a tool.
+    #[error("`{0}` is no tool id like llm:summarize@1.0.0")]
+    Id(String),
+    /// A score is none.
+    #[error("{tool}: the score of {model} is {score}, not within 0 and 1")]
+    Score {
+        /// The tool.
+        tool: String,
+        /// The model.
+        model: String,
+        /// The score.
+        score: f64,
+    },
+}
+
+impl CompatFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`CompatError`].
+    pub fn parse(text: &str) -> Result<Self, CompatError> {
+        if text.len() > MAX_COMPAT_BYTES {
+            return Err(CompatError::TooLarge(text.len()));
+        }
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let file: Self = serde_json::from_str(text)
+            .map_err(|error| CompatError::Form { line: error.line(), message: error.to_string() })?;
+        for (tool, found) in &file.tools {
+            if ToolId::parse(tool).is_err() {
+                return Err(CompatError::Id(tool.clone()));
+            }
+            if let Some((model, score)) = found.scores.iter().find(|(_, score)| !(0.0..=1.0).contains(*score)) {
+                return Err(CompatError::Score { tool: tool.clone(), model: model.clone(), score: *score });
+            }
+        }
+        Ok(file)
+    }
+
+    /// The file's text.
+    #[must_use]
+    pub fn write(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|_| "{}".to_owned());
+        text.push('\n');
+        text
+    }
+
+    /// Takes measurements in: of each tool and model the newer ones take the place of the older. Only models that were
+    /// measured wholly count. Returns how many were taken.
+    pub fn take(&mut self, rows: &[Row]) -> usize {
+        let mut taken = 0;
+        let mut thresholds: BTreeMap<&str, u8> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.is_whole()) {
+            let (Some(score), Some(threshold)) = (row.score, row.threshold) else { continue };
+            let found = self.tools.entry(row.tool.clone()).or_default();
+            // Thousandths are enough, and rounding may not lift a model over a threshold.
+            found.scores.insert(row.model.clone(), (score * 10.0).floor() / 1000.0);
+            let measured = MeasuredCompat {
+                calls: row.done as u64,
+                cost_usd: row.cost,
+                latency_ms: row.latency_ms.unwrap_or_default().round(),
+                contract: row.contract.clone(),
+            };
+            found.measured.insert(row.model.clone(), measured);
+            thresholds.insert(&row.tool, threshold);
+            taken += 1;
+        }
+        for (tool, threshold) in thresholds {
+            if let Some(found) = self.tools.get_mut(tool) {
+                found.recommend(threshold);
+            }
+        }
+        taken
+    }
+
+    /// What the runner and `find` go by: this file, and over it what the operator says of models, by model and tool.
+    /// A model that he gives less than [`FIT`] is not recommended.
+    #[must_use]
+    pub fn compat(&self, operator: &[(String, String, f64)]) -> Compat {
+        let mut compat = Compat::default();
+        for (tool, found) in &self.tools {
+            let refused =
+                |model: &String| operator.iter().any(|(of, about, score)| of == model && about == tool && *score < FIT);
+            let recommended: Vec<String> = found.recommended.iter().filter(|model| !refused(model)).cloned().collect();
+            // Cheapest first, then the others.
+            let others = found.scores.keys().filter(|model| !found.recommended.contains(model));
+            for model in found.recommended.iter().chain(others) {
+                if let Some(score) = found.scores.get(model) {
+                    compat.insert(model, tool, *score);
+                }
+            }
+            compat.recommend(tool, recommended);
+        }
+        for (model, tool, score) in operator {
+            compat.insert(model, tool, *score);
+        }
+        compat
+    }
+
+    /// Entries whose tool has changed since they were measured: tool and model. `contract` gives the hash of a tool as it
+    /// is now.
+    pub fn stale<'a>(
+        &'a self,
+        contract: &'a dyn Fn(&str) -> Option<String>,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
+        self.tools.iter().flat_map(move |(tool, found)| {
+            let now = contract(tool);
+            let changed = move |measured: &MeasuredCompat| {
+                !measured.contract.is_empty() && now.as_ref().is_some_and(|now| *now != measured.contract)
+            };
+            let models = found.measured.iter().filter(move |(_, measured)| changed(measured));
+            models.map(move |(model, _)| (tool.as_str(), model.as_str()))
+        })
+    }
+}
+
+impl ToolCompat {
+    /// Puts the models at or over a threshold of 0 to 100 in order: by what a call costs, those of unknown cost after
+    /// the others, then by latency, then by name. What somebody else recommended and nobody measured stays, at the end.
+    fn recommend(&mut self, threshold: u8) {
+        let least = f64::from(threshold) / 100.0;
+        let mut fit: Vec<String> =
+            self.scores.iter().filter(|(_, score)| **score >= least).map(|(model, _)| model.clone()).collect();
+        let key = |model: &String| {
+            let measured = self.measured.get(model);
+            let cost = measured.and_then(|measured| Some(measured.cost_usd? / measured.calls.max(1) as f64));
+            (cost.unwrap_or(f64::INFINITY), measured.map_or(f64::INFINITY, |measured| measured.latency_ms))
+        };
+        fit.sort_by(|a, b| {
+            let (a_key, b_key) = (key(a), key(b));
+            a_key.0.total_cmp(&b_key.0).then(a_key.1.total_cmp(&b_key.1)).then_with(|| a.cmp(b))
+        });
+        let unmeasured = self.recommended.iter().filter(|model| !self.scores.contains_key(*model)).cloned();
+        fit.extend(unmeasured);
+        self.recommended = fit;
+    }
+}
+
+#[cfg(test)]
+mod tests;

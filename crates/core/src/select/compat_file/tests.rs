@@ -1,0 +1,98 @@
+use super::*;
+use serde_json::json;
+
+fn row(model: &str, score: f64, cost: Option<f64>, latency_ms: f64) -> Row {
+    Row {
+        tool: "llm:score@1.0.0".to_owned(),
+        model: model.to_owned(),
+        score: Some(score),
+        cost,
+        latency_ms: Some(latency_ms),
+        calls: 2,
+        done: 2,
+        failed: 0,
+        sd: None,
+        min: None,
+        p50_ms: None,
+        p95_ms: None,
+        input_tokens: 0,
+        output_tokens: 0,
+        judge_cost: None,
+        threshold: Some(90),
+        recommended: score >= 90.0,
+        contract: "one".to_owned(),
+        missing: None,
+        cases: Vec::new(),
+    }
+}
+
+#[test]
+fn the_cheapest_fit_model_is_recommended_first_over_several_runs() {
+    let by_hand = r#"{"llm:score@1.0.0": {"recommended": ["hand/made"], "note": "kept"}}"#;
+    let mut file = CompatFile::parse(by_hand).expect("parses");
+    let partial = Row { done: 1, ..row("p/partial", 100.0, Some(0.0), 1.0) };
+    let rows = [
+        row("p/dear", 99.0, Some(2.0), 1.0),
+        row("p/unknown", 95.0, None, 1.0),
+        row("p/bad", 89.99, Some(0.1), 1.0),
+        partial,
+    ];
+    assert_eq!(file.take(&rows), 3);
+    let rows = [row("p/cheap", 90.0, Some(1.0), 9.0), row("p/quick", 91.0, Some(1.0), 3.0)];
+    assert_eq!(file.take(&rows), 2);
+    let again = CompatFile::parse(&file.write()).expect("parses");
+    assert_eq!(again, file);
+    let found = &again.tools["llm:score@1.0.0"];
+    assert_eq!(found.recommended, ["p/quick", "p/cheap", "p/dear", "p/unknown", "hand/made"]);
+    assert_eq!((found.scores["p/bad"], found.scores["p/dear"], &found.others["note"]), (0.899, 0.99, &json!("kept")));
+    assert_eq!(found.measured["p/dear"].cost_usd, Some(2.0));
+    let worse = [row("p/quick", 10.0, Some(1.0), 3.0)];
+    assert_eq!((file.take(&worse), &file.tools["llm:score@1.0.0"].recommended[0]), (1, &"p/cheap".to_owned()));
+}
+
+#[test]
+fn the_operator_s_word_counts_before_what_was_measured() {
+    let mut file = CompatFile::default();
+    file.take(&[row("p/a", 95.0, Some(2.0), 1.0), row("p/b", 95.0, Some(1.0), 1.0), row("p/c", 50.0, Some(0.0), 1.0)]);
+    let id = "llm:score@1.0.0";
+    let plain = file.compat(&[]);
+    assert_eq!(plain.recommended(id), ["p/b", "p/a"]);
+    assert_eq!(plain.models_for(id, FIT).collect::<Vec<_>>(), ["p/b", "p/a"]);
+    assert_eq!(plain.models_for(id, 0.4).collect::<Vec<_>>(), ["p/b", "p/a", "p/c"]);
+    let said = |model: &str, score| (model.to_owned(), id.to_owned(), score);
+    let compat = file.compat(&[said("p/b", 0.1), said("p/c", 0.9), said("p/new", 1.0)]);
+    assert_eq!(compat.recommended(id), ["p/a"]);
+    assert_eq!(compat.models_for(id, FIT).collect::<Vec<_>>(), ["p/a", "p/c", "p/new"]);
+    assert!(compat.recommended("llm:other@1.0.0").is_empty());
+}
+
+#[test]
+fn what_was_measured_of_another_contract_is_found() {
+    let mut file = CompatFile::default();
+    file.take(&[row("p/a", 95.0, None, 1.0)]);
+    let stale = |now: Option<&str>| {
+        let now = now.map(str::to_owned);
+        file.stale(&move |_| now.clone()).map(|(_, model)| model.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(stale(Some("two")), ["p/a"]);
+    assert_eq!((stale(Some("one")), stale(None)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn what_is_no_compat_file_is_refused() {
+    for (text, expect) in [
+        ("", ""),
+        ("{}", ""),
+        (r#"{"llm:score@1.0.0": {}}"#, ""),
+        ("[]", "line 1"),
+        ("{\n\"llm:score@1.0.0\": 3}", "line 2"),
+        (r#"{"summarize": {"recommended": []}}"#, "no tool id"),
+        (r#"{"llm:score@1.0.0": {"scores": {"p/a": 95}}}"#, "not within 0 and 1"),
+    ] {
+        match CompatFile::parse(text) {
+            Ok(_) => assert_eq!(expect, "", "{text}"),
+            Err(error) => assert!(!expect.is_empty() && error.to_string().contains(expect), "{text}: {error}"),
+        }
+    }
+    assert!(matches!(CompatFile::parse(&" ".repeat(MAX_COMPAT_BYTES + 1)), Err(CompatError::TooLarge(_))));
+}

@@ -1,0 +1,284 @@
+//! What is on its way to a child's input: messages that are sent together go out in one write.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Notify;
+
+use super::inbox::Inbox;
+use super::transport::{Incoming as _, Outgoing, OutgoingKind, RequestId, SendError};
+
+/// Bytes that may wait to be written; over them senders wait. One message may be larger.
+const MAX_WAITING: usize = 1 << 20;
+
+/// Messages that wait for the task that writes them.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    state: Mutex<State>,
+    /// Something waits, or no more will.
+    more: Notify,
+    /// There is room again, or nothing is taken any more.
+    room: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batch: Batch,
+    /// No more is taken, for this reason.
+    closed: Option<String>,
+}
+
+/// Whole lines, to be written together.
+#[derive(Debug, Default)]
+struct Batch {
+    lines: Vec<u8>,
+    /// The requests among them, each with its first byte and the one after its last.
+    requests: Vec<(RequestId, usize, usize)>,
+}
+
+impl Batch {
+    fn push(&mut self, message: Outgoing) {
+        let start = self.lines.len();
+        if self.lines.is_empty() && self.lines.capacity() < message.json.len() {
+            self.lines = message.json;
+        } else {
+            self.lines.extend_from_slice(&message.json);
+        }
+        self.lines.push(b'\n');
+        if let OutgoingKind::Request { id, .. } = message.kind {
+            self.requests.push((id, start, self.lines.len()));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.lines.clear();
+        self.lines.shrink_to(MAX_WAITING);
+    }
+}
+
+impl Outbox {
+    /// Has a message written after all that were sent before it. Waits only for room. A request whose message cannot be
+    /// written is told so by the inbox.
+    ///
+    /// # Errors
+    /// [`SendError::NotSent`]: nothing is taken any more.
+    pub(super) async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+        loop {
+            let room = self.room.notified();
+            {
+                let mut state = self.lock();
+                if let Some(reason) = &state.closed {
+                    return Err(SendError::NotSent(reason.clone()));
+                }
+                if state.batch.lines.len() < MAX_WAITING {
+                    state.batch.push(message);
+                    break;
+                }
+            }
+            room.await;
+        }
+        self.more.notify_one();
+        Ok(())
+    }
+
+    /// Takes no more; what waits is still written.
+    pub(super) fn close(&self, reason: &str) {
+        self.lock().closed.get_or_insert_with(|| reason.to_owned());
+        self.more.notify_one();
+        self.room.notify_waiters();
+    }
+
+    /// Writes what is sent, until [`Outbox::close`] and the last message, or until `input` breaks.
+    pub(super) async fn write(&self, mut input: impl AsyncWrite + Unpin, inbox: &Inbox) {
+        let mut batch = Batch::default();
+        loop {
+            self.more.notified().await;
+            if inbox.has_several() {
+                // Calls that are ready to run are about to send as well.
+                tokio::task::yield_now().await;
+            }
+            let is_last = {
+                let mut state = self.lock();
+                std::mem::swap(&mut state.batch, &mut batch);
+                state.closed.is_some()
+            };
+            self.room.notify_waiters();
+            let mut written = 0;
+            if let Err(error) = write_all(&mut input, &batch.lines, &mut written).await {
+                return self.broke(&error, batch, written, inbox);
+            }
+            if is_last {
+                return;
+            }
+            batch.clear();
+        }
+    }
+
+    /// Tells every request that was not written to its end.
+    fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &Inbox) {
+        let closed = format!("the server's input is closed ({error})");
+        self.close(&closed);
+        for (id, start, end) in batch.requests {
+            match written {
+                _ if end <= written => {}
+                _ if start < written => {
+                    inbox.lost(id, SendError::Broken(format!("the server's input broke ({error})")));
+                }
+                _ => inbox.lost(id, SendError::NotSent(closed.clone())),
+            }
+        }
+        for (id, ..) in std::mem::take(&mut self.lock().batch).requests {
+            inbox.lost(id, SendError::NotSent(closed.clone()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts what has been written, also of what fails.
+async fn write_all(input: &mut (impl AsyncWrite + Unpin), bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    while *written < bytes.len() {
+        match input.write(&bytes[*written..]).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => *written += count,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt as _;
+    use toolwright_core::event::NoEvents;
+
+    use super::*;
+    use crate::mcp::inbox::{Answer, Purpose};
+    use crate::mcp::listener::Listener;
+    use crate::mcp::spec::AsTools;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    fn inbox() -> Arc<Inbox> {
+        Inbox::new(Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No))
+    }
+
+    fn message(id: Option<RequestId>, json: impl Into<Vec<u8>>) -> Outgoing {
+        let kind = match id {
+            Some(id) => OutgoingKind::Request { id, method: "m".to_owned(), name: None },
+            None => OutgoingKind::Response,
+        };
+        Outgoing { json: json.into(), kind, version: None, headers: Vec::new() }
+    }
+
+    /// Notes each write, and breaks after so many bytes.
+    struct Input {
+        writes: Arc<Mutex<Vec<String>>>,
+        left: usize,
+    }
+
+    impl AsyncWrite for Input {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let count = bytes.len().min(self.left);
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            self.left -= count;
+            let written = String::from_utf8_lossy(&bytes[..count]).into_owned();
+            self.writes.lock().expect("writes").push(written);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_together_goes_out_in_one_write_and_what_waits_at_the_end_still_does() {
+        let (outbox, writes) = (Outbox::default(), Arc::default());
+        for json in ["1", "22", "333"] {
+            outbox.send(message(None, json)).await.expect("taken");
+        }
+        outbox.close("closed");
+        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox()).await;
+        assert_eq!(*writes.lock().expect("writes"), ["1\n22\n333\n"]);
+        assert_eq!(outbox.send(message(None, "4")).await, Err(SendError::NotSent("closed".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn requests_in_flight_wait_for_those_that_are_about_to_be_sent() {
+        let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::default());
+        let _first = inbox.register(1, Purpose::House).map_err(drop).expect("room");
+        let _second = inbox.register(2, Purpose::House).map_err(drop).expect("room");
+        outbox.send(message(Some(1), "1")).await.expect("taken");
+        let later = {
+            let outbox = Arc::clone(&outbox);
+            async move {
+                outbox.send(message(Some(2), "2")).await.expect("taken");
+                outbox.close("closed");
+            }
+        };
+        tokio::join!(outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox), later);
+        assert_eq!(*writes.lock().expect("writes"), ["1\n2\n"]);
+    }
+
+    #[tokio::test]
+    async fn each_request_that_a_broken_pipe_takes_along_is_told_how_far_it_came() {
+        // Bytes that are written before the pipe breaks, and what becomes of the requests `11`, `22` and `33`.
+        for (left, expect) in [
+            (0, ["not sent", "not sent", "not sent"]),
+            (3, ["waits", "not sent", "not sent"]),
+            (4, ["waits", "broken", "not sent"]),
+            (8, ["waits", "waits", "broken"]),
+        ] {
+            let (outbox, inbox) = (Outbox::default(), inbox());
+            let mut answers = Vec::new();
+            for id in [1, 2, 3] {
+                answers.push(inbox.register(id, Purpose::House).map_err(drop).expect("room"));
+                outbox.send(message(Some(id), id.to_string().repeat(2))).await.expect("taken");
+            }
+            outbox.write(Input { writes: Arc::default(), left }, &inbox).await;
+            let ends = answers.iter_mut().map(|answer| match answer.try_recv() {
+                Ok(Answer::Lost(SendError::NotSent(_))) => "not sent",
+                Ok(Answer::Lost(SendError::Broken(_))) => "broken",
+                Ok(_) => "something else",
+                // Whether it had its effect is known when the connection ends.
+                Err(_) => "waits",
+            });
+            assert_eq!(ends.collect::<Vec<_>>(), expect, "{left} bytes");
+            assert!(matches!(outbox.send(message(None, "4")).await, Err(SendError::NotSent(_))));
+        }
+    }
+
+    #[tokio::test]
+    async fn senders_wait_while_too_much_waits_and_go_on_when_it_was_written() {
+        let (outbox, inbox) = (Outbox::default(), inbox());
+        outbox.send(message(None, vec![b'a'; MAX_WAITING])).await.expect("one message may be as large");
+        tokio::time::timeout(SHORT, outbox.send(message(None, "b"))).await.expect_err("no room");
+        let (writer, mut reader) = tokio::io::duplex(1 << 16);
+        let read = async {
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).await.expect("read");
+            read
+        };
+        let send = async {
+            outbox.send(message(None, "c")).await.expect("taken");
+            outbox.close("closed");
+        };
+        let (read, (), ()) = tokio::join!(read, outbox.write(writer, &inbox), send);
+        assert_eq!(read.split(|byte| *byte == b'\n').map(<[u8]>::len).collect::<Vec<_>>(), [MAX_WAITING, 1, 0]);
+    }
+}

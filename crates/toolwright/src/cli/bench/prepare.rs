@@ -1,0 +1,233 @@
+//! What is to be measured: cases, tools and models, all checked before anything is asked.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolwright::House;
+use toolwright::core::bench::{Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Suite, parse, shipped_cases};
+use toolwright::core::llm::llm_definition;
+use toolwright::core::model::Usability;
+use toolwright::core::names::Resolution;
+use toolwright::core::{Entry, Snapshot};
+use toolwright::models::default_model;
+
+use super::Bench;
+use crate::cli::config::variable;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::input;
+use crate::cli::screen::{WARN, say, styled};
+
+/// How long the provider of a tool may take to list.
+const LIST_WAIT: Duration = Duration::from_secs(60);
+/// The tool that judges.
+pub(super) const JUDGE: &str = "llm:score";
+/// Violations that are told of one input.
+const TOLD: usize = 3;
+
+/// What is measured, with what.
+pub(super) struct Prepared {
+    /// The calls.
+    pub(super) plan: Plan,
+    /// What names mean.
+    pub(super) snapshot: Arc<Snapshot>,
+    /// The tools of the plan, in its order.
+    pub(super) entries: Vec<Arc<Entry>>,
+    /// The tool that judges, where one is asked.
+    pub(super) judge: Option<Arc<Entry>>,
+}
+
+pub(super) async fn prepare(house: &Arc<House>, args: &Bench) -> Result<Prepared, Failure> {
+    let suites = suites(args)?;
+    let models = models(house, args).await?;
+    house.offer_llm_tools().await;
+    for suite in &suites {
+        house.list_for(&suite.tool, LIST_WAIT).await;
+    }
+    let snapshot = house.catalogue().snapshot();
+    let mut tools: Vec<(Planned, Arc<Entry>)> = Vec::new();
+    for suite in suites {
+        let Some(entry) = entry(&snapshot, &suite, args)? else { continue };
+        if !args.tools.is_empty() && !entry.is_named_by(&args.tools) {
+            continue;
+        }
+        check(&suite, &entry)?;
+        let planned = Planned {
+            tool: entry.id().clone(),
+            contract: entry.tool.hash(),
+            threshold: entry.definition().recommended_threshold,
+            mode: suite.mode,
+            repeat: args.repeat.or(suite.repeat).unwrap_or(1),
+            cases: suite.cases,
+        };
+        tools.push((planned, entry));
+    }
+    let judge = judge(house, args, &models, &mut tools)?;
+    tools.retain(|(planned, _)| !planned.cases.is_empty());
+    if tools.is_empty() {
+        return Err(Failure::usage("there is nothing to measure: no case is left; see --cases and --tools"));
+    }
+    let (tools, entries): (Vec<_>, Vec<_>) = tools.into_iter().unzip();
+    let judge_entry = match &judge {
+        Some(_) => Some(found(&snapshot, JUDGE).ok_or_else(|| {
+            Failure::usage(format!("{JUDGE}, which judges rubrics, is switched off in the configuration"))
+        })?),
+        None => None,
+    };
+    let plan = Plan::new(tools, models, judge).map_err(Failure::usage)?;
+    Ok(Prepared { plan, snapshot, entries, judge: judge_entry })
+}
+
+fn suites(args: &Bench) -> Result<Vec<Suite>, Failure> {
+    let failure =
+        |faults: Vec<CaseError>| Failure::usage(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    if args.cases.is_empty() {
+        return shipped_cases().map_err(failure);
+    }
+    let mut suites: Vec<Suite> = Vec::new();
+    for file in &args.cases {
+        let text = input::read_up_to(file, MAX_FILE_BYTES as u64)?;
+        suites.extend(parse(&text, &name(file)).map_err(failure)?);
+    }
+    Ok(suites)
+}
+
+fn name(file: &Path) -> String {
+    file.display().to_string()
+}
+
+/// The models, each once, all of which can be asked.
+async fn models(house: &Arc<House>, args: &Bench) -> Result<Vec<String>, Failure> {
+    let mut models: Vec<String> = Vec::new();
+    for model in args.models.iter().map(|model| model.trim()).filter(|model| !model.is_empty()) {
+        if !models.iter().any(|known| known == model) {
+            models.push(model.to_owned());
+        }
+    }
+    if models.is_empty() {
+        models.push(match house.default_model() {
+            Some(model) => model.to_owned(),
+            None => default_model(&variable, house.models()).await.map_err(Failure::usage)?,
+        });
+    }
+    usable(house, models.iter())?;
+    Ok(models)
+}
+
+/// Whether all of these can be asked; names those that cannot.
+fn usable<'m>(house: &House, models: impl Iterator<Item = &'m String>) -> Result<(), Failure> {
+    let mut faults = Vec::new();
+    for model in models {
+        let why = match house.executor().services().model.card(model).usability {
+            Usability::Usable
+                if model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty()) =>
+            {
+                continue;
+            }
+            Usability::Usable => "it is not provider/model".to_owned(),
+            Usability::NoKey => "there is no key for it".to_owned(),
+            Usability::Unknown(why) => why,
+        };
+        faults.push(format!("{model} cannot be asked: {why}"));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::usage(faults.join("\n"))) }
+}
+
+fn found(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
+    match snapshot.resolve(tool) {
+        Resolution::Found(index, _) => snapshot.list().get(index).cloned(),
+        Resolution::Unknown(_) => None,
+    }
+}
+
+/// The tool of a suite. A shipped one that is switched off is left out.
+fn entry(snapshot: &Snapshot, suite: &Suite, args: &Bench) -> Result<Option<Arc<Entry>>, Failure> {
+    match snapshot.resolve(&suite.tool) {
+        Resolution::Found(index, _) => Ok(snapshot.list().get(index).cloned()),
+        Resolution::Unknown(_) if args.cases.is_empty() => {
+            say(styled(WARN, format_args!("{} is switched off, and is not measured", suite.tool)));
+            Ok(None)
+        }
+        Resolution::Unknown(near) => {
+            let message = snapshot.unknown_message(&suite.tool, &near);
+            Err(Failure { exit: Exit::NoTool, message: format!("{}:{}: {message}", suite.file, suite.line) })
+        }
+    }
+}
+
+/// Whether the tool asks models, in this mode, and takes the inputs.
+fn check(suite: &Suite, entry: &Entry) -> Result<(), Failure> {
+    let place = format!("{}:{}", suite.file, suite.line);
+    let definition = llm_definition(entry);
+    if definition.is_none() && entry.definition().model_preference.is_none() {
+        let id = entry.id();
+        return Err(Failure::usage(format!(
+            "{place}: {id} asks no model: only tools that a model answers are measured"
+        )));
+    }
+    if let Some(mode) = &suite.mode {
+        let modes = definition.as_ref().map(|definition| definition.modes()).unwrap_or_default();
+        if !modes.contains(&mode.as_str()) {
+            let has = if modes.is_empty() { "none".to_owned() } else { modes.join(", ") };
+            return Err(Failure::usage(format!("{place}: {} has no mode `{mode}`; its modes: {has}", entry.id())));
+        }
+    }
+    let schema = entry.tool.schema().map_err(|error| Failure::usage(format!("{place}: {}: {error}", entry.id())))?;
+    let Some(schema) = schema else { return Ok(()) };
+    let mut faults = Vec::new();
+    for Case { id, input, line, .. } in &suite.cases {
+        for violation in schema.violations(input).into_iter().take(TOLD) {
+            faults.push(format!("{}:{line}: the input of case `{id}`: {violation}", suite.file));
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::usage(faults.join("\n"))) }
+}
+
+/// Who judges. Where nobody may, rubrics are left out, for all models alike.
+fn judge(
+    house: &House,
+    args: &Bench,
+    models: &[String],
+    tools: &mut [(Planned, Arc<Entry>)],
+) -> Result<Option<String>, Failure> {
+    if !tools.iter().flat_map(|(planned, _)| &planned.cases).any(Case::is_judged) {
+        return Ok(None);
+    }
+    let config = house.config();
+    let configured = config.written.models.judge.clone();
+    let is_measured = |model: &String| models.contains(model);
+    let named = args.judge.clone().or(configured);
+    if let Some(judge) = named.as_ref().filter(|judge| is_measured(judge) && !args.self_judge) {
+        return Err(Failure::usage(format!(
+            "{judge} would judge itself: name another with --judge, or let it with --self-judge"
+        )));
+    }
+    let default = || house.default_model().map(str::to_owned).filter(|model| args.self_judge || !is_measured(model));
+    let own = || models.first().filter(|_| args.self_judge).cloned();
+    let judge = named.or_else(default).or_else(own);
+    if let Some(judge) = &judge {
+        usable(house, std::iter::once(judge))?;
+        return Ok(Some(judge.clone()));
+    }
+    let (mut rubrics, mut cases) = (0, 0);
+    for (planned, _) in tools {
+        let before = planned.cases.len();
+        // A case of rubrics alone would be right whatever is answered.
+        planned.cases.retain_mut(|case| {
+            let had = case.checks.len();
+            case.checks.retain(|check| !matches!(check.kind, Kind::Rubric { .. }));
+            rubrics += had - case.checks.len();
+            had == 0 || !case.checks.is_empty()
+        });
+        cases += before - planned.cases.len();
+    }
+    let cases = if cases == 0 { String::new() } else { format!(", and {cases} cases with them") };
+    say(styled(
+        WARN,
+        format_args!(
+            "{rubrics} rubrics are left out{cases}: nobody judges them; name a model with --judge or models.judge, or let \
+             the measured one with --self-judge"
+        ),
+    ));
+    Ok(None)
+}
