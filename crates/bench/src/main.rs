@@ -7,6 +7,7 @@
     reason = "a command-line program prints its results and progress"
 )]
 
+mod context;
 mod exec;
 mod gateway;
 mod house;
@@ -89,6 +90,9 @@ enum Command {
         #[arg(long, default_value_t = 60.0)]
         minutes: f64,
     },
+    /// Long conversations with a scripted model that counts for itself and refuses what does not fit: overflows, facts
+    /// that are still known at the end, and what making room costs in tokens and in the provider's cache.
+    Context(context::Options),
     /// Tool search on one thread: by words, with made-up vectors, and as typed; with the feature `peers` beside
     /// `tantivy` and `bm25`.
     Select {
@@ -122,6 +126,7 @@ fn main() -> ExitCode {
             rows => rows.and_then(|rows| print(&rows, cli.json)),
         },
         Command::Jobs { jobs, seconds } => jobs::run(jobs, seconds).and_then(|rows| print(&rows, cli.json)),
+        Command::Context(options) => context::run(&options).and_then(|rows| print(&rows, cli.json)),
         Command::JobsWorker(worker) => jobs::work(&worker),
         Command::Select { tools, data } => select::run(data.as_deref(), tools).and_then(|rows| print(&rows, cli.json)),
     };

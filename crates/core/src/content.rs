@@ -92,8 +92,8 @@ impl ContentBlock {
     pub fn tokens(&self) -> usize {
         match self {
             Self::Image { .. } | Self::Audio { .. } => MEDIA_TOKENS,
-            Self::Text { text, .. } => EstimatedTokens::of_bytes(text.len()),
-            other => EstimatedTokens::of_bytes(other.stand_in().len()),
+            Self::Text { text, .. } => EstimatedTokens::of_text(text),
+            other => EstimatedTokens::of_text(&other.stand_in()),
         }
     }
 

@@ -294,6 +294,12 @@ impl Redactor for NoRedaction {
 pub trait TokenCounter: Send + Sync {
     /// The count, and whether it is an estimate.
     fn count(&self, text: &str) -> (usize, Exactness);
+
+    /// What counts as `model`, `provider/model`, does; `None` where its tokenizer is not known. Asking for it is cheap;
+    /// its first count may read a large file and take a second, so it belongs on a thread that may block.
+    fn of_model(&self, _model: &str) -> Option<Arc<dyn TokenCounter>> {
+        None
+    }
 }
 
 /// Whether a count is what the model would count.
@@ -314,6 +320,22 @@ impl EstimatedTokens {
     #[must_use]
     pub fn of_bytes(bytes: usize) -> usize {
         bytes.div_ceil(4)
+    }
+
+    /// The count for a text by what it is made of, for conversations, where other than prose weighs more than four bytes
+    /// a token: two digits or signs, a character of a script without spaces, or three bytes of any other beyond ASCII.
+    #[must_use]
+    pub fn of_text(text: &str) -> usize {
+        let (mut words, mut signs, mut wide, mut other) = (0, 0, 0, 0);
+        for c in text.chars() {
+            match c {
+                'a'..='z' | 'A'..='Z' | ' ' | '\n' => words += 1,
+                c if c.is_ascii() => signs += 1,
+                c if c >= '\u{2e80}' => wide += 1,
+                c => other += c.len_utf8(),
+            }
+        }
+        words / 4 + signs / 2 + wide + other / 3 + usize::from(words % 4 + signs % 2 + other % 3 > 0)
     }
 }
 
@@ -425,6 +447,21 @@ mod tests {
         extensions.insert(7u32);
         assert_eq!(extensions.get::<u32>().as_deref(), Some(&7));
         assert!(extensions.get::<u64>().is_none());
+    }
+
+    #[test]
+    fn what_is_no_prose_weighs_more() {
+        for (text, tokens) in [
+            ("", 0),
+            ("a", 1),
+            ("four four four four", 5),
+            ("{\"a\": 17}", 5),
+            ("0f3c77aa", 4),
+            ("港の門は", 4),
+            ("été", 2),
+        ] {
+            assert_eq!(EstimatedTokens::of_text(text), tokens, "{text}");
+        }
     }
 
     #[test]

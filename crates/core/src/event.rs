@@ -14,6 +14,30 @@ use crate::repair::RepairRecord;
 use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 
+/// How room was made in a conversation, the mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionLayer {
+    /// Old results gave way to handles.
+    Truncate,
+    /// A model put the oldest turns together.
+    Summarize,
+    /// Nothing helped: the next turn is the last.
+    ForceFinal,
+}
+
+impl CompactionLayer {
+    /// The layer as it is written on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Truncate => "truncate",
+            Self::Summarize => "summarize",
+            Self::ForceFinal => "force_final",
+        }
+    }
+}
+
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -282,6 +306,34 @@ pub enum Event {
         left: u64,
         /// Where the result was stored, if it was.
         handle: Option<String>,
+    },
+    /// Room was made in the conversation of a run.
+    Compacted {
+        /// The run as an operation.
+        op: Op,
+        /// Session.
+        session: SessionId,
+        /// The model whose window it is.
+        model: String,
+        /// What was done.
+        layer: CompactionLayer,
+        /// Tokens of the next request before, as far as they can be told.
+        before: u64,
+        /// And after.
+        after: u64,
+        /// Tokens that a request may have.
+        limit: u64,
+        /// Whether the model's own tokenizer counted; else they are estimates, calibrated on what its API reported.
+        exact: bool,
+        /// Results that gave way to a handle.
+        results: u64,
+        /// Messages that one message of ours stands for now.
+        messages: u64,
+        /// Where their text was stored, if it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        handle: Option<String>,
+        /// What models used for it.
+        usage: Usage,
     },
     /// A job was made, or was taken over from a process that is gone.
     JobStarted {

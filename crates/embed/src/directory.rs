@@ -18,8 +18,8 @@ const MAX_WEIGHTS: u64 = 4 << 30;
 pub enum LoadError {
     /// A file is not there or cannot be read.
     #[error(
-        "{} cannot be read: {source}; expected a sentence-transformer directory with config.json, tokenizer.json and \
-         model.safetensors, as its authors publish it",
+        "{} cannot be read: {source}; expected what the authors of a model publish: its tokenizer.json, and of a \
+         sentence-transformer config.json and model.safetensors beside it",
         .path.display()
     )]
     Unreadable {
@@ -29,7 +29,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// A file is not what it should be.
-    #[error("{} is damaged or of another model: {problem}; get the whole directory anew", .path.display())]
+    #[error("{} is damaged or of another model: {problem}; get it anew, with all that belongs to it", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -225,6 +225,12 @@ fn optional_json<T: DeserializeOwned>(dir: &Path, name: impl AsRef<Path>) -> Res
 pub(crate) fn tokenizer(dir: &Path) -> Result<(PathBuf, Vec<u8>), LoadError> {
     let path = dir.join("tokenizer.json");
     Ok((path.clone(), read(&path, MAX_JSON)?))
+}
+
+/// The bytes of a tokenizer's file.
+pub(crate) fn tokenizer_file(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+    read(&file, MAX_JSON)
 }
 
 /// The bytes of `model.safetensors`.

@@ -11,13 +11,17 @@
 //! | `sentence_bert_config.json` (optional) | the longest text, in tokens, and whether it is put into lower case |
 //! | `config_sentence_transformers.json` (optional) | what stands before queries and documents |
 //!
+//! [`TokenTable`] counts tokens by the `tokenizer.json` of any model.
+//!
 //! Nothing is fetched, and nothing in the directory is run.
 
 mod bert;
+mod counter;
 mod directory;
 mod gelu;
 mod model;
 mod tokens;
 
+pub use counter::TokenTable;
 pub use directory::LoadError;
 pub use model::SentenceTransformer;

@@ -1,6 +1,8 @@
 //! The driver: does what the state machine says, and saves it between every two steps.
 
 mod artifacts;
+mod compaction;
+mod context;
 mod grants;
 mod jobs;
 mod model;
@@ -36,6 +38,8 @@ use toolwright_runtime::{Catalogue, Executor, RunContext, ToolFinder};
 use crate::prompt::system_prompt;
 use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, ToolBatch, TransitionError};
+use compaction::Shipped;
+use context::Made;
 use grants::Granted;
 use model::Sees;
 use room::Room;
@@ -44,7 +48,7 @@ use streaming::Flights;
 use view::{View, Views};
 
 /// Takes the whole exchange, record by record, secrets redacted: `{type, turn, …}` with the types
-/// `request`, `response`, `model_error`, `outcomes` and `report`. Must not block for long.
+/// `request`, `response`, `model_error`, `outcomes`, `room` and `report`. Must not block for long.
 pub trait Transcript: Send + Sync {
     /// One record.
     fn record(&self, record: Value);
@@ -142,6 +146,7 @@ pub struct Driver {
     views: Arc<Views>,
     finder: ToolFinder,
     job_wait: Option<Duration>,
+    shipped: Arc<Shipped>,
 }
 
 impl fmt::Debug for Driver {
@@ -160,7 +165,16 @@ impl Driver {
         model: Arc<dyn ModelClient>,
         store: Option<Arc<dyn RunStore>>,
     ) -> Self {
-        Self { executor, catalogue, model, store, views: Arc::default(), finder: ToolFinder::default(), job_wait: None }
+        Self {
+            executor,
+            catalogue,
+            model,
+            store,
+            views: Arc::default(),
+            finder: ToolFinder::default(),
+            job_wait: None,
+            shipped: Arc::default(),
+        }
     }
 
     /// Finds tools by `finder` where not all are shown; by words alone unless given.
@@ -250,9 +264,12 @@ impl Driver {
             let shown = if state.waits_for_model() {
                 self.tell_of_jobs(state, options).await?;
                 let view = current(state);
-                let shown = self.show(state, &view, &options.session).await;
+                let mut shown = self.show(state, &view, &options.session).await;
                 snapshot = meaning(state, &view);
-                self.make_room(state, shown.showing.tokens);
+                if self.make_room(state, &shown, &snapshot, options).await == Made::Room {
+                    // What was stored can be read from now on, and a last turn has few tools.
+                    shown = self.show(state, &view, &options.session).await;
+                }
                 Some(shown)
             } else {
                 None
@@ -275,6 +292,10 @@ impl Driver {
                     let outcomes = bounded(left, &cancel, outcomes).await?;
                     self.landed(state, outcomes, options)?;
                     asked = true;
+                }
+                Step::Compact(calls) => {
+                    let cancel = options.cancel.child();
+                    bounded(left, &cancel, self.compact(state, calls, options, &cancel)).await?;
                 }
                 // Who was asked while the calls ran has said `later`.
                 Step::AwaitApproval(_) if asked => return Ok(self.report(state, options)),
@@ -368,22 +389,6 @@ impl Driver {
     ) -> Result<(), TransitionError> {
         self.record(options, || json!({"type": "outcomes", "turn": state.turns(), "outcomes": outcomes}));
         state.on_tools(outcomes)
-    }
-
-    /// Makes room in the conversation before the model is asked, where its window is known.
-    fn make_room(&self, state: &mut RunState, tools: usize) {
-        let Some(limit) = state.context_limit() else { return };
-        self.trim(state, limit.saturating_sub(tools));
-    }
-
-    /// Makes room down to `budget` tokens and tells the operator. Returns how many results were removed.
-    fn trim(&self, state: &mut RunState, budget: usize) -> usize {
-        let removed = state.fit_context(budget);
-        if removed > 0 {
-            let message = format!("{removed} older tool results were removed from the conversation to make room");
-            self.executor.services().events.emit(Event::Warning { code: "context_trimmed".into(), message });
-        }
-        removed
     }
 
     async fn claim(&self, options: &RunOptions) -> Result<(), DriverError> {

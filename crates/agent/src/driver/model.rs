@@ -40,6 +40,7 @@ impl Driver {
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone());
         let op = self.executor.begin(&options.lineage(turn));
+        state.asked(sees.showing.tokens);
         self.asked(&op, state, &request, sees.showing, options);
         let (session, tools) = (&*options.session, Some(sees.showing));
         let ask = ModelAsk { op, session, model: &model, request: &request, tools };
@@ -71,8 +72,7 @@ impl Driver {
                     (Some(cause), _) => state.cancel(cause),
                     (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
                     // The window is smaller than was known. Each round removes something, so they end.
-                    (None, ModelErrorKind::ContextOverflow) if self.trim(state, state.context_tokens() / 4 * 3) > 0 => {
-                    }
+                    (None, ModelErrorKind::ContextOverflow) if state.on_overflow(sees.showing.tokens) => {}
                     _ => state.on_model_error(&error)?,
                 }
             }

@@ -13,7 +13,7 @@ use crate::report::RunReport;
 use crate::run::{RunState, TurnCall};
 
 /// What the journal knows of the calls in flight.
-type Journal = [(CallId, Option<Outcome>)];
+pub(super) type Journal = [(CallId, Option<Outcome>)];
 
 impl Driver {
     /// Resumes a saved run: [`Driver::load`], then [`Driver::run`].
@@ -59,6 +59,7 @@ impl Driver {
         if !settled.is_empty() {
             self.calls_ended(&mut state, settled, options)?;
         }
+        self.take_up_compaction(&mut state, &saved.calls, options)?;
         // What nothing is known of did not come to run, or may run again.
         state.put_off_started();
         Ok(state)

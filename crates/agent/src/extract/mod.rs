@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use toolwright_core::context::ToolContext;
-use toolwright_core::model::{Message, ModelRequest, StopReason};
+use toolwright_core::model::{Message, ModelBounds, ModelBudget, ModelRequest, PriceTable, StopReason};
 use toolwright_core::output::{ExtractError, ExtractMode, ExtractRequest, Extractor};
 
 /// Tokens that a model takes in, where that is not known.
@@ -34,6 +34,10 @@ pub struct ModelExtractor {
     pub default_model: Option<String>,
     /// How much models take in.
     pub window: WindowOf,
+    /// What one extraction may spend.
+    pub bounds: ModelBounds,
+    /// What models cost.
+    pub prices: PriceTable,
 }
 
 impl fmt::Debug for ModelExtractor {
@@ -48,6 +52,7 @@ struct Extraction<'a> {
     context: &'a ToolContext,
     model: String,
     window: usize,
+    budget: Arc<ModelBudget>,
 }
 
 #[async_trait]
@@ -59,7 +64,8 @@ impl Extractor for ModelExtractor {
             ExtractError("no model is configured for it (outputs.extract_model, or models.default)".into())
         })?;
         let window = (self.window)(&model).unwrap_or(DEFAULT_WINDOW);
-        let extraction = Extraction { request: &request, context, model, window };
+        let budget = ModelBudget::new(self.bounds.clone(), self.prices.clone());
+        let extraction = Extraction { request: &request, context, model, window, budget };
         let time = extraction.time();
         match tokio::time::timeout(time, extraction.run()).await {
             Ok(found) => found,
@@ -104,7 +110,12 @@ impl Extraction<'_> {
     }
 
     async fn ask(&self, request: &ModelRequest) -> Result<toolwright_core::ModelResponse, ExtractError> {
+        let answer = request.max_tokens.unwrap_or(ANSWER_TOKENS).into();
+        let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer);
+        let reserved = reserved.map_err(|error| ExtractError(error.message().to_owned()))?;
         let failed = |error| ExtractError(format!("{} could not be asked: {error}", self.model));
-        self.context.calls.ask(&self.model, request).await.map_err(failed)
+        let answer = self.context.calls.ask(&self.model, request).await.map_err(failed)?;
+        reserved.settle(answer.usage);
+        Ok(answer)
     }
 }

@@ -15,7 +15,9 @@ use toolwright_core::session::CallId;
 use super::{ANSWER_TOKENS, Extraction};
 use crate::driver::view::shown_tool;
 use crate::report::Status;
-use crate::run::{DEFAULT_PICK_SIZE, Dispatch, Limits, Resolved, RunSpec, RunState, Step, TransitionError};
+use crate::run::{
+    ContextTerms, DEFAULT_PICK_SIZE, Dispatch, Limits, Resolved, RunSpec, RunState, Step, TransitionError,
+};
 use crate::tools::AgentTools;
 
 /// Answers of the model at most.
@@ -105,6 +107,7 @@ impl Extraction<'_> {
                 Step::AwaitApproval(_) | Step::AwaitDispatch(_) => {
                     return Err(ExtractError("a person would have to approve reading the output".into()));
                 }
+                Step::Compact(_) => return Err(ExtractError("the search has outgrown its model's window".into())),
             }
         }
     }
@@ -123,6 +126,7 @@ impl Extraction<'_> {
             pinned: Vec::new(),
             pick_size: DEFAULT_PICK_SIZE,
             agent_tools: AgentTools::default(),
+            context: ContextTerms::default(),
         }
     }
 

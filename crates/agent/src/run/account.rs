@@ -43,6 +43,7 @@ impl RunState {
     pub(super) fn count_turn(&mut self, response: &ModelResponse) {
         self.task.turns += 1;
         self.task.usage.add(response.usage);
+        self.guard.on_answer(&response.usage);
         if !response.text.trim().is_empty() {
             self.task.said.clone_from(&response.text);
         }

@@ -25,7 +25,8 @@ impl RunState {
     ) -> Result<(), TransitionError> {
         let (last, streamed) = self.take_model("on_model")?;
         self.count_turn(&response);
-        let mut calls = turn::take_calls(response.calls, streamed, self.task.turns, &self.messages, resolve);
+        let known = (self.messages.as_slice(), self.guard.gone());
+        let mut calls = turn::take_calls(response.calls, streamed, self.task.turns, known, resolve);
         if calls.is_empty() {
             self.on_text(response.text, response.stop, response.opaque);
             return Ok(());

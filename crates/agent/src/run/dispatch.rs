@@ -26,7 +26,7 @@ impl RunState {
         let Phase::Model { last, streamed } = &mut self.phase else {
             return Err(TransitionError::Illegal { transition: "on_call", phase: self.phase.describe() });
         };
-        let (index, taken) = (streamed.len(), turn::taken_ids(&self.messages, streamed));
+        let (index, taken) = (streamed.len(), turn::taken_ids(&self.messages, self.guard.gone(), streamed));
         let place = Place { turn, index, taken: &taken, resolve };
         let call = TurnCall::take(call, place, CallStatus::Streamed);
         let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left;

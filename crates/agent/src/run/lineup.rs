@@ -19,7 +19,7 @@ const MAX_FOUND: usize = 2;
 /// Texts of a conversation that tools are picked by.
 const TURNS: usize = 4;
 /// How notices to the model begin, which nobody asked for.
-const NOTICE: &str = "[toolwright notice]";
+pub(super) const NOTICE: &str = "[toolwright notice]";
 
 /// The standing order of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -35,6 +35,9 @@ use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use crate::report::{CallRecord, RunResult, Status};
 use crate::tools::FinalReport;
+use context::Guard;
+pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
+pub(crate) use context::{GivenUp, Original, Originals, Place, Plan, Whole, With};
 pub use limits::Limits;
 use lineup::Lineup;
 use repeats::Repeats;
@@ -63,6 +66,9 @@ pub struct RunState {
     /// Jobs that the conversation tells the end of, until the store has noted that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     jobs_told: Vec<String>,
+    /// What the conversation takes of the model's window, and what was done about it.
+    #[serde(default)]
+    guard: Guard,
 }
 
 /// What is counted for each task, that is for each message of the user.
@@ -142,7 +148,8 @@ impl RunState {
         });
         let said = said.collect();
         let (version, task, phase) = (FORMAT_VERSION, Task::default(), Phase::model(false));
-        let mut state = Self { version, spec, messages, task, phase, said, lineup: None, jobs_told: Vec::new() };
+        let guard = Guard::new(&messages);
+        let mut state = Self { version, spec, messages, task, phase, said, lineup: None, jobs_told: Vec::new(), guard };
         state.ask_model();
         state
     }
@@ -201,6 +208,7 @@ impl RunState {
     #[must_use]
     pub fn step(&self) -> Step {
         match &self.phase {
+            Phase::Model { .. } if self.guard.is_compacting() => Step::Compact(self.compaction_calls()),
             Phase::Model { last, .. } => Step::CallModel(ModelRequest {
                 system: self.system(),
                 messages: self.messages.clone(),
@@ -371,39 +379,11 @@ impl RunState {
             return Err(TransitionError::Illegal { transition: "continue_with", phase: self.phase.describe() });
         }
         self.said.push(joined_text(&content));
+        self.guard.begin_task(self.messages.len());
         self.messages.push(Message::User { content });
         self.task = Task::default();
         self.ask_model();
         Ok(())
-    }
-
-    /// Estimated tokens of system prompt and conversation.
-    #[must_use]
-    pub fn context_tokens(&self) -> usize {
-        context::tokens(&self.system(), &self.messages)
-    }
-
-    /// Tokens that system prompt, conversation and definitions of tools may have together: the model's window, if it
-    /// is known, less its answer and a buffer, since tokens are estimated.
-    #[must_use]
-    pub fn context_limit(&self) -> Option<usize> {
-        self.spec.window.map(|window| context::limit(window, self.spec.max_tokens))
-    }
-
-    /// Estimated tokens of the results that could give way to others.
-    #[must_use]
-    pub fn removable_tokens(&self) -> usize {
-        context::removable(&self.messages)
-    }
-
-    /// Makes room where the next request is over `budget` tokens: the oldest results give way to a note
-    /// that says so. The results that the model has not seen yet stay. Returns how many were removed.
-    pub fn fit_context(&mut self, budget: usize) -> usize {
-        let system = self.system();
-        match self.phase {
-            Phase::Model { .. } => context::fit(&system, &mut self.messages, budget),
-            _ => 0,
-        }
     }
 
     /// The calls that are to run now, or run.
@@ -463,6 +443,9 @@ impl RunState {
         let mut results = Vec::with_capacity(calls.len());
         for call in calls {
             if let CallStatus::Answered(answer) = call.status {
+                if let Some(handle) = answer.stored {
+                    self.guard.note_stored(&answer.result.call_id, handle);
+                }
                 results.push(answer.result);
                 self.task.calls.push(answer.record);
             }
@@ -484,6 +467,7 @@ impl RunState {
             _ => Interrupted::Calls,
         };
         self.commit();
+        self.guard.abandon();
         self.phase = Phase::Done { result: self.result(status, Some(reason)), interrupted: Some(waited) };
     }
 
@@ -503,6 +487,7 @@ impl RunState {
     }
 
     fn finish(&mut self, status: Status, reason: Option<String>) {
+        self.guard.abandon();
         self.phase = Phase::Done { result: self.result(status, reason), interrupted: None };
     }
 }

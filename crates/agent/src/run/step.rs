@@ -8,7 +8,7 @@ use toolwright_core::repair::RepairRecord;
 use toolwright_core::select::Exposure;
 use toolwright_core::session::CallId;
 
-use super::{FORMAT_VERSION, Limits};
+use super::{ContextTerms, FORMAT_VERSION, Limits};
 use crate::report::RunResult;
 use crate::tools::AgentTools;
 
@@ -35,8 +35,8 @@ pub struct RunSpec {
     /// there are no others, however often it is resumed.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Tokens that the model takes in, where it is known: older results give way when the conversation
-    /// would not fit.
+    /// Tokens that the model takes in, where it is known: room is made before the conversation would not fit. Where it
+    /// is not, when the API says that.
     #[serde(default)]
     pub window: Option<usize>,
     /// How the catalogue is put before the model; `None` to choose by what its tools cost and what the model's
@@ -53,6 +53,9 @@ pub struct RunSpec {
     /// Which tools of the agent itself are shown.
     #[serde(default)]
     pub agent_tools: AgentTools,
+    /// How room is made where the conversation comes near the window.
+    #[serde(default)]
+    pub context: ContextTerms,
 }
 
 /// Tools that are picked for a task unless configured otherwise.
@@ -86,6 +89,9 @@ pub enum Step {
     CallModel(ModelRequest),
     /// Run these calls, then tell [`super::RunState::on_tools`].
     CallTools(ToolBatch),
+    /// Make these calls on behalf of the context guard, then tell [`super::RunState::on_compacted`]. The model has not
+    /// asked for them and does not see them.
+    Compact(Vec<ToolCall>),
     /// Ask a person, then tell [`super::RunState::on_approvals`].
     AwaitApproval(Vec<ApprovalRequest>),
     /// Show these calls, then tell [`super::RunState::dispatch`] or [`super::RunState::on_tools`].

@@ -18,6 +18,8 @@ use toolwright_core::repair::{RepairEnd, RepairRecord};
 use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::CallId;
 
+use toolwright_runtime::executor::TOOL_OUTPUT;
+
 use super::{Grant, ToolBatch};
 use crate::report::CallRecord;
 use crate::tools::{BATCH_ID, FINAL_REPORT};
@@ -79,6 +81,9 @@ pub(super) enum CallStatus {
 pub(super) struct Answer {
     pub(super) result: CallResult,
     pub(super) record: CallRecord,
+    /// Handle of the stored output whose place the result's content takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stored: Option<String>,
 }
 
 impl TurnCall {
@@ -160,7 +165,7 @@ impl TurnCall {
         }
         let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
         let notes = [mended_note(&outcome), self.note.take()];
-        let loads = found(&outcome);
+        let (loads, stored) = (found(&outcome), stored(&outcome));
         let mut result = CallResult {
             call_id: record.id.clone(),
             name: self.wire_name.clone(),
@@ -169,7 +174,7 @@ impl TurnCall {
             loads,
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
-        self.status = CallStatus::Answered(Box::new(Answer { result, record }));
+        self.status = CallStatus::Answered(Box::new(Answer { result, record, stored }));
     }
 
     /// Takes a person's decision about the pending call.
@@ -240,13 +245,14 @@ pub(super) struct Place<'a> {
     pub(super) resolve: &'a dyn Fn(&WrittenCall) -> Option<Resolved>,
 }
 
-/// The ids of the calls in a conversation and in `more`.
-pub(super) fn taken_ids(messages: &[Message], more: &[TurnCall]) -> HashSet<String> {
+/// The ids of the calls in a conversation, of those that were in it (`gone`), and in `more`.
+pub(super) fn taken_ids(messages: &[Message], gone: &[String], more: &[TurnCall]) -> HashSet<String> {
     let calls = messages.iter().filter_map(|message| match message {
         Message::Assistant { calls, .. } => Some(calls),
         _ => None,
     });
-    calls.flatten().map(|call| call.id.clone()).chain(more.iter().map(|call| call.id.to_string())).collect()
+    let known = calls.flatten().map(|call| &call.id).chain(gone).cloned();
+    known.chain(more.iter().map(|call| call.id.to_string())).collect()
 }
 
 /// The calls of an answer, under the ids that those of them have which came while it was written; what was
@@ -255,10 +261,10 @@ pub(super) fn take_calls(
     written: Vec<WrittenCall>,
     mut streamed: Vec<TurnCall>,
     turn: u32,
-    messages: &[Message],
+    (messages, gone): (&[Message], &[String]),
     resolve: &dyn Fn(&WrittenCall) -> Option<Resolved>,
 ) -> Vec<TurnCall> {
-    let mut taken = taken_ids(messages, &streamed);
+    let mut taken = taken_ids(messages, gone, &streamed);
     let mut calls = Vec::with_capacity(written.len());
     for (index, call) in written.into_iter().enumerate() {
         let call = match streamed.iter().position(|streamed| streamed.is_written_as(&call)) {
@@ -352,6 +358,11 @@ fn found(outcome: &Outcome) -> Vec<String> {
     let is_search = outcome.ok && outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == SEARCH_ID);
     let hits = outcome.structured.as_ref().filter(|_| is_search).and_then(|found| found.get("tools"));
     hits.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The handle of what was stored of an outcome whose content is not all of it.
+fn stored(outcome: &Outcome) -> Option<String> {
+    outcome.extras.get(TOOL_OUTPUT)?.get("handle")?.as_str().map(str::to_owned)
 }
 
 /// What the model should know of how its arguments were read.

@@ -80,8 +80,14 @@ async fn where_nothing_fits_the_next_turn_is_the_last() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let house = house(dir.path(), vec![calls(&["1"]), last], refused()).await;
-        let mut state = windowed(240);
+        let mut state = windowed(440);
         let report = house.driver.run(&mut state, &options()).await.unwrap();
+        eprintln!(
+            "DEBUG {:?} {:?} {:?}",
+            house.log.0.lock().unwrap().iter().filter(|e| format!("{e:?}").contains("ompact")).collect::<Vec<_>>(),
+            state.context_limit(),
+            house.requests()
+        );
         assert_eq!((report.status, report.reason.as_deref(), report.turns), (status, reason, 2));
         let first = &texts(&state)[0];
         assert!(

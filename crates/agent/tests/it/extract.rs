@@ -11,8 +11,8 @@ use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Snapshot};
 use toolwright_core::context::Extensions;
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, StopReason, Usage,
-    WrittenCall,
+    Bound, Message, ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
+    PriceTable, Prices, StopReason, Usage, WrittenCall,
 };
 use toolwright_core::output::{Extractor, is_output_tool};
 use toolwright_core::store::{LedgerStore as _, StoredOutput};
@@ -113,6 +113,16 @@ fn by(model: Option<&str>, window: usize) -> ModelExtractor {
         model: model.map(str::to_owned),
         default_model: Some("default/m".into()),
         window: Arc::new(move |_| Some(window)),
+        bounds: bounds(1000, 10_000_000, None),
+        prices: PriceTable::default(),
+    }
+}
+
+fn bounds(requests: u32, tokens: u64, cost: Option<f64>) -> ModelBounds {
+    ModelBounds {
+        requests: Bound::new(requests, "outputs.extract_max_requests"),
+        tokens: Bound::new(tokens, "outputs.extract_max_tokens"),
+        cost_usd: cost.map(|most| Bound::new(most, "outputs.extract_max_cost")),
     }
 }
 
@@ -223,12 +233,30 @@ async fn a_searching_model_is_locked_to_its_output() {
 
 #[tokio::test]
 async fn whatever_goes_wrong_the_shortened_text_comes_back() {
-    let none = ModelExtractor { model: None, default_model: None, window: Arc::new(|_| None) };
+    let none = ModelExtractor { default_model: None, ..by(None, 32_000) };
+    let within = |bounds| ModelExtractor { bounds, ..by(None, 4000) };
+    let prices: PriceTable = [("default".to_owned(), Prices { input: 1.0, ..Prices::default() })].into_iter().collect();
     let cases: Vec<(&str, ModelExtractor, &str, usize, Answer)> = vec![
         ("no model is configured", none, "auto", 1000, finder()),
         ("scripted failure", by(None, 4000), "auto", 1000, Box::new(|_| Err(ModelErrorKind::Unavailable))),
         ("took longer than", by(None, 4000), "auto", 1000, Box::new(|_| Err(ModelErrorKind::Canceled))),
         ("empty answer", by(None, 4000), "full-chunked", 1000, Box::new(|_| says(""))),
+        (
+            "asked 2 times, which is outputs.extract_max_requests",
+            within(bounds(2, 1 << 30, None)),
+            "full-chunked",
+            1000,
+            finder(),
+        ),
+        ("over outputs.extract_max_tokens", within(bounds(99, 3000, None)), "full-chunked", 1000, finder()),
+        ("prices", within(bounds(99, 1 << 30, Some(9.0))), "full-chunked", 1000, finder()),
+        (
+            "over outputs.extract_max_cost",
+            ModelExtractor { prices, ..within(bounds(99, 1 << 30, Some(0.001))) },
+            "full-chunked",
+            1000,
+            finder(),
+        ),
         ("64 are the limit", by(None, 4000), "full-chunked", 40_000, finder()),
         (
             "12 turns",

@@ -339,6 +339,7 @@ pub(crate) fn spec(limits: Limits) -> RunSpec {
         pinned: Vec::new(),
         pick_size: 12,
         agent_tools: toolwright_agent::AgentTools::default(),
+        context: toolwright_agent::ContextTerms::default(),
     }
 }
 

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod budget;
+mod compaction;
 mod dispatch;
 mod exposure;
 mod extract;
 mod faults;
 mod house;
 mod jobs;
+mod long;
 mod mended;
 mod own_tools;
 mod plan;

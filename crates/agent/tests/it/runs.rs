@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolwright_agent::{Limits, RunOptions, RunSpec, Status};
 use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::event::CompactionLayer;
 use toolwright_core::model::{Message, ModelErrorKind};
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{CallId, CancelCause, Effects, Event, Principal, Session};
@@ -190,16 +191,10 @@ async fn a_conversation_that_overflows_makes_room_and_goes_on() {
     let report = house.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "it fits"));
     let texts = result_texts(state.messages());
-    assert!(texts[0].starts_with("[toolwright removed") && texts[1].starts_with("xxx"), "{texts:?}");
-    assert!(
-        house
-            .log
-            .0
-            .lock()
-            .unwrap()
-            .iter()
-            .any(|event| matches!(event, Event::Warning { code, .. } if code == "context_trimmed"))
-    );
+    assert!(texts[0].starts_with("[toolwright took this result") && texts[1].starts_with("xxx"), "{texts:?}");
+    let log = house.log.0.lock().unwrap();
+    let truncated = |event: &&Event| matches!(event, Event::Compacted { layer: CompactionLayer::Truncate, results: 1, before, after, .. } if before > after);
+    assert_eq!(log.iter().filter(truncated).count(), 1);
 }
 
 #[tokio::test]
@@ -210,7 +205,7 @@ async fn a_known_window_is_kept_to() {
     let house = House::new(dir.path(), script, vec![tool]).await;
     let mut state = begin_with(RunSpec { window: Some(4000), ..spec(Limits::default()) });
     house.driver.run(&mut state, &options()).await.unwrap();
-    assert!(house.requests()[1].contains("xxx") && house.requests()[2].contains("[toolwright removed"));
+    assert!(house.requests()[1].contains("xxx") && house.requests()[2].contains("[toolwright took this result"));
 }
 
 /// Waits until the thread of the store has let go of its file, which it does after its last user: the log

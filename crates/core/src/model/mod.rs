@@ -1,8 +1,10 @@
 //! The conversation as Toolwright holds it, and the client that answers it. Wire formats live in
 //! `toolwright-models`; nothing here knows an API.
 
+mod budget;
 mod card;
 mod recording;
+mod size;
 mod traffic;
 
 use std::fmt;
@@ -15,8 +17,10 @@ use serde_json::Value;
 use crate::cancel::Cancel;
 use crate::content::ContentBlock;
 
+pub use budget::{Bound, ModelBounds, ModelBudget, Reserved};
 pub use card::{ModelCard, Usability};
 pub use recording::{MAX_RECORDED_LINE, MAX_RECORDING, REPLAY, RecordedError, RecordedLine, is_replay};
+pub use size::FRAME_TOKENS;
 pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
 
 /// One tool as a request shows it.

@@ -26,8 +26,9 @@ impl Readers {
         *self == Self::default()
     }
 
-    /// How to go on with `handle`, in words.
-    fn advice(&self, handle: &str) -> String {
+    /// How to go on with `handle`, in words: a sentence without its full stop.
+    #[must_use]
+    pub fn advice(&self, handle: &str) -> String {
         let read =
             self.read.as_ref().map(|name| format!("read it with {name} {{\"handle\": \"{handle}\", \"offset\": 0}}"));
         let grep = self.grep.as_ref().map(|name| format!("search it with {name} {{\"handle\": …, \"pattern\": …}}"));

@@ -30,7 +30,11 @@ impl Executor {
         } else {
             Cow::Owned(ModelRequest { priority, ..request.clone() })
         };
-        self.ask_as(&run.lineage, &run.session, model, &request, limit, &run.cancel).await
+        let answer = self.ask_as(&run.lineage, &run.session, model, &request, limit, &run.cancel).await;
+        if let Some(recorder) = &run.usage {
+            recorder.record(model, answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage));
+        }
+        answer
     }
 
     /// [`Executor::ask_model`] in this lineage and on behalf of this session.

@@ -21,8 +21,8 @@ use toolwright_core::store::StoredOutput;
 
 use super::{Executor, RunContext};
 
-/// The extra that says what was stored, and what towards MCP clients becomes `_meta`.
-pub(super) const TOOL_OUTPUT: &str = "tool_output";
+/// The extra of an outcome that says what was stored ([`stored_note`]), and what towards MCP clients becomes `_meta`.
+pub const TOOL_OUTPUT: &str = "tool_output";
 
 /// Why what is over a cap is not kept where nobody could read it.
 const NO_READER: &str = "no tool that reads stored outputs is open here. Ask for less at a time";
@@ -188,7 +188,8 @@ fn tell_of(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &Run
 }
 
 /// The tools by which the caller can go on with what is stored, by the names that it has for them.
-pub(super) fn readers(run: &RunContext) -> Readers {
+#[must_use]
+pub fn readers(run: &RunContext) -> Readers {
     let open = |id: &str| {
         let entry = run.snapshot.get(id)?;
         let name = run.names.as_ref().map_or_else(|| Some(entry.wire_name.clone()), |names| names(entry))?;

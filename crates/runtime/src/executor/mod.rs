@@ -42,7 +42,7 @@ use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::client::{CallClient, NoClient};
-use toolwright_core::context::{PartialSink, Services};
+use toolwright_core::context::{PartialSink, Services, UsageRecorder};
 use toolwright_core::job::Turns;
 use toolwright_core::model::PriceTable;
 use toolwright_core::name::ToolId;
@@ -63,6 +63,7 @@ pub use self::background::Became;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::by_model::LlmTerms;
 pub use self::cache::ResponseCache;
+pub use self::cap::{TOOL_OUTPUT, readers};
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::inner::InnerBound;
@@ -209,6 +210,8 @@ pub struct RunContext {
     pub model: Option<Arc<str>>,
     /// How LLM-backed tools are run.
     pub llm: LlmTerms,
+    /// Hears what each request to a model used that the calls make, failed ones too.
+    pub usage: Option<Arc<dyn UsageRecorder>>,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
     pub budget: Option<Arc<ContextBudget>>,
     /// What becomes of them, where they may become jobs; set by the executor.
@@ -261,6 +264,7 @@ impl RunContext {
             job: None,
             model: None,
             llm: LlmTerms::default(),
+            usage: None,
             budget: None,
             became: None,
             names: None,

@@ -84,6 +84,8 @@ families! {
     cache_hits: "toolwright.cache.hits", "{call}", Kind::Counter, &["tool"], "Calls answered from the response cache.";
     jobs: "toolwright.jobs", "{job}", Kind::Gauge, &["state"], "Jobs that are not over, by state.";
     jobs_finished: "toolwright.jobs.finished", "{job}", Kind::Counter, &["state"], "Jobs that are over, by last state.";
+    compactions: "toolwright.context.compactions", "{compaction}", Kind::Counter, &["layer"],
+        "Times that room was made in a conversation.";
     approvals: "toolwright.approvals", "{decision}", Kind::Counter, &["decision"], "Answers to what policy asked.";
     events_lost: "toolwright.events.lost", "{event}", Kind::Counter, &[], "Events that metrics and spans missed.";
     spans_lost: "toolwright.spans.lost", "{span}", Kind::Counter,

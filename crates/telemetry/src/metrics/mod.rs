@@ -143,6 +143,7 @@ impl State {
             }
             // One of five words.
             Event::ApprovalDecided { decision, .. } => families.approvals.add(&[decision], 1),
+            Event::Compacted { layer, .. } => families.compactions.add(&[layer.as_str()], 1),
             Event::JobStarted { job, .. } => self.job(job, Some("pending".into())),
             Event::JobChanged { job, state, .. } => {
                 let state = semconv::word(state);

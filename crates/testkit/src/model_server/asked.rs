@@ -13,6 +13,8 @@ pub struct Asked {
     pub path: String,
     /// The body as it was sent.
     pub body: Value,
+    /// Tokens of it, as far as the script counts them; else 10.
+    pub tokens: u64,
 }
 
 /// A tool result in a request.

@@ -9,6 +9,7 @@ mod anthropic;
 mod asked;
 mod check;
 mod cli;
+mod counting;
 mod fault;
 mod gemini;
 mod ollama;
@@ -17,14 +18,17 @@ mod responses;
 mod script;
 mod sending;
 mod server;
+mod talk;
 #[cfg(test)]
 mod tests;
 mod tool_search;
 
 pub use asked::{Asked, ToolResult};
 pub use cli::{Options, run};
+pub use counting::tokens as count_tokens;
 pub use script::{Answer, Fault, Reply, Script, Stop, Tokens, Turn};
 pub use server::{Recorded, ScriptedModel};
+pub use talk::{LongTalk, MEMORY_MODEL, STEP_TOOL, Tally};
 
 /// The API that a request came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

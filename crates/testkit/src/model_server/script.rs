@@ -109,6 +109,8 @@ impl Reply {
 
 type Make = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 type Expectation = Box<dyn Fn(&Asked) -> bool + Send + Sync>;
+/// Counts the tokens of a request.
+pub(super) type Count = Box<dyn Fn(&Asked) -> u64 + Send + Sync>;
 
 /// One answer of the script, with what it expects of the request.
 pub struct Turn {
@@ -199,11 +201,18 @@ impl Turn {
 }
 
 /// The turns, one a request.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Script {
     pub(super) turns: Vec<Turn>,
     pub(super) repeat: bool,
     pub(super) faults: Vec<Fault>,
+    pub(super) count: Option<Count>,
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").field("turns", &self.turns).field("repeat", &self.repeat).finish_non_exhaustive()
+    }
 }
 
 impl From<Vec<Turn>> for Script {
@@ -231,6 +240,13 @@ impl Script {
     #[must_use]
     pub fn with_faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
         self.faults.extend(faults);
+        self
+    }
+
+    /// Reports as the tokens of each request what `count` says, and not 10.
+    #[must_use]
+    pub fn counting(mut self, count: impl Fn(&Asked) -> u64 + Send + Sync + 'static) -> Self {
+        self.count = Some(Box::new(count));
         self
     }
 
@@ -274,7 +290,7 @@ struct WrittenScript {
 impl WrittenScript {
     fn into_script(self) -> Script {
         let turns = self.turns.into_iter().map(|turn| turn.into_turn(self.delay_ms)).collect();
-        Script { turns, repeat: self.repeat, faults: self.faults }
+        Script { turns, repeat: self.repeat, faults: self.faults, count: None }
     }
 }
 

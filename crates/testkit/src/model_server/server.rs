@@ -204,7 +204,10 @@ async fn ollama_tags() -> Response<Body> {
 
 async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
     let body = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
-    let asked = Asked { api, path: path.clone(), body: body.clone() };
+    let mut asked = Asked { api, path: path.clone(), body: body.clone(), tokens: 10 };
+    if let Some(count) = &shared.script.count {
+        asked.tokens = count(&asked);
+    }
     let keyed = authorized(api, &headers);
     let checked = check(api, &headers, &body);
     let picked = {
@@ -221,10 +224,13 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
             Ok(()) => pick(shared, &mut log, &asked).map_err(|reason| (500, reason)),
         }
     };
-    let Picked { reply, number, fault } = match picked {
+    let Picked { mut reply, number, fault } = match picked {
         Ok(picked) => picked,
         Err((status, reason)) => return json_response(status, &api.error_body(status, "", &reason)),
     };
+    if let (Some(_), Reply::Answer(answer)) = (&shared.script.count, &mut reply) {
+        answer.tokens.input = asked.tokens;
+    }
     let turn = &shared.script.turns[number % shared.script.turns.len()];
     tokio::time::sleep(turn.delay).await;
     let asked = if turn.whole { asked.unstreamed() } else { asked };

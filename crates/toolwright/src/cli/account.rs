@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use toolwright::core::Event;
+use toolwright::core::event::CompactionLayer;
 use toolwright::core::event::Partial;
 use toolwright::core::repair::RepairEnd;
 use toolwright::core::session::CallId;
@@ -186,6 +187,14 @@ impl Writer {
             }
             // Said by every command alike.
             Event::Warning { code, .. } if code == "replayed" => {}
+            Event::Compacted { layer, before, after, results, messages, .. } => {
+                let what = match layer {
+                    CompactionLayer::Truncate => format!("{results} old results gave way to handles"),
+                    CompactionLayer::Summarize => format!("{messages} messages were put together"),
+                    CompactionLayer::ForceFinal => "the next turn is the last".into(),
+                };
+                self.line(styled(DIM, format_args!("  room in the conversation: {what}, {before} to {after} tokens")));
+            }
             Event::Warning { message, .. } => self.line(styled(WARN, one_line(&message, 4 * WIDTH))),
             Event::CallRepair { tool, record, .. } => {
                 let name = self.screen.name(&tool);

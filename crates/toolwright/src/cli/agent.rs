@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolwright::House;
 use toolwright::agent::{
-    AgentTools, BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunSpec, Transcript,
+    AgentTools, BASE_PROMPT, ContextTerms, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunSpec, Transcript,
 };
 use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
 use toolwright::core::approval::{Answers, NoApprover};
@@ -198,6 +198,11 @@ pub(crate) fn spec(
         pinned: selection.pinned.clone(),
         pick_size: selection.pick_size,
         agent_tools,
+        context: ContextTerms {
+            summarize: config.written.context.summarize,
+            model: config.written.context.model.clone(),
+            target: config.written.context.target,
+        },
         model,
     };
     spec.system = driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);

@@ -145,6 +145,11 @@ fn log(event: &Happened) {
             target: "toolwright::calls",
             reason = one_line(reason, WIDTH), "{what}: {to} in place of {from}"
         ),
+        Happened::Compacted { op, layer, before, after, limit, results, messages, .. } => tracing::info!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, layer = layer.as_str(), before, after, limit, results, messages,
+            "room was made in a conversation"
+        ),
         Happened::Warning { code, message } => {
             tracing::warn!(target: "toolwright::calls", code, "{}", one_line(message, WIDTH));
         }

@@ -76,6 +76,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         model_endpoints: Vec::new(),
         model_habits: Vec::new(),
         model_traffic: BTreeMap::new(),
+        tokenizers: Vec::new(),
         embeddings: None,
         telemetry: Telemetry::default(),
         sandbox: SandboxSettings::default(),
@@ -208,6 +209,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     }
     for (name, habits) in &written.models.by_name {
         let at = place(&merged, "models", name);
+        config.tokenizers.extend(models::tokenizer(name, habits, at, &mut scope).map(|path| (name.clone(), path)));
         config.model_traffic.extend(models::traffic(habits).map(|terms| (name.clone(), terms)));
         config.model_habits.extend(
             models::habits(name, &written.models.by_name, at, scope.problems).map(|habits| (name.clone(), habits)),

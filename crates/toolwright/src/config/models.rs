@@ -1,5 +1,7 @@
 //! From a written model endpoint to one that can be asked.
 
+use std::path::PathBuf;
+
 use indexmap::IndexMap;
 use toolwright_core::Secret;
 use toolwright_core::model::RetryTerms;
@@ -101,6 +103,29 @@ pub(crate) fn habits(
         max_output: written.max_output.or_else(|| provider?.max_output),
         timeouts,
     })
+}
+
+/// The file of a model's tokenizer. One that is not there is told of: tokens are estimated without it.
+pub(crate) fn tokenizer(name: &str, written: &WrittenHabits, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
+    let (mut path, field) = (written.tokenizer.clone()?, format!("models.{name}.tokenizer"));
+    let before = scope.problems.len();
+    scope.fill(at, &field, &mut path, Holds::Setting);
+    if scope.problems.len() > before || path.is_empty() {
+        return None;
+    }
+    let path = scope.root.join(path);
+    let file = if path.is_dir() { path.join("tokenizer.json") } else { path };
+    if !file.is_file() {
+        scope.problems.push(Problem::new(
+            Severity::Warning,
+            at,
+            field,
+            format!("there is no file {}: its tokens are estimated", file.display()),
+            "give the path of the model's tokenizer.json",
+        ));
+        return None;
+    }
+    Some(file)
 }
 
 /// How requests wait and are made again; `None` where nothing is said of it.

@@ -67,6 +67,8 @@ pub struct Config {
     pub model_habits: Vec<(String, ModelHabits)>,
     /// How requests to models wait and are made again, by model id or provider.
     pub model_traffic: BTreeMap<String, TrafficTerms>,
+    /// Files of tokenizers, by model id or provider.
+    pub tokenizers: Vec<(String, PathBuf)>,
     /// Where sentence embeddings come from.
     pub embeddings: Option<EmbeddingSource>,
     /// Spans and metrics for others.

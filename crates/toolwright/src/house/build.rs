@@ -7,6 +7,7 @@ use toolwright_agent::ModelExtractor;
 use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::{Extensions, Services};
+use toolwright_core::model::{Bound, ModelBounds};
 use toolwright_core::name::{server_namespace, wire_candidate};
 use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
@@ -28,6 +29,7 @@ use toolwright_runtime::{
 use url::Url;
 
 use super::compat::{CompatCell, recommends};
+use super::tokens::Tokenizers;
 use super::{BUILTIN, LLM, REST};
 use crate::config::typed::PathGuardSetting;
 use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity};
@@ -314,6 +316,7 @@ pub(super) fn executor(
         extensions,
         events: Arc::clone(events) as _,
         redactor: Arc::clone(redactor) as _,
+        tokens: Arc::new(Tokenizers::of(config)),
         ..Services::none(Arc::new(SystemClock))
     };
     let defaults = &config.written.defaults;
@@ -339,7 +342,14 @@ pub(super) fn executor(
 /// Who extracts from stored outputs.
 fn extractor(config: &Config) -> ModelExtractor {
     let known = config.clone();
+    let outputs = &config.written.outputs;
     ModelExtractor {
+        bounds: ModelBounds {
+            requests: Bound::new(outputs.extract_max_requests, "outputs.extract_max_requests"),
+            tokens: Bound::new(outputs.extract_max_tokens, "outputs.extract_max_tokens"),
+            cost_usd: outputs.extract_max_cost.map(|most| Bound::new(most, "outputs.extract_max_cost")),
+        },
+        prices: config.prices(),
         model: config.written.outputs.extract_model.clone(),
         default_model: config.written.models.default.clone(),
         window: Arc::new(move |model| known.window(model)),

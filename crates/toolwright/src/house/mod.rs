@@ -10,6 +10,7 @@ mod reload;
 mod replay;
 mod select;
 mod telemetry;
+mod tokens;
 mod watch;
 
 use std::collections::HashMap;

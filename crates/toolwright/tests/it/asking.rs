@@ -86,6 +86,18 @@ async fn what_sampling_may_cost_is_bounded() {
     let bound = format!("models: {{default: openai/m}}\nsampling: {{max_total_tokens: 50}}\n{ALLOWED}");
     let (printed, _) = sampled(&place(&bound)).await;
     assert!(printed.to_string().contains("max_total_tokens"), "{printed}");
+    // Money: what a model without prices costs is not known, and one with prices must fit.
+    for (prices, allowed, says) in [
+        ("", 1.0, "prices"),
+        ("openai: {prices: {input: 1000, output: 1000}}", 0.01, "sampling.max_cost"),
+        ("openai: {prices: {input: 1, output: 1}}", 1.0, "Oslo"),
+    ] {
+        let models = format!("models: {{default: openai/m, {prices}}}").replace(", }", "}");
+        let (printed, rows) = sampled(&place(&format!("{models}\nsampling: {{max_cost: {allowed}}}\n{ALLOWED}"))).await;
+        assert!(printed.to_string().contains(says), "{models}: {printed}");
+        let asked = json!(rows).to_string().contains("\"openai/m\"");
+        assert_eq!(asked, says == "Oslo", "{models}: {rows:?}");
+    }
     let off = format!("models: {{default: openai/m}}\nsampling: {{enabled: false}}\n{ALLOWED}");
     let (printed, _) = sampled(&place(&off)).await;
     assert!(!printed.to_string().contains("Oslo"), "{printed}");

@@ -23,6 +23,8 @@ pub(crate) fn broken(text: &str, line: u32, field: &str, severity: Severity, wor
 #[test]
 fn every_kind_of_broken_configuration_gets_a_good_message() {
     use Severity::{EntryDisabled, Error, Warning};
+    broken("models:\n  p/m: {tokenizer: none.json}\n", 2, "models.p/m.tokenizer", Warning, &["none.json", "estimated"]);
+    broken("context:\n  target: 0.1\n", 2, "context.target", Error, &["too small"]);
     broken("defualts:\n  tool_timeout: 3s\n", 1, "defualts", Error, &["unknown key", "did you mean `defaults`"]);
     broken("defaults:\n  tool_timout: 3s\n", 2, "defaults.tool_timout", Error, &["did you mean `tool_timeout`"]);
     broken("defaults:\n  toolTimout: 3s\n", 2, "defaults.toolTimout", Error, &["did you mean `toolTimeout`"]);

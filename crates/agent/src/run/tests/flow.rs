@@ -427,7 +427,7 @@ fn room_is_made_by_removing_the_oldest_results_only() {
     assert!(state.context_tokens() < before * 3 / 4);
     let results: Vec<_> =
         request(&state).messages.iter().filter(|m| matches!(m, Message::Tool { .. })).map(text_of).collect();
-    assert!(results[0].starts_with("[toolwright removed this result, about 1001 tokens"), "{}", results[0]);
+    assert!(results[0].starts_with("[toolwright removed this result, about 1005 tokens"), "{}", results[0]);
     assert!(results[1].starts_with('[') && results[2].starts_with('2') && results[3].starts_with('3'));
     assert_eq!(state.fit_context(1), 1, "what the model has not seen stays");
     assert_eq!(state.fit_context(1), 0);

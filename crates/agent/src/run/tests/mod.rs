@@ -1,6 +1,7 @@
 //! The state machine without a driver: every test saves and reloads it between every two steps.
 
 mod answers;
+mod context;
 mod dispatch;
 mod ending;
 mod flow;
@@ -32,6 +33,7 @@ fn spec(limits: Limits) -> RunSpec {
         pinned: Vec::new(),
         pick_size: DEFAULT_PICK_SIZE,
         agent_tools: AgentTools::default(),
+        context: ContextTerms::default(),
     }
 }
 

@@ -87,6 +87,7 @@ impl Play {
             pinned: Vec::new(),
             pick_size: DEFAULT_PICK_SIZE,
             agent_tools: toolwright::agent::AgentTools::default(),
+            context: toolwright::agent::ContextTerms::default(),
         }
     }
 

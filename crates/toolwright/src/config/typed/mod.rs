@@ -3,6 +3,7 @@
 //! all come from them.
 
 mod catalogue;
+mod context;
 mod llm;
 mod models;
 mod oauth;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use catalogue::CatalogueEntry;
+pub use context::ContextSection;
 pub use llm::{LlmOutput, LlmPreference, LlmSection, LlmTokens, LlmToolEntry, LlmVariant};
 pub use models::{ModelHabits, ModelPrices, ModelQueue, ModelRetry, ModelTimeouts, Models};
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
@@ -65,6 +67,8 @@ pub struct ConfigFile {
     pub pins: PinsSection,
     /// Models for `run` and `chat`.
     pub models: Models,
+    /// Room in long conversations.
+    pub context: ContextSection,
     /// Where and how long large outputs are kept.
     pub outputs: OutputsSection,
     /// What the sources of tools may ask of a model.

@@ -51,6 +51,11 @@ pub struct ModelHabits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024))]
     pub window: Option<usize>,
+    /// Its `tokenizer.json`, or the directory with it, relative to the workspace root: long conversations are counted by it
+    /// near the window. It is read when that is first needed. Default: tokens are estimated, and the estimate is
+    /// corrected by what the API reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<String>,
     /// Tokens that one of its answers may have: a request for more asks for that many.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// model of its own, may ask a model a question of its own. Each is a call of `client:sample` to policy: by default it
 /// is asked about. Rules may look at `args.source`, the tool whose server asks, at `args.messages` and
 /// `args.systemPrompt`. Where a client of `serve` says that it offers a model, that is asked instead.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingSection {
     /// Whether servers are told that they may.
@@ -22,10 +22,21 @@ pub struct SamplingSection {
     pub max_requests: u32,
     /// Tokens of all of these, questions and answers.
     pub max_total_tokens: u64,
+    /// What all of these may cost, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub max_cost: Option<f64>,
 }
 
 impl Default for SamplingSection {
     fn default() -> Self {
-        Self { enabled: true, model: None, max_tokens: 4096, max_requests: 20, max_total_tokens: 100_000 }
+        Self {
+            enabled: true,
+            model: None,
+            max_tokens: 4096,
+            max_requests: 20,
+            max_total_tokens: 100_000,
+            max_cost: None,
+        }
     }
 }

@@ -331,11 +331,28 @@ pub struct OutputsSection {
     /// Model that output__extract asks, `provider/model`. Default: the model of the run, else `models.default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extract_model: Option<String>,
+    /// Requests that one call of output__extract may make.
+    #[schemars(range(min = 1))]
+    pub extract_max_requests: u32,
+    /// Tokens of all of these, questions and answers.
+    pub extract_max_tokens: u64,
+    /// What all of these may cost, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub extract_max_cost: Option<f64>,
 }
 
 impl Default for OutputsSection {
     fn default() -> Self {
-        Self { dir: None, max_bytes: 1 << 30, max_age: TimeSpan::seconds(30 * 24 * 3600), extract_model: None }
+        Self {
+            dir: None,
+            max_bytes: 1 << 30,
+            max_age: TimeSpan::seconds(30 * 24 * 3600),
+            extract_model: None,
+            extract_max_requests: 150,
+            extract_max_tokens: 2_000_000,
+            extract_max_cost: None,
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The house itself as the client of its calls: what a tool's source asks back is answered here. Its questions to a
 //! model pass the executor as calls of `client:sample`, under the policy of whoever made the call.
 
-mod budget;
 mod host;
 mod sample;
 
@@ -15,6 +14,7 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::{Provider, ProviderKind, Snapshot};
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::model::{Bound, ModelBounds, ModelBudget};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::tool::StaticProvider;
@@ -25,7 +25,6 @@ use toolwright_mcp::page::Page;
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
-use self::budget::Budget;
 pub use self::host::GatewayModels;
 use self::sample::Sample;
 use super::House;
@@ -92,7 +91,12 @@ impl House {
         let config = self.config();
         let section = &config.written.sampling;
         let sampling = self.sampling_model(terms.model).zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
-            let budget = Budget::new(section.max_requests, section.max_total_tokens);
+            let bounds = ModelBounds {
+                requests: Bound::new(section.max_requests, "sampling.max_requests"),
+                tokens: Bound::new(section.max_total_tokens, "sampling.max_total_tokens"),
+                cost_usd: section.max_cost.map(|most| Bound::new(most, "sampling.max_cost")),
+            };
+            let budget = ModelBudget::new(bounds, config.prices());
             let (executor, max_tokens) = (Arc::clone(&self.executor), section.max_tokens);
             let sample = Sample { id, model, executor, max_tokens, budget };
             provided(sample).inspect_err(|error| tracing::error!("no model is offered to servers: {error}")).ok()

@@ -10,15 +10,13 @@ use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::ModelPriority;
+use toolwright_core::model::{ModelBudget, ModelPriority};
 use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
 use toolwright_core::{Effects, Policy, Profile, ToolId};
 use toolwright_mcp::sampling::{request_of, result_of};
 use toolwright_runtime::{Executor, RunContext};
-
-use super::budget::Budget;
 
 /// Its id.
 pub(super) const ID: &str = "client:sample@1.0.0";
@@ -33,7 +31,7 @@ pub(super) struct Sample {
     pub(super) executor: Arc<Executor>,
     /// Tokens of one answer.
     pub(super) max_tokens: u32,
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<ModelBudget>,
 }
 
 #[async_trait]
@@ -76,7 +74,8 @@ impl Tool for Sample {
         let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
         // The owner's own requests go before those of a server.
         request.priority = ModelPriority::Background;
-        let reserved = self.budget.reserve(request.max_tokens.unwrap_or(self.max_tokens).into())?;
+        let answer = request.max_tokens.unwrap_or(self.max_tokens).into();
+        let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer)?;
         // Only account and cancel matter to a request.
         let nobody = Arc::new(NoApprover { remedy: "a request to a model asks nobody".into() });
         let policy = Arc::new(Policy::of(Profile::Ask));
@@ -91,7 +90,7 @@ impl Tool for Sample {
                 .with_model_message("the model did not answer")
                 .with_source(error)
         })?;
-        reserved.settle(answer.usage.input_tokens.saturating_add(answer.usage.output_tokens));
+        reserved.settle(answer.usage);
         let result = result_of(&answer, &self.model);
         Ok(ToolOutput { structured: Some(result), ..ToolOutput::text(format!("{} answered", self.model)) })
     }

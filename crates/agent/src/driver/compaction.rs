@@ -1,0 +1,158 @@
+//! Having a model put the oldest turns together, by `llm:summarize` and `llm:fact-extract`. Their calls go through the
+//! executor like all others, in the background; the journal of the run knows of them.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use futures_util::future::join_all;
+use serde::Deserialize as _;
+use toolwright_core::approval::NoApprover;
+use toolwright_core::call::ToolCall;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::{Provider, ProviderKind, Snapshot};
+use toolwright_core::context::UsageRecorder;
+use toolwright_core::event::CompactionLayer;
+use toolwright_core::llm::shipped;
+use toolwright_core::model::Usage;
+use toolwright_core::outcome::Outcome;
+use toolwright_core::tool::{StaticProvider, Tool};
+use toolwright_runtime::executor::LlmTerms;
+use toolwright_runtime::{Priority, RunContext};
+
+use super::context::Done;
+use super::resume::Journal;
+use super::{Driver, DriverError, RunOptions};
+use crate::run::{Compacted, RunState, With};
+
+/// The tools that turns are put together with.
+const SUMMARIZE: &str = "llm:summarize@1.0.0";
+const EXTRACT: &str = "llm:fact-extract@1.0.0";
+
+/// The shipped ones, for houses whose catalogue does not list them: there they are not offered to models, which is
+/// another thing.
+#[derive(Default)]
+pub(super) struct Shipped(OnceLock<Arc<Snapshot>>);
+
+impl Shipped {
+    fn snapshot(&self) -> &Arc<Snapshot> {
+        self.0.get_or_init(|| {
+            let tools = shipped().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
+            let empty = Snapshot::default();
+            match StaticProvider::new("llm", ProviderKind::Llm, tools) {
+                Ok(provider) => {
+                    let tools = provider.tools().to_vec();
+                    let provider: Arc<dyn Provider> = Arc::new(provider);
+                    Arc::new(empty.with(&provider, &tools))
+                }
+                Err(error) => {
+                    tracing::error!("the shipped LLM-backed tools cannot be registered: {error}");
+                    Arc::new(empty)
+                }
+            }
+        })
+    }
+}
+
+/// What the requests of some calls used, however they ended.
+#[derive(Debug, Default)]
+struct Meter(Mutex<Usage>);
+
+impl Meter {
+    fn total(&self) -> Usage {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UsageRecorder for Meter {
+    fn record(&self, _model: &str, usage: Usage) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+    }
+}
+
+impl Driver {
+    /// Where the two tools are: those of the catalogue, which may be tuned, else the shipped ones.
+    fn memory_tools(&self) -> Arc<Snapshot> {
+        let whole = self.catalogue.snapshot();
+        let has = |id| whole.get(id).is_some_and(|entry| entry.provider.llm(entry.id()).is_some());
+        if has(SUMMARIZE) && has(EXTRACT) { whole } else { Arc::clone(self.shipped.snapshot()) }
+    }
+
+    /// The tools, by the names that calls of [`Driver::compact`] know them under.
+    pub(super) fn with(&self, state: &RunState) -> Option<With> {
+        let snapshot = self.memory_tools();
+        let name = |id| snapshot.get(id).map(|entry| entry.wire_name.clone());
+        let other = state.spec().context.model.as_deref();
+        let window = other.and_then(|model| self.executor.services().model.card(model).window);
+        Some(With { summarize: name(SUMMARIZE)?, extract: name(EXTRACT)?, window })
+    }
+
+    /// Makes the calls, and tells the state how they ended; cancelled ones it takes up again.
+    pub(super) async fn compact(
+        &self,
+        state: &mut RunState,
+        calls: Vec<ToolCall>,
+        options: &RunOptions,
+        cancel: &Cancel,
+    ) -> Result<(), DriverError> {
+        let meter = Arc::new(Meter::default());
+        let run = RunContext {
+            cancel: cancel.clone(),
+            // Nobody asked for these calls, so nobody is asked about them.
+            approver: Arc::new(NoApprover { remedy: "what makes room in a conversation asks nobody".into() }),
+            priority: Priority::Background,
+            llm: LlmTerms { model: state.spec().context.model.as_deref().map(Arc::from), mode: None },
+            usage: Some(Arc::clone(&meter) as _),
+            journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
+            ..self.terms(state, &self.memory_tools(), options)
+        };
+        // One by one: the limit of calls is that of the model's turns.
+        let each = calls.into_iter().map(|call| self.executor.run_calls(vec![call], &run));
+        let outcomes: Vec<Outcome> = join_all(each).await.into_iter().flatten().collect();
+        let outcomes = if cancel.cause().is_some() { Vec::new() } else { outcomes };
+        self.compacted(state, outcomes, meter.total(), options)
+    }
+
+    /// What the journal of a run that was interrupted knows of the calls that were under way.
+    pub(super) fn take_up_compaction(
+        &self,
+        state: &mut RunState,
+        journal: &Journal,
+        options: &RunOptions,
+    ) -> Result<(), DriverError> {
+        let calls = state.compaction_calls();
+        let ended = |call: &ToolCall| journal.iter().find(|(id, _)| *id == call.id)?.1.clone();
+        let outcomes: Vec<Outcome> = calls.iter().filter_map(ended).collect();
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        let mut usage = Usage::default();
+        let used = outcomes.iter().filter_map(|outcome| Usage::deserialize(outcome.extras.get("usage")?).ok());
+        used.for_each(|used| usage.add(used));
+        self.compacted(state, outcomes, usage, options)
+    }
+
+    fn compacted(
+        &self,
+        state: &mut RunState,
+        outcomes: Vec<Outcome>,
+        usage: Usage,
+        options: &RunOptions,
+    ) -> Result<(), DriverError> {
+        match state.on_compacted(outcomes, usage)? {
+            Compacted::Open => {}
+            Compacted::Done { messages, tokens, handle, missing, .. } => {
+                for why in missing {
+                    let message = format!("facts of some earlier turns are only in what was stored of them: {why}");
+                    self.warn("compaction_incomplete", message);
+                }
+                let layer = CompactionLayer::Summarize;
+                self.tell(state, Done { layer, tokens, results: 0, messages, handle, usage }, options);
+            }
+            Compacted::Failed(why) => {
+                let message =
+                    format!("earlier turns could not be put together to make room in the conversation: {why}");
+                self.warn("compaction_failed", message);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! Putting the oldest turns together: what models are asked, and what becomes of the conversation. Saved with the run
+//! before anything is asked, so that a crash costs no answer that had come.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::model::{Message, Usage};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::session::CallId;
+
+use super::memory::{Fact, Original};
+use super::render::{self, Originals, parts, within};
+use crate::run::{RunState, TransitionError};
+
+/// Bytes for each token that a text may have.
+const BYTES: usize = 4;
+/// Parts that facts are taken out of, each by itself: in a long text models overlook things.
+const MAX_PARTS: usize = 8;
+/// Tokens of one.
+const PART: usize = 8000;
+/// Facts of one at most.
+const FACTS: usize = 12;
+/// Bytes of a result that the summary is made of: what is in it comes as facts.
+const SUMMARIZED_RESULT: usize = 1536;
+/// Words of a summary.
+const WORDS: std::ops::RangeInclusive<usize> = 40..=600;
+
+/// What is under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Compaction {
+    /// The messages that one is to stand for.
+    range: (usize, usize),
+    /// Where their text is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    original: Option<Original>,
+    /// The request for the summary, then those for facts.
+    calls: Vec<CompactionCall>,
+    /// Estimated tokens of the conversation before.
+    before: usize,
+    /// Those of the tools beside it.
+    tools: usize,
+}
+
+/// A call that is made on behalf of the guard. No model has asked for it, and none sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompactionCall {
+    /// Its id, unique in the run.
+    pub id: CallId,
+    /// Wire name of the tool.
+    pub name: String,
+    /// Its arguments.
+    pub arguments: Value,
+    /// What came of it: its structured result, or why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended: Option<Result<Value, String>>,
+}
+
+impl CompactionCall {
+    fn call(&self) -> ToolCall {
+        let arguments = RawArguments::Value(self.arguments.clone());
+        ToolCall { id: self.id.clone(), name: self.name.clone(), arguments }
+    }
+}
+
+/// What became of putting turns together.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Compacted {
+    /// Some calls have not ended.
+    Open,
+    /// It is done.
+    Done {
+        /// Messages that one of ours stands for now.
+        messages: usize,
+        /// Estimated tokens of the request before and after, tools included.
+        tokens: (usize, usize),
+        /// Facts that are kept.
+        facts: usize,
+        /// Where the text of the messages is.
+        handle: Option<String>,
+        /// Why facts of some parts are missing.
+        missing: Vec<String>,
+    },
+    /// There is no summary; the conversation is as it was.
+    Failed(String),
+}
+
+/// The tools that turns are put together with, by wire name.
+#[derive(Debug, Clone)]
+pub(crate) struct With {
+    pub(crate) summarize: String,
+    pub(crate) extract: String,
+    /// Tokens that their model takes in, where it is another than the run's and that is known.
+    pub(crate) window: Option<usize>,
+}
+
+/// What is known of the turns besides what stands in the conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Whole {
+    /// Results that were stored before.
+    pub(crate) originals: Originals,
+    /// Where the text of all of them is.
+    pub(crate) stored: Option<Original>,
+}
+
+impl RunState {
+    /// The results in `range` whose whole is stored and not in the conversation: `(call, handle)`.
+    pub(crate) fn stored_in(&self, range: &Range<usize>) -> Vec<(String, String)> {
+        let of = |message: &Message| match message {
+            Message::Tool { results } => results.iter().map(|result| result.call_id.clone()).collect(),
+            _ => Vec::new(),
+        };
+        let calls = self.messages.get(range.clone()).into_iter().flatten().flat_map(of);
+        calls.filter_map(|call| self.guard.stored.get(&call).cloned().map(|handle| (call, handle))).collect()
+    }
+
+    /// The text of the messages in `range` that are to be put together, as the model saw them.
+    pub(crate) fn text_of(&self, range: &Range<usize>) -> String {
+        render::whole(&self.to_put_together(range))
+    }
+
+    /// Begins to put the messages in `range` together: the calls to be made are [`super::super::Step::Compact`] until
+    /// [`RunState::on_compacted`] has heard of all of them. To be saved before they are.
+    pub(crate) fn begin_compaction(&mut self, range: Range<usize>, whole: Whole, with: &With, tools: usize) {
+        let Some(limit) = self.context_limit() else { return };
+        // Of another model's window half is left for its prompt and answer.
+        let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
+        let messages = self.to_put_together(&range);
+        let summarized = within(&messages, &whole.originals, SUMMARIZED_RESULT, limit / 2 * BYTES);
+        let part = PART.min(limit / 5 * 2) * BYTES;
+        let read = within(&messages, &whole.originals, usize::MAX, part * MAX_PARTS);
+        let words = (self.memory_room(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
+        self.guard.begun += 1;
+        let number = self.guard.begun;
+        let call = |what: &str, name: &str, arguments: Value| CompactionCall {
+            id: CallId::new(format!("compaction-{number}-{what}")),
+            name: name.to_owned(),
+            arguments,
+            ended: None,
+        };
+        let focus = "What the user wants, what was decided and why, what was done and found, what is still to do. Names, \
+                     numbers, paths and identifiers exactly as they stand.";
+        let summary = json!({"content": summarized, "max_length": words, "focus": focus});
+        let mut calls = vec![call("summary", &with.summarize, summary)];
+        let facts = parts(&read, part, MAX_PARTS).into_iter().enumerate();
+        calls.extend(facts.map(|(n, text)| {
+            call(&format!("facts-{}", n + 1), &with.extract, json!({"text": text, "max_facts": FACTS}))
+        }));
+        let before = self.context_tokens();
+        self.guard.compaction =
+            Some(Compaction { range: (range.start, range.end), original: whole.stored, calls, before, tools });
+    }
+
+    /// The calls of what is under way that have not ended.
+    pub(crate) fn compaction_calls(&self) -> Vec<ToolCall> {
+        let calls = self.guard.compaction.iter().flat_map(|compaction| &compaction.calls);
+        calls.filter(|call| call.ended.is_none()).map(CompactionCall::call).collect()
+    }
+
+    /// Calls of [`super::super::Step::Compact`] ended, any of them; they used `usage`. Once all have, one message of ours
+    /// stands for the turns, or nothing has changed.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless each outcome belongs to such a call.
+    pub fn on_compacted(&mut self, outcomes: Vec<Outcome>, usage: Usage) -> Result<Compacted, TransitionError> {
+        let phase = self.phase.describe();
+        let illegal = TransitionError::Illegal { transition: "on_compacted", phase };
+        let compaction = self.guard.compaction.as_mut().ok_or(illegal)?;
+        let open =
+            |calls: &[CompactionCall], id: &CallId| calls.iter().any(|call| call.id == *id && call.ended.is_none());
+        if let Some(strange) = outcomes.iter().find(|outcome| !open(&compaction.calls, &outcome.call_id)) {
+            return Err(TransitionError::NoSuchCall { transition: "on_compacted", call: strange.call_id.clone() });
+        }
+        for outcome in outcomes {
+            if let Some(call) = compaction.calls.iter_mut().find(|call| call.id == outcome.call_id) {
+                call.ended = Some(ended(outcome));
+            }
+        }
+        self.task.usage.add(usage);
+        self.guard.counts.usage.add(usage);
+        let is_open = compaction.calls.iter().any(|call| call.ended.is_none());
+        if is_open {
+            return Ok(Compacted::Open);
+        }
+        let Some(compaction) = self.guard.compaction.take() else { return Ok(Compacted::Open) };
+        self.guard.since = Some(0);
+        Ok(self.finish_compaction(compaction))
+    }
+
+    fn finish_compaction(&mut self, compaction: Compaction) -> Compacted {
+        let Compaction { range: (start, end), original, calls, before, tools } = compaction;
+        let mut results = calls.into_iter().map(|call| call.ended.unwrap_or_else(|| Err("it did not end".into())));
+        let summary = match results.next() {
+            Some(Ok(summary)) if has_summary(&summary) => summary,
+            Some(Err(why)) => return self.compaction_failed(why),
+            _ => return self.compaction_failed("the summary is empty".into()),
+        };
+        let (mut facts, mut missing) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(value) => facts.extend(read_facts(&value)),
+                Err(why) => missing.push(why),
+            }
+        }
+        let handle = original.as_ref().map(|original| original.handle.clone());
+        let Some(messages) = self.put_together(start..end, &summary, facts, original) else {
+            return self.compaction_failed("the conversation is another by now".into());
+        };
+        self.guard.counts.summarized += 1;
+        self.guard.counts.messages += messages as u64;
+        let facts = self.guard.memory.as_ref().map_or(0, |memory| memory.facts());
+        Compacted::Done { messages, tokens: (before + tools, self.context_tokens() + tools), facts, handle, missing }
+    }
+
+    fn compaction_failed(&mut self, why: String) -> Compacted {
+        self.guard.counts.failed += 1;
+        Compacted::Failed(why)
+    }
+
+    /// The messages of `range` but those that stay.
+    fn to_put_together(&self, range: &Range<usize>) -> Vec<&Message> {
+        let all = self.messages.iter().enumerate().take(range.end).skip(range.start);
+        all.filter(|(at, _)| !self.stays(*at)).map(|(_, message)| message).collect()
+    }
+
+    /// Puts one message in the place of those in `range`, and behind it those of them that stay. Returns how many it
+    /// stands for.
+    fn put_together(
+        &mut self,
+        range: Range<usize>,
+        summary: &Value,
+        facts: Vec<Fact>,
+        original: Option<Original>,
+    ) -> Option<usize> {
+        if range.end > self.messages.len() || range.start >= range.end {
+            return None;
+        }
+        let (start, end) = (range.start, range.end);
+        let room = self.memory_room(self.context_limit().unwrap_or_default()).max(100);
+        let kept: Vec<usize> = range.clone().filter(|at| self.stays(*at)).collect();
+        let mut answers = 0;
+        let (mut stay, mut gone, mut loads) = (Vec::new(), 0, Vec::new());
+        let taken: Vec<Message> = self.messages.drain(range).collect();
+        for (at, message) in (start..).zip(taken) {
+            if kept.contains(&at) {
+                stay.push(message);
+                continue;
+            }
+            gone += 1;
+            match message {
+                Message::Assistant { calls, .. } => {
+                    answers += 1;
+                    self.guard.gone.extend(calls.into_iter().map(|call| call.id));
+                }
+                Message::Tool { results } => {
+                    for result in results {
+                        self.guard.stored.remove(&result.call_id);
+                        loads.extend(result.loads);
+                    }
+                }
+                Message::User { .. } => {}
+            }
+        }
+        // What a result had loaded is shown from now on: nothing in the conversation loads it any more.
+        self.load(loads);
+        let stays = stay.len();
+        let mut memory = self.guard.memory.take().unwrap_or_default();
+        memory.at = start;
+        memory.take(summary, facts, answers, original, room);
+        self.messages.splice(start..start, std::iter::once(memory.message()).chain(stay));
+        self.guard.memory = Some(memory);
+        let moved = |at: usize| match at {
+            _ if at < start => at,
+            _ if at >= end => at - (end - start) + 1 + stays,
+            _ => start + 1 + kept.iter().position(|kept| *kept == at).unwrap_or_default(),
+        };
+        self.guard.task_at = self.guard.task_at.map(moved);
+        self.guard.pins.iter_mut().for_each(|at| *at = moved(*at));
+        Some(gone)
+    }
+}
+
+fn ended(outcome: Outcome) -> Result<Value, String> {
+    match (outcome.error, outcome.structured) {
+        (None, Some(value)) if outcome.ok => Ok(value),
+        (Some(error), _) => Err(error.message().to_owned()),
+        _ => Err("it gave no result".into()),
+    }
+}
+
+fn has_summary(value: &Value) -> bool {
+    value.get("summary").and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty())
+}
+
+fn read_facts(value: &Value) -> Vec<Fact> {
+    let facts = value.get("facts").and_then(Value::as_array).into_iter().flatten();
+    facts.filter_map(|fact| Fact::deserialize(fact).ok()).filter(|fact| !fact.value.trim().is_empty()).collect()
+}

@@ -1,0 +1,359 @@
+//! The context guard: what a conversation takes of the model's window, and how room is made in it. Pure; the driver
+//! stores what gives way and asks the models.
+
+mod compaction;
+mod gauge;
+mod given_up;
+mod memory;
+mod plan;
+mod render;
+mod size;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::ContentBlock;
+use toolwright_core::context::EstimatedTokens;
+use toolwright_core::model::{CallResult, Message, ShownTool, Usage};
+
+use self::compaction::Compaction;
+use self::gauge::Gauge;
+use self::memory::Memory;
+use self::plan::{Crowded, Reach};
+use super::{Phase, RunState};
+
+pub use self::compaction::{Compacted, CompactionCall};
+pub(crate) use self::compaction::{Whole, With};
+pub(crate) use self::given_up::GivenUp;
+pub(crate) use self::memory::Original;
+pub(crate) use self::plan::{Place, Plan};
+pub(crate) use self::render::Originals;
+pub(crate) use self::size::Countable;
+
+/// The part of a window that is left free, since counts are not certain.
+const BUFFER: usize = 20;
+/// Tokens that an answer is reckoned with where it has no limit, but a quarter of the window at most.
+const ANSWER: usize = 4096;
+/// From this many hundredths of its room on, a conversation is counted again by the model's own tokenizer.
+const NEAR: usize = 80;
+/// Answers of the model before turns are put together again.
+const ANSWERS_BETWEEN: u32 = 5;
+/// The part of the room that a summary may have, and as much the facts.
+const MEMORY: usize = 12;
+/// What an overflow that nobody foresaw says of the room: this many quarters of the conversation.
+const AFTER_OVERFLOW: usize = 3;
+
+/// How room is made in a run's conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ContextTerms {
+    /// Whether a model may put the oldest turns together where giving up old results is not enough.
+    pub summarize: bool,
+    /// That model, `provider/model`; `None` for the one that LLM-backed tools go by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// What making room once leaves, as a part of what a request may have, 0.2 to 0.8. The less, the rarer the provider's
+    /// prompt cache is lost.
+    pub target: f64,
+}
+
+impl Default for ContextTerms {
+    fn default() -> Self {
+        Self { summarize: true, model: None, target: 0.5 }
+    }
+}
+
+/// How often room was made, and what that took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Compactions {
+    /// Times that old results gave way without a model's help.
+    pub truncated: u32,
+    /// Times that turns were put together.
+    pub summarized: u32,
+    /// Times that this failed.
+    pub failed: u32,
+    /// Results that gave way.
+    pub results: u64,
+    /// Messages that were put together.
+    pub messages: u64,
+    /// What models used for it; it is in the run's usage too.
+    pub usage: Usage,
+}
+
+/// What the guard knows of a run. Part of its saved state.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Guard {
+    gauge: Gauge,
+    /// Estimated tokens that a request may have, by an overflow that nobody foresaw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ceiling: Option<usize>,
+    /// Where the message stands that began the task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_at: Option<usize>,
+    /// Where messages stand that stay by the word of whoever runs this.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pins: Vec<usize>,
+    /// Handles of results whose place something else takes in the conversation, by the ids of their calls.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    stored: BTreeMap<String, String>,
+    /// Ids of calls that are not in the conversation any more: no other call gets them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gone: Vec<String>,
+    /// Answers since turns were put together; `None` if they never were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
+    /// What is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compaction: Option<Compaction>,
+    /// How many were begun.
+    begun: u32,
+    counts: Compactions,
+}
+
+impl Guard {
+    /// The run's, whose messages begin with those.
+    pub(super) fn new(messages: &[Message]) -> Self {
+        let task_at = messages.iter().rposition(|message| matches!(message, Message::User { .. }));
+        Self { task_at, ..Self::default() }
+    }
+
+    /// A task begins with the message at this place.
+    pub(super) fn begin_task(&mut self, at: usize) {
+        self.task_at = Some(at);
+    }
+
+    /// The model has answered.
+    pub(super) fn on_answer(&mut self, usage: &Usage) {
+        self.gauge.learn(usage.input_tokens);
+        if let Some(since) = &mut self.since {
+            *since = since.saturating_add(1);
+        }
+    }
+
+    /// Something else takes the place of this call's result.
+    pub(super) fn note_stored(&mut self, call: &str, handle: String) {
+        self.stored.insert(call.to_owned(), handle);
+    }
+
+    pub(super) fn gone(&self) -> &[String] {
+        &self.gone
+    }
+
+    pub(super) fn is_compacting(&self) -> bool {
+        self.compaction.is_some()
+    }
+
+    /// What is under way is given up; it may begin anew.
+    pub(super) fn abandon(&mut self) {
+        self.compaction = None;
+    }
+}
+
+/// The room of a conversation, and what may be done in it; see [`Crowded`].
+struct Room {
+    limit: usize,
+    target: usize,
+    memory: Option<usize>,
+    reach: Reach,
+}
+
+/// Tokens that a request may have.
+fn limit(window: usize, max_tokens: Option<u32>) -> usize {
+    let answer = max_tokens.map_or(ANSWER.min(window / 4), |tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
+    window.saturating_sub(window / BUFFER).saturating_sub(answer)
+}
+
+impl RunState {
+    /// Estimated tokens of system prompt and conversation.
+    #[must_use]
+    pub fn context_tokens(&self) -> usize {
+        size::conversation(&self.system(), &self.messages)
+    }
+
+    /// Estimated tokens that system prompt, conversation and definitions of tools may have together: the model's
+    /// window, if it is known, less its answer and a buffer, by what is known of how the model counts; and no more than
+    /// an overflow has shown.
+    #[must_use]
+    pub fn context_limit(&self) -> Option<usize> {
+        let by_window = self.spec.window.map(|window| limit(window, self.spec.max_tokens));
+        let by_window = by_window.map(|tokens| self.guard.gauge.estimate(tokens));
+        [by_window, self.guard.ceiling].into_iter().flatten().min()
+    }
+
+    /// What an estimate comes to as the model counts, as far as that is known.
+    #[must_use]
+    pub fn in_tokens(&self, estimate: usize) -> usize {
+        self.guard.gauge.tokens(estimate)
+    }
+
+    /// Whether the model's own tokenizer has counted the conversation.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.guard.gauge.is_exact()
+    }
+
+    /// Estimated tokens of what could give way to further results: old ones, and turns that may be put together.
+    #[must_use]
+    pub fn removable_tokens(&self) -> usize {
+        let memory = self.context_limit().filter(|_| self.may_summarize()).map(|limit| self.memory_room(limit) * 2);
+        // The model has seen all that is in the conversation while calls run.
+        self.in_room(0, Room { limit: 0, target: 0, memory, reach: Reach::All }, |crowded| crowded.most())
+    }
+
+    /// Makes room where the next request is over `budget` estimated tokens: the oldest results give way to a note that
+    /// says so, down to three quarters. The results that the model has not seen yet stay. Nothing is kept of what gives way:
+    /// for runs that have no store. Returns how many were removed.
+    pub fn fit_context(&mut self, budget: usize) -> usize {
+        if !matches!(self.phase, Phase::Model { .. }) || self.context_tokens() <= budget {
+            return 0;
+        }
+        let room = Room { limit: budget, target: budget / 4 * 3, memory: None, reach: Reach::Seen };
+        let places = self.plan_in(0, room).truncate;
+        for place in &places {
+            if let Some(result) = self.result_mut(*place) {
+                let tokens = result.tokens();
+                result.content = vec![ContentBlock::text(format!(
+                    "[toolwright removed this result, about {tokens} tokens, to make room in the conversation; call the tool again if you need it]"
+                ))];
+            }
+        }
+        places.len()
+    }
+
+    /// Adds a text to the conversation that stays in it word for word, however often room is made: what the model is
+    /// never to lose sight of. The model reads it with its next request. A run that waits for calls takes none.
+    pub fn pin(&mut self, text: &str) -> bool {
+        if self.guard.is_compacting() || matches!(&self.phase, Phase::Calls { .. }) || !self.open_calls().is_empty() {
+            return false;
+        }
+        self.guard.pins.push(self.messages.len());
+        self.messages.push(Message::user(text));
+        true
+    }
+
+    /// How often room was made in this run, and what that took.
+    #[must_use]
+    pub fn compactions(&self) -> Compactions {
+        self.guard.counts
+    }
+
+    /// The request is about to be asked, with definitions of `tools` estimated tokens: what its API reports of it tells
+    /// how the model counts.
+    pub(crate) fn asked(&mut self, tools: usize) {
+        self.guard.gauge.asked = self.context_tokens() + tools;
+    }
+
+    /// What is to be counted exactly, if the next request comes near the limit; `tools` estimated tokens of it are
+    /// definitions.
+    pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<Countable> {
+        let limit = self.context_limit().filter(|_| self.waits_for_model() && !self.guard.is_compacting())?;
+        let is_near = self.context_tokens() + tools > limit * NEAR / 100;
+        is_near.then(|| Countable::of(&self.system(), &self.messages, shown, tools))
+    }
+
+    /// The model's tokenizer has counted what [`RunState::to_count`] gave.
+    pub(crate) fn on_counted(&mut self, exact: usize, estimate: usize) {
+        self.guard.gauge.count(exact, estimate);
+    }
+
+    /// What is to be done before the model is asked, whose tools have `tools` estimated tokens.
+    pub(crate) fn plan_room(&self, tools: usize) -> Plan {
+        let Phase::Model { last, .. } = self.phase else { return Plan::default() };
+        if self.guard.is_compacting() {
+            return Plan::default();
+        }
+        let Some(limit) = self.context_limit() else { return Plan::default() };
+        let reach = if last { Reach::All } else { Reach::Seen };
+        let memory = (self.may_summarize() && !last).then(|| self.memory_room(limit) * 2);
+        let target = (limit as f64 * self.spec.context.target.clamp(0.2, 0.8)) as usize;
+        self.plan_in(tools, Room { limit, target, memory, reach })
+    }
+
+    /// The plan where nothing else helps: results that the model has not seen may give way too.
+    pub(crate) fn plan_last(&self, tools: usize) -> Plan {
+        let Some(limit) = self.context_limit() else { return Plan::default() };
+        self.plan_in(tools, Room { limit, target: limit, memory: None, reach: Reach::All })
+    }
+
+    /// The API says that the conversation, with `tools` estimated tokens of definitions, does not fit, and nobody has
+    /// foreseen it. Returns whether there is anything to be done about it.
+    pub(crate) fn on_overflow(&mut self, tools: usize) -> bool {
+        let Phase::Model { last, .. } = self.phase else { return false };
+        let shown = (self.context_tokens() + tools) / 4 * AFTER_OVERFLOW;
+        self.guard.ceiling = Some(self.guard.ceiling.map_or(shown, |known| known.min(shown)));
+        !last || !self.plan_last(tools).truncate.is_empty()
+    }
+
+    /// The handle of what stands in place of this result, if its whole was stored before.
+    pub(crate) fn stored(&self, place: Place) -> Option<&str> {
+        self.guard.stored.get(&self.result_at(place)?.call_id).map(String::as_str)
+    }
+
+    pub(crate) fn result_at(&self, place: Place) -> Option<&CallResult> {
+        match self.messages.get(place.message)? {
+            Message::Tool { results } => results.get(place.result),
+            _ => None,
+        }
+    }
+
+    /// Results give way to notes that name where they are now. `reader` reads stored text.
+    pub(crate) fn truncate(&mut self, given_up: Vec<GivenUp>, reader: Option<&str>) {
+        for gone in given_up {
+            let Some(result) = self.result_mut(gone.place) else { continue };
+            let call = result.call_id.clone();
+            result.content = vec![ContentBlock::text(gone.note(result, reader))];
+            self.guard.counts.results += 1;
+            if let Some(handle) = gone.text {
+                self.guard.note_stored(&call, handle);
+            }
+        }
+    }
+
+    /// Nothing can be put together now: it is left for a while.
+    pub(crate) fn put_off_compaction(&mut self) {
+        self.guard.since = Some(0);
+    }
+
+    /// Old results gave way without a model's help.
+    pub(crate) fn count_truncation(&mut self) {
+        self.guard.counts.truncated += 1;
+    }
+
+    fn result_mut(&mut self, place: Place) -> Option<&mut CallResult> {
+        match self.messages.get_mut(place.message)? {
+            Message::Tool { results } => results.get_mut(place.result),
+            _ => None,
+        }
+    }
+
+    /// Whether turns may be put together now.
+    fn may_summarize(&self) -> bool {
+        let is_due = self.guard.since.is_none_or(|answers| answers >= ANSWERS_BETWEEN);
+        self.spec.context.summarize && is_due
+    }
+
+    fn plan_in(&self, tools: usize, room: Room) -> Plan {
+        self.in_room(tools, room, |crowded| crowded.plan())
+    }
+
+    fn in_room<T>(&self, tools: usize, room: Room, what: impl FnOnce(&Crowded<'_>) -> T) -> T {
+        let Room { limit, target, memory, reach } = room;
+        let besides = EstimatedTokens::of_text(&self.system()) + tools;
+        let kept = |at: usize| self.stays(at);
+        what(&Crowded { messages: &self.messages, besides, limit, target, kept: &kept, memory, reach })
+    }
+
+    /// Whether a message is never put together with others.
+    fn stays(&self, at: usize) -> bool {
+        self.guard.task_at == Some(at) || self.guard.pins.contains(&at)
+    }
+
+    /// Estimated tokens that a summary may have in a room of `limit`, and as many its facts.
+    fn memory_room(&self, limit: usize) -> usize {
+        limit / MEMORY
+    }
+}

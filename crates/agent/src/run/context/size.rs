@@ -1,0 +1,78 @@
+//! The size of a conversation: estimated, and what is to be counted to know it exactly.
+
+use toolwright_core::ContentBlock;
+use toolwright_core::context::EstimatedTokens;
+use toolwright_core::model::{FRAME_TOKENS, Message, ShownTool};
+use toolwright_core::output::json_bytes;
+use toolwright_core::select::shown_tokens;
+
+/// Estimated tokens of system prompt and messages.
+pub(super) fn conversation(system: &str, messages: &[Message]) -> usize {
+    EstimatedTokens::of_text(system) + messages.iter().map(Message::tokens).sum::<usize>()
+}
+
+/// What is to be counted to know a request exactly: its texts, and the tokens of all else.
+#[derive(Debug, Default)]
+pub(crate) struct Countable {
+    /// The texts.
+    pub(crate) texts: Vec<String>,
+    /// Frames, and what no tokenizer counts: images, sound, and data that only the API reads.
+    pub(crate) besides: usize,
+    /// What the whole is estimated at.
+    pub(crate) estimate: usize,
+}
+
+impl Countable {
+    /// `tools`: what the definitions are estimated at, those that results have loaded included.
+    pub(super) fn of(system: &str, messages: &[Message], shown: &[ShownTool], tools: usize) -> Self {
+        let mut all = Self { estimate: conversation(system, messages) + tools, ..Self::default() };
+        all.text(system);
+        for message in messages {
+            all.besides += FRAME_TOKENS;
+            match message {
+                Message::User { content } => all.content(content),
+                Message::Assistant { text, calls, opaque } => {
+                    all.text(text);
+                    for call in calls {
+                        all.besides += FRAME_TOKENS;
+                        all.text(&call.name);
+                        all.text(&call.arguments);
+                    }
+                    let opaque = opaque.iter().map(|data| EstimatedTokens::of_bytes(json_bytes(&data.data)));
+                    all.besides += opaque.sum::<usize>();
+                }
+                Message::Tool { results } => {
+                    for result in results {
+                        all.besides += FRAME_TOKENS;
+                        all.content(&result.content);
+                    }
+                }
+            }
+        }
+        let mut known = 0;
+        for tool in shown.iter().filter(|tool| !tool.is_deferred()) {
+            known += shown_tokens(tool);
+            all.text(&tool.name);
+            all.text(&tool.description);
+            all.text(&tool.parameters.to_string());
+        }
+        all.besides += tools.saturating_sub(known);
+        all
+    }
+
+    fn content(&mut self, content: &[ContentBlock]) {
+        for block in content {
+            match block {
+                ContentBlock::Text { text, .. } => self.text(text),
+                ContentBlock::Image { .. } | ContentBlock::Audio { .. } => self.besides += block.tokens(),
+                other => self.texts.push(other.stand_in()),
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.texts.push(text.to_owned());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The context guard, without a driver.
+
+use toolwright_core::call::ToolCall;
+use toolwright_core::cancel::CancelCause;
+
+use super::*;
+use crate::run::context::ContextTerms;
+
+/// A run in a window of 4000 tokens, its answer of 100: a request may have 3700.
+fn windowed(context: ContextTerms) -> RunState {
+    let spec = RunSpec { window: Some(4000), context, ..spec(turns(100)) };
+    RunState::new(spec, vec![Message::user("the task")])
+}
+
+/// Another task, answered with about so many tokens of text.
+fn chat(state: &mut RunState, asked: &str, tokens: usize) {
+    state.on_model(response(&"four".repeat(tokens), &[]), &resolve).expect("answer");
+    state.continue_with(vec![ContentBlock::text(asked)]).expect("next");
+}
+
+/// What models made of the turns.
+fn made(state: &RunState, summary: Option<&str>) -> Vec<Outcome> {
+    let Step::Compact(calls) = state.step() else { panic!("{:?}", state.step()) };
+    let outcome = |(n, call): (usize, ToolCall)| {
+        let structured = match (n, summary) {
+            (0, Some(summary)) => json!({"summary": summary, "key_points": []}),
+            (0, None) => return Outcome::failed(call.id, ToolError::new(ErrorKind::ExecutionError, "no model")),
+            _ => json!({"facts": [{"key": "code", "value": "4711", "category": "other"}]}),
+        };
+        Outcome { structured: Some(structured), ..done(&call.id, "") }
+    };
+    calls.into_iter().enumerate().map(outcome).collect()
+}
+
+fn compact(state: &mut RunState) -> Plan {
+    let plan = state.plan_room(0);
+    if let Some(range) = plan.summarize.clone() {
+        let with = With { summarize: "s".into(), extract: "f".into(), window: None };
+        state.begin_compaction(range, Whole::default(), &with, 0);
+        *state = RunState::from_json(state.to_json().expect("saves")).expect("loads");
+    }
+    plan
+}
+
+fn texts(state: &RunState) -> Vec<String> {
+    state.messages().iter().map(text_of).collect()
+}
+
+#[test]
+fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
+    let mut state = windowed(ContextTerms::default());
+    chat(&mut state, "second", 900);
+    assert!(state.pin("never forget"));
+    chat(&mut state, "third", 900);
+    chat(&mut state, "fourth", 900);
+    // The task is within what is put together, and stays too.
+    for call in ["1", "2", "3"] {
+        state.on_model(response(&"four".repeat(250), &[(call, "fs__read", "{}")]), &resolve).expect("calls");
+        state.on_tools(vec![done(&CallId::new(call), "read")]).expect("tools");
+    }
+    let before = state.context_tokens();
+    compact(&mut state);
+    let ended = state.on_compacted(made(&state, Some("It was said.")), Usage::default()).expect("ended");
+    assert!(
+        matches!(ended, Compacted::Done { tokens: (all, left), facts: 1, .. } if all == before && left < before / 2),
+        "{ended:?}"
+    );
+    let texts = texts(&state);
+    let record = texts.iter().position(|text| text.contains("It was said.")).expect("a record");
+    assert_eq!((texts[0].as_str(), record), ("the task", 1));
+    assert!(texts[1].starts_with("[toolwright notice]") && texts[1].contains("- code: 4711"), "{}", texts[1]);
+    assert_eq!(texts[2..4], ["never forget".to_owned(), "fourth".into()]);
+    assert!(!texts.iter().any(|text| text == "second" || text == "third"));
+    legal(&state);
+    // An id that was in what is gone is not given again.
+    state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");
+    let Step::CallTools(batch) = state.step() else { panic!("no calls") };
+    assert_ne!(batch.calls[0].id.as_str(), "1");
+}
+
+#[test]
+fn turns_are_put_together_once_in_a_while_and_facts_outlive_it() {
+    let mut state = windowed(ContextTerms::default());
+    let mut rounds = 0;
+    for n in 0..30 {
+        chat(&mut state, &format!("task {n}"), 300);
+        if compact(&mut state).summarize.is_some() {
+            state.on_compacted(made(&state, Some("More was said.")), Usage::default()).expect("ended");
+            rounds += 1;
+        }
+        assert!(state.context_tokens() <= 3700, "{n}: {}", state.context_tokens());
+    }
+    assert!((3..=6).contains(&rounds), "{rounds}");
+    let texts = texts(&state);
+    assert_eq!(texts.iter().filter(|text| text.contains("- code: 4711")).count(), 1);
+    assert_eq!(state.compactions().summarized, rounds);
+}
+
+#[test]
+fn a_failure_leaves_the_conversation_as_it_is_and_the_next_turn_is_the_last_where_nothing_else_helps() {
+    let mut state = windowed(ContextTerms::default());
+    for n in 0..5 {
+        chat(&mut state, &format!("task {n}"), 760);
+    }
+    let before = texts(&state);
+    compact(&mut state);
+    let used = Usage { input_tokens: 70, ..Usage::default() };
+    let failed = state.on_compacted(made(&state, None), used).expect("ended");
+    assert_eq!(failed, Compacted::Failed("no model".into()));
+    assert_eq!((texts(&state), state.compactions().failed), (before, 1));
+    assert_eq!(state.report().usage.input_tokens, 70, "it was used all the same");
+    assert_eq!(state.plan_room(0), Plan { full: true, ..Plan::default() });
+}
+
+#[test]
+fn what_is_under_way_ends_with_the_run_and_begins_anew() {
+    let mut state = windowed(ContextTerms::default());
+    for n in 0..5 {
+        chat(&mut state, &format!("task {n}"), 700);
+    }
+    assert!(compact(&mut state).summarize.is_some());
+    let strange = vec![done(&CallId::new("x"), "")];
+    assert!(matches!(state.on_compacted(strange, Usage::default()), Err(TransitionError::NoSuchCall { .. })));
+    assert_eq!(state.plan_room(0), Plan::default(), "one at a time");
+    state.cancel(CancelCause::User);
+    assert!(matches!(state.on_compacted(Vec::new(), Usage::default()), Err(TransitionError::Illegal { .. })));
+    assert!(state.reopen() && matches!(state.step(), Step::CallModel(_)));
+    assert!(compact(&mut state).summarize.is_some());
+}
+
+#[test]
+fn an_overflow_nobody_foresaw_lowers_the_limit_until_nothing_is_left_to_do() {
+    let mut state = RunState::new(spec(turns(100)), vec![Message::user("four".repeat(1000))]);
+    assert_eq!((state.context_limit(), state.plan_room(0)), (None, Plan::default()));
+    assert!(state.on_overflow(100));
+    assert_eq!(state.context_limit(), Some((state.context_tokens() + 100) / 4 * 3));
+    assert_eq!(state.plan_room(0), Plan { full: true, ..Plan::default() });
+    state.force_final("full");
+    assert!(!state.on_overflow(0), "the model is asked for the last time, and there is nothing to give up");
+}
+
+#[test]
+fn estimates_are_corrected_by_what_is_reported() {
+    let mut state = windowed(ContextTerms::default());
+    chat(&mut state, "next", 1500);
+    let limit = state.context_limit().expect("a limit");
+    state.asked(0);
+    let asked = state.context_tokens() as u64;
+    let usage = Usage { input_tokens: asked * 2, ..Usage::default() };
+    state.on_model(ModelResponse { usage, ..response("done", &[]) }, &resolve).expect("answer");
+    assert_eq!(state.context_limit(), Some(limit / 2));
+    assert_eq!(state.in_tokens(100), 200);
+    // The tokenizer knows better.
+    state.on_counted(300, 200);
+    assert_eq!(state.in_tokens(100), 150);
+}

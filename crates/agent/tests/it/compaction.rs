@@ -1,0 +1,234 @@
+//! Making room: what it costs, what happens when it fails, and that a crash amid it loses nothing.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use toolwright_agent::{ContextTerms, DriverError, RunSpec, RunState, Status};
+use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
+use toolwright_core::event::{CompactionLayer, Event};
+use toolwright_core::model::{Message, Usage};
+use toolwright_core::operation::OpKind;
+use toolwright_core::store::{Claim, LedgerEntry, LedgerStore as _, RunStore, SavedRun, StoreError};
+use toolwright_core::{CallId, Outcome};
+use toolwright_runtime::SqliteStore;
+use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, count_tokens};
+
+use crate::house::options;
+use crate::long::{APIS, Long, begin, terms};
+
+async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
+    store.flush().await.unwrap();
+    let run = store.find_traces("run-1").await.unwrap().remove(0);
+    store.operations(&run, 10_000).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_making_room_costs_is_the_runs_and_in_the_account() {
+    let dir = tempfile::tempdir().unwrap();
+    let talk = LongTalk::new(8192, 40);
+    let house = Long::new(dir.path(), talk.script(), APIS[0]).await;
+    let mut state = begin(&talk, 8192, terms());
+    house.talk(&talk, &mut state).await.unwrap();
+    let (tally, done) = (talk.tally(), state.compactions());
+    assert!(done.summarized > 0 && tally.memory_in > 0, "{done:?}");
+    assert_eq!(done.usage.input_tokens, tally.memory_in, "what its API reported");
+
+    let rows = rows(&house.store).await;
+    let of = |kind: OpKind, name: &str| {
+        let of = |row: &&LedgerEntry| row.kind == kind && row.name.starts_with(name);
+        rows.iter().filter(of).cloned().collect::<Vec<_>>()
+    };
+    let asked = of(OpKind::Model, "long/memory");
+    assert_eq!(asked.len(), tally.memory);
+    assert_eq!(asked.iter().map(|row| row.usage.input_tokens).sum::<u64>(), tally.memory_in);
+    assert!(asked.iter().all(|row| row.cost_usd.is_some_and(|cost| cost > 0.0)));
+    let (summaries, facts) = (of(OpKind::Tool, "llm:summarize@"), of(OpKind::Tool, "llm:fact-extract@"));
+    assert_eq!((summaries.len() as u32, summaries.len() + facts.len()), (done.summarized, tally.memory));
+    // All of it belongs to the run; none of it is the model's own.
+    assert!(rows.iter().all(|row| row.op.lineage.run.as_deref() == Some("run-1")));
+    let called = state.messages().iter().flat_map(|message| match message {
+        Message::Assistant { calls, .. } => calls.clone(),
+        _ => Vec::new(),
+    });
+    assert!(called.into_iter().all(|call| call.name == "t__step"));
+    let log = house.log.0.lock().unwrap();
+    let told = log.iter().filter_map(|event| match event {
+        Event::Compacted {
+            layer: CompactionLayer::Summarize, before, after, limit, usage, handle: Some(_), ..
+        } => Some((*before > *after && *after <= limit / 4 * 3, *usage)),
+        _ => None,
+    });
+    let told: Vec<(bool, Usage)> = told.collect();
+    assert_eq!(told.len() as u32, done.summarized);
+    assert!(told.iter().all(|(smaller, usage)| *smaller && usage.input_tokens > 0), "{told:?}");
+    drop(log);
+
+    // What was learnt of the model's counting is kept with the run.
+    let saved = RunState::from_json(state.to_json().unwrap()).unwrap();
+    assert_eq!(saved.in_tokens(10_000), state.in_tokens(10_000));
+    assert_ne!(state.in_tokens(10_000), 10_000);
+}
+
+#[tokio::test]
+async fn where_turns_cannot_be_put_together_the_next_one_is_the_last() {
+    let unasked = ContextTerms { summarize: false, ..terms() };
+    let unknown = ContextTerms { model: Some("nobody/m".into()), ..terms() };
+    for (context, failed) in [(unasked, 0), (unknown, 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let talk = LongTalk::new(8192, 300);
+        let house = Long::new(dir.path(), talk.script(), APIS[1]).await;
+        let mut state = begin(&talk, 8192, context);
+        let report = house.talk(&talk, &mut state).await.unwrap();
+        assert!(talk.tally().turns < 300 && talk.tally().overflows == 0, "{:?}", talk.tally());
+        let forced = report.reason.as_deref() == Some("the last turn was forced: Your context window is full");
+        assert!(forced && report.status == Status::Partial, "{report:?}");
+        assert_eq!(house.compacted(CompactionLayer::Summarize), 0);
+        let warned = |code: &str| house.warnings().iter().filter(|warning| warning.starts_with(code)).count();
+        assert_eq!(warned("context_full") + warned("context_budget_exceeded"), 1);
+        assert!(warned("compaction_failed") >= failed && (failed > 0 || warned("compaction_failed") == 0));
+        assert_eq!(house.server.failures(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_window_that_nobody_knows_is_learnt_from_what_does_not_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let talk = LongTalk::new(8192, 60);
+    let house = Long::new(dir.path(), talk.script(), APIS[0]).await;
+    let spec = RunSpec { window: None, ..begin(&talk, 8192, terms()).spec().clone() };
+    let mut state = RunState::new(spec, vec![Message::user(talk.user(0).unwrap())]);
+    let report = house.talk(&talk, &mut state).await.unwrap();
+    let tally = talk.tally();
+    assert_eq!((report.status, tally.turns), (Status::Success, 60), "{report:?}");
+    assert!((1..4).contains(&tally.overflows), "{tally:?}");
+    assert!(state.compactions().summarized > 0 && tally.known == LongTalk::planted(), "{tally:?}");
+}
+
+/// Counts as the server does, and how often.
+#[derive(Default)]
+struct Counts(Arc<AtomicUsize>);
+
+impl TokenCounter for Counts {
+    fn count(&self, text: &str) -> (usize, Exactness) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        (usize::try_from(count_tokens(text)).unwrap(), Exactness::Exact)
+    }
+
+    fn of_model(&self, model: &str) -> Option<Arc<dyn TokenCounter>> {
+        (model == "long/talker").then(|| Arc::new(Self(Arc::clone(&self.0))) as _)
+    }
+}
+
+#[tokio::test]
+async fn a_configured_tokenizer_counts_near_the_limit_and_not_before() {
+    for (turns, near) in [(3, false), (60, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let talk = LongTalk::new(16_384, turns);
+        let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let house = Long::on(dir.path(), server, APIS[0], Arc::new(Counts(Arc::clone(&asked))), |store| store).await;
+        let mut state = begin(&talk, 16_384, terms());
+        let report = house.talk(&talk, &mut state).await.unwrap();
+        assert_eq!((report.status, talk.tally().overflows), (Status::Success, 0));
+        assert_eq!((asked.load(Ordering::SeqCst) > 0, state.is_counted()), (near, near));
+        let log = house.log.0.lock().unwrap();
+        let exact = log.iter().filter(|event| matches!(event, Event::Compacted { exact: true, .. })).count();
+        let all = log.iter().filter(|event| matches!(event, Event::Compacted { .. })).count();
+        assert_eq!((exact, all > 0), (all, near));
+    }
+}
+
+/// Loses power at the save that `when` says, just after or just before it is written.
+struct Breaking {
+    store: Arc<SqliteStore>,
+    when: Box<dyn Fn(&Value) -> bool + Send + Sync>,
+    written: bool,
+}
+
+impl Breaking {
+    async fn save(&self, state: &Value, write: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
+        let breaks = (self.when)(state);
+        if !breaks || self.written {
+            write.await?;
+        }
+        if breaks { Err(StoreError::NotFound("the power".into())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl RunStore for Breaking {
+    async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
+        self.store.claim(run).await
+    }
+    async fn release(&self, run: &str) -> Result<(), StoreError> {
+        self.store.release(run).await
+    }
+    async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
+        self.save(state, self.store.save_run(run, state)).await
+    }
+    async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
+        self.save(state, self.store.save_amid(run, state)).await
+    }
+    async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
+        self.store.run(run).await
+    }
+    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
+        self.store.call_dispatched(run, call).await
+    }
+    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
+        self.store.call_finished(run, outcome).await
+    }
+}
+
+/// Turns of the talks that are broken off: room is made by a model in the first task that calls tools.
+const TURNS: usize = 25;
+const WINDOW: usize = 6000;
+
+/// A talk that breaks off at the save that `when` says, and is taken up again. Returns whether it broke off.
+async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 'static, written: bool) -> bool {
+    let talk = LongTalk::new(WINDOW as u64, TURNS);
+    let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
+    let tokens = || Arc::new(EstimatedTokens) as Arc<dyn TokenCounter>;
+    let breaking = |store| Arc::new(Breaking { store, when: Box::new(when), written });
+    let house = Long::on(dir, Arc::clone(&server), APIS[1], tokens(), breaking).await;
+    let mut state = begin(&talk, WINDOW, terms());
+    let ended = house.talk(&talk, &mut state).await;
+    let broke = ended.is_err();
+    if let Err(error) = ended {
+        assert!(matches!(error, DriverError::Store(_)), "{error}");
+        drop((house, state));
+        let house = Long::on(dir, Arc::clone(&server), APIS[1], tokens(), |store| store).await;
+        let mut state = house.driver.load(&options()).await.unwrap();
+        house.talk(&talk, &mut state).await.unwrap();
+        assert!(state.compactions().summarized > 0);
+        assert_eq!(state.compactions().usage.input_tokens, talk.tally().memory_in, "what had come counts too");
+    }
+    let tally = talk.tally();
+    assert_eq!((tally.turns, tally.overflows, tally.known), (TURNS, 0, LongTalk::planted()), "{tally:?}");
+    // Nothing is asked twice: no two requests for summaries and facts are the same.
+    let requests = server.requests();
+    let asked: Vec<_> = requests.iter().filter(|request| request.body["model"] == MEMORY_MODEL).collect();
+    let distinct: HashSet<_> = asked.iter().map(|request| &request.bytes).collect();
+    assert_eq!((distinct.len(), asked.len()), (asked.len(), tally.memory));
+    assert!(tally.memory > 1);
+    broke
+}
+
+#[tokio::test]
+async fn a_crash_amid_putting_turns_together_loses_nothing_and_asks_nothing_twice() {
+    let dirs: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+    let under_way = |state: &Value| state["guard"].get("compaction").is_some();
+    assert!(!broken_off(dirs[0].path(), |_| false, true).await);
+    // Just after it was begun: the calls are made by whoever takes the run up.
+    assert!(broken_off(dirs[1].path(), under_way, true).await);
+    // Just before: it is begun anew.
+    assert!(broken_off(dirs[2].path(), under_way, false).await);
+    // All answers had come, and were in the journal alone.
+    let ended =
+        |state: &Value| state["guard"].get("compaction").is_none() && state["guard"]["counts"]["summarized"] == 1;
+    assert!(broken_off(dirs[3].path(), ended, false).await);
+}

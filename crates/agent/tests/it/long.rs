@@ -1,0 +1,194 @@
+//! Long conversations over real APIs: a server that counts by itself and refuses what does not fit.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_agent::{ContextTerms, Driver, DriverError, Limits, RunReport, RunSpec, RunState, Status};
+use toolwright_core::context::{EstimatedTokens, NoRedaction, TokenCounter};
+use toolwright_core::event::{CompactionLayer, Event, EventSink};
+use toolwright_core::model::{Message, Prices};
+use toolwright_core::output::is_output_tool;
+use toolwright_core::store::RunStore;
+use toolwright_core::{
+    ContentBlock, Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
+use toolwright_providers::builtin::{self, BuiltinOptions};
+use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, SqliteStore, SystemClock};
+use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, Script, ScriptedModel, WireApi};
+
+use crate::house::{Log, options, provider, spec};
+
+/// Does a step, and says what the conversation has for it.
+struct Step;
+
+#[async_trait]
+impl Tool for Step {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::parse("t:step@1.0.0").unwrap();
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "why": {"type": "string"}}});
+        let mut definition = ToolDefinition::new(id, "Does one step of the work.", Some(schema));
+        definition.effects = Effects::READ;
+        definition
+    }
+
+    async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let n = arguments["n"].as_u64().unwrap_or_default();
+        Ok(ToolOutput::text(LongTalk::result(usize::try_from(n).unwrap())))
+    }
+}
+
+pub(crate) struct Long {
+    pub(crate) driver: Driver,
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) server: Arc<ScriptedModel>,
+}
+
+pub(crate) const APIS: [(Api, WireApi); 2] = [(Api::OpenAiChat, WireApi::OpenAi), (Api::Anthropic, WireApi::Anthropic)];
+
+impl Long {
+    pub(crate) async fn new(dir: &Path, script: Script, apis: (Api, WireApi)) -> Self {
+        let server = ScriptedModel::start(script).await.unwrap();
+        Self::on(dir, Arc::new(server), apis, Arc::new(EstimatedTokens), |store| store).await
+    }
+
+    /// A house that talks to this server, counts by `tokens` and keeps runs through `wrap`.
+    pub(crate) async fn on<S: RunStore + 'static>(
+        dir: &Path,
+        server: Arc<ScriptedModel>,
+        (api, wire): (Api, WireApi),
+        tokens: Arc<dyn TokenCounter>,
+        wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
+    ) -> Self {
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(Endpoint::new("long", api, server.base_url(wire)).with_key("k"));
+        let model = ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), std::collections::BTreeMap::default());
+        let store = SqliteStore::open(dir).unwrap();
+        let log = Arc::new(Log::default());
+        let events: Arc<dyn EventSink> = log.clone();
+        let services = Services {
+            outputs: OutputFiles::new(dir.join("outputs")),
+            events: Arc::clone(&events),
+            model: Arc::clone(&model) as _,
+            tokens,
+            ..Services::none(Arc::new(SystemClock))
+        };
+        let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
+        let prices = Prices { input: 1.0, output: 10.0, ..Prices::default() };
+        settings.prices = [("long".to_owned(), prices)].into_iter().collect();
+        let executor = Executor::new(settings);
+        let catalogue = Catalogue::new(events, Arc::new(NoRedaction), std::time::Duration::from_secs(5));
+        let mut tools = builtin::tools(&BuiltinOptions::default());
+        tools.retain(|tool| is_output_tool(&tool.definition().id));
+        tools.push(Arc::new(Step));
+        catalogue.add_provider(provider("test", tools)).await.unwrap();
+        catalogue.refresh("test").await;
+        let driver = Driver::new(executor.clone(), catalogue, model, Some(wrap(store.clone())));
+        Self { driver, executor, log, store, server }
+    }
+
+    /// Goes on until all is said, or the driver breaks off.
+    pub(crate) async fn talk(&self, talk: &LongTalk, state: &mut RunState) -> Result<RunReport, DriverError> {
+        loop {
+            let report = self.driver.run(state, &options()).await?;
+            match talk.user(talk.tally().turns).filter(|_| report.status == Status::Success) {
+                Some(next) => state.continue_with(vec![ContentBlock::text(next)]).unwrap(),
+                None => return Ok(report),
+            }
+        }
+    }
+
+    /// What is stored of the result of step `n`, by the handle that stands in its place.
+    async fn note_of(&self, state: &RunState, n: usize) -> String {
+        let asked = format!("\"n\":{n},");
+        let calls = state.messages().iter().filter_map(|message| match message {
+            Message::Assistant { calls, .. } => Some(calls),
+            _ => None,
+        });
+        let call = calls.flatten().find(|call| call.arguments.contains(&asked)).unwrap();
+        let results = state.messages().iter().filter_map(|message| match message {
+            Message::Tool { results } => Some(results),
+            _ => None,
+        });
+        let result = results.flatten().find(|result| result.call_id == call.id).unwrap();
+        let note = result.content[0].as_text().unwrap();
+        let handle = note.split("\"handle\": \"").nth(1).unwrap().split('"').next().unwrap();
+        let outputs = &self.executor.services().outputs;
+        outputs.read(&options().session.id, handle, 0, 100_000).await.unwrap().text
+    }
+
+    pub(crate) fn compacted(&self, wanted: CompactionLayer) -> usize {
+        let log = self.log.0.lock().unwrap();
+        log.iter().filter(|event| matches!(event, Event::Compacted { layer, .. } if *layer == wanted)).count()
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let log = self.log.0.lock().unwrap();
+        let code = |event: &Event| match event {
+            Event::Warning { code, message } => Some(format!("{code}: {message}")),
+            _ => None,
+        };
+        log.iter().filter_map(code).collect()
+    }
+}
+
+pub(crate) fn terms() -> ContextTerms {
+    ContextTerms { model: Some(format!("long/{MEMORY_MODEL}")), ..ContextTerms::default() }
+}
+
+pub(crate) fn begin(talk: &LongTalk, window: usize, context: ContextTerms) -> RunState {
+    let limits = Limits { turns: 400, ..Limits::default() };
+    let spec =
+        RunSpec { model: "long/talker".into(), window: Some(window), max_tokens: Some(512), context, ..spec(limits) };
+    RunState::new(spec, vec![Message::user(talk.user(0).unwrap())])
+}
+
+/// So many turns in a window: the server refuses nothing, and what was told in turn 3 is known at the end.
+async fn check(window: usize, turns: usize, apis: (Api, WireApi), summaries: std::ops::RangeInclusive<u32>) {
+    let dir = tempfile::tempdir().unwrap();
+    let talk = LongTalk::new(window as u64, turns);
+    let house = Long::new(dir.path(), talk.script(), apis).await;
+    let mut state = begin(&talk, window, terms());
+    let report = house.talk(&talk, &mut state).await.unwrap();
+    assert_eq!((report.status, house.server.failures()), (Status::Success, vec![]), "{report:?}");
+    let (tally, done) = (talk.tally(), state.compactions());
+    // What stood in a result is behind its handle, where old results have given way and nothing was put together.
+    let known = if done.summarized > 0 { LongTalk::planted() } else { LongTalk::planted() - 1 };
+    assert_eq!((tally.turns, tally.overflows, tally.known), (turns, 0, known), "{window} {tally:?}");
+    if done.summarized == 0 {
+        let note = house.note_of(&state, 3).await;
+        assert!(note.contains(&LongTalk::result(3)), "{note}");
+    }
+    assert!(tally.most <= window as u64, "{window}");
+    assert!(summaries.contains(&done.summarized) && done.failed == 0, "{window} {done:?}");
+    // Each time room is made, the beginning of the conversation is another once, and only then.
+    let made = usize::try_from(done.summarized + done.truncated).unwrap();
+    assert!(tally.breaks <= made + 1, "{window} {tally:?} {done:?}");
+    assert_eq!(house.compacted(CompactionLayer::Summarize), usize::try_from(done.summarized).unwrap());
+    assert_eq!(house.compacted(CompactionLayer::Truncate), usize::try_from(done.truncated).unwrap());
+    assert_eq!(house.warnings(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn three_hundred_turns_stay_within_8k_over_openai() {
+    check(8192, 300, APIS[0], 5..=60).await;
+}
+
+#[tokio::test]
+async fn a_long_talk_stays_within_8k_over_anthropic() {
+    check(8192, 150, APIS[1], 5..=60).await;
+}
+
+#[tokio::test]
+async fn three_hundred_turns_stay_within_32k() {
+    check(32_768, 300, APIS[1], 1..=20).await;
+}
+
+#[tokio::test]
+async fn a_long_talk_stays_within_128k() {
+    check(131_072, 160, APIS[0], 0..=3).await;
+}

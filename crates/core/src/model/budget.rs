@@ -1,0 +1,178 @@
+//! What may be spent of models: requests, tokens and money together.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{PriceTable, Usage};
+use crate::error::{ErrorKind, ToolError};
+
+/// The bounds of a budget.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelBounds {
+    /// Requests.
+    pub requests: Bound<u32>,
+    /// Tokens of all of them, questions and answers.
+    pub tokens: Bound<u64>,
+    /// What all of them cost, in US dollars; it cannot be kept of a model whose prices are not known, so nothing is
+    /// asked of such a model then.
+    pub cost_usd: Option<Bound<f64>>,
+}
+
+/// One bound, and the setting that it comes from, for messages.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bound<T> {
+    /// The bound.
+    pub most: T,
+    /// The setting.
+    pub setting: &'static str,
+}
+
+impl<T> Bound<T> {
+    /// A bound by this setting.
+    pub fn new(most: T, setting: &'static str) -> Self {
+        Self { most, setting }
+    }
+}
+
+/// A budget, shared by all that spends of it. Each request reserves the most that it may use, so that requests at once
+/// cannot spend more than there is; what was reserved is settled when it is known.
+#[derive(Debug)]
+pub struct ModelBudget {
+    bounds: ModelBounds,
+    prices: PriceTable,
+    spent: Mutex<Spent>,
+}
+
+/// Those of requests on their way as far as they were reserved.
+#[derive(Debug, Default)]
+struct Spent {
+    requests: u32,
+    tokens: u64,
+    cost_usd: f64,
+}
+
+impl ModelBudget {
+    /// A budget of which nothing is spent.
+    #[must_use]
+    pub fn new(bounds: ModelBounds, prices: PriceTable) -> Arc<Self> {
+        Arc::new(Self { bounds, prices, spent: Mutex::default() })
+    }
+
+    /// Room for one request to `model`, whose question has about `input` tokens and whose answer at most `output`.
+    ///
+    /// # Errors
+    /// `limit_exceeded`, naming the setting.
+    pub fn reserve(self: &Arc<Self>, model: &str, input: u64, output: u64) -> Result<Reserved, ToolError> {
+        let refused = |what: String| Err(ToolError::new(ErrorKind::LimitExceeded, what));
+        let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
+        let (tokens, cost) = (input.saturating_add(output), self.prices.of(model).map(|prices| prices.cost(usage)));
+        let ModelBounds { requests: most, tokens: most_tokens, cost_usd: most_cost } = &self.bounds;
+        let mut spent = self.spent();
+        if spent.requests >= most.most {
+            return refused(format!("a model was asked {} times, which is {}", most.most, most.setting));
+        }
+        if spent.tokens.saturating_add(tokens) > most_tokens.most {
+            return refused(format!(
+                "{} tokens are spent or reserved, and {tokens} more are over {} ({})",
+                spent.tokens, most_tokens.setting, most_tokens.most
+            ));
+        }
+        match (most_cost, cost) {
+            (Some(Bound { setting, .. }), None) => {
+                return refused(format!(
+                    "{setting} is set, and what {model} costs is not known: set models.\"{model}\".prices"
+                ));
+            }
+            (Some(Bound { most, setting }), Some(cost)) if spent.cost_usd + cost > *most => {
+                return refused(format!(
+                    "{:.4} US dollars are spent or reserved, and {cost:.4} more are over {setting} ({most})",
+                    spent.cost_usd
+                ));
+            }
+            _ => {}
+        }
+        let cost = cost.unwrap_or_default();
+        spent.requests += 1;
+        spent.tokens += tokens;
+        spent.cost_usd += cost;
+        drop(spent);
+        Ok(Reserved { budget: Arc::clone(self), model: model.to_owned(), tokens, cost })
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Spent> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Room for one request. Dropped, it stays spent: what a request that broke off used is not known.
+#[derive(Debug)]
+pub struct Reserved {
+    budget: Arc<ModelBudget>,
+    model: String,
+    tokens: u64,
+    cost: f64,
+}
+
+impl Reserved {
+    /// Puts what was really used in the place of what was reserved; nothing where the API did not say.
+    pub fn settle(self, usage: Usage) {
+        let used = usage.input_tokens.saturating_add(usage.output_tokens);
+        if used == 0 {
+            return;
+        }
+        let cost = self.budget.prices.of(&self.model).map(|prices| prices.cost(usage)).unwrap_or_default();
+        let mut spent = self.budget.spent();
+        spent.tokens = spent.tokens.saturating_sub(self.tokens).saturating_add(used);
+        spent.cost_usd = (spent.cost_usd - self.cost).max(0.0) + cost;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Prices;
+
+    fn budget(requests: u32, tokens: u64, cost: Option<f64>) -> Arc<ModelBudget> {
+        let bounds = ModelBounds {
+            requests: Bound::new(requests, "x.max_requests"),
+            tokens: Bound::new(tokens, "x.max_tokens"),
+            cost_usd: cost.map(|cost| Bound::new(cost, "x.max_cost")),
+        };
+        let prices = Prices { input: 1000.0, output: 10_000.0, ..Prices::default() };
+        ModelBudget::new(bounds, [("p/m".to_owned(), prices)].into_iter().collect())
+    }
+
+    fn used(input_tokens: u64, output_tokens: u64) -> Usage {
+        Usage { input_tokens, output_tokens, ..Usage::default() }
+    }
+
+    fn refused(budget: &Arc<ModelBudget>, model: &str, input: u64, output: u64, setting: &str) {
+        let why = budget.reserve(model, input, output).expect_err("no room");
+        assert!(why.message().contains(setting), "{why}");
+        assert_eq!(why.kind(), ErrorKind::LimitExceeded);
+    }
+
+    #[test]
+    fn requests_and_tokens_are_bounded_those_on_their_way_too() {
+        let budget = budget(3, 100, None);
+        let first = budget.reserve("p/m", 10, 50).expect("room");
+        refused(&budget, "p/m", 0, 60, "x.max_tokens");
+        first.settle(used(20, 10));
+        budget.reserve("p/m", 0, 60).expect("room again").settle(Usage::default());
+        // What the API did not tell counts as reserved.
+        refused(&budget, "p/m", 0, 20, "x.max_tokens");
+        drop(budget.reserve("unknown/m", 0, 10).expect("room"));
+        refused(&budget, "p/m", 0, 0, "x.max_requests");
+    }
+
+    #[test]
+    fn money_is_bounded_and_needs_prices() {
+        // A token in is a tenth of a cent, one out a cent.
+        let budget = budget(10, 10_000, Some(1.0));
+        refused(&budget, "unknown/m", 1, 1, "models.\"unknown/m\".prices");
+        let first = budget.reserve("p/m", 100, 50).expect("sixty cents");
+        refused(&budget, "p/m", 100, 50, "x.max_cost");
+        first.settle(used(100, 10));
+        drop(budget.reserve("p/m", 100, 70).expect("twenty and eighty cents"));
+        refused(&budget, "p/m", 1, 0, "x.max_cost");
+    }
+}
