@@ -18,8 +18,8 @@ const MAX_WEIGHTS: u64 = 4 << 30;
 pub enum LoadError {
     /// A file is not there or cannot be read.
     #[error(
-        "{} cannot be read: {source}; expected what the authors of a model publish: its tokenizer.json, and of a \
-         sentence-transformer config.json and model.safetensors beside it",
+        "{} cannot be read: {source}; expected a sentence-transformer directory with config.json, tokenizer.json and \
+         model.safetensors, as its authors publish it (to count tokens, the tokenizer.json is enough)",
         .path.display()
     )]
     Unreadable {

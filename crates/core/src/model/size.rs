@@ -71,7 +71,7 @@ mod tests {
         for (message, tokens) in [
             (Message::user("four".repeat(10)), 14),
             (said("four", Vec::new(), Vec::new()), 5),
-            (said("", vec![call], Vec::new()), 11),
+            (said("", vec![call], Vec::new()), 13),
             (said("", Vec::new(), vec![opaque]), 104),
             (result(ContentBlock::text("four")), 9),
             (result(ContentBlock::image("AAAA", "image/png")), 1508),

@@ -33,14 +33,14 @@ fn replaced<'a>(from: &'a str, to: &'a str) -> impl Fn(Vec<u8>) -> Option<Vec<u8
 fn what_is_missing_or_cut_is_named_with_the_remedy() {
     for file in ["config.json", "tokenizer.json", "model.safetensors"] {
         check(file, |_| None, &["cannot be read", "sentence-transformer directory"]);
-        check(file, |bytes| Some(bytes[..bytes.len() / 2].to_vec()), &["get the whole directory anew"]);
-        check(file, |_| Some(Vec::new()), &["get the whole directory anew"]);
-        check(file, |_| Some(vec![0xff; 4096]), &["get the whole directory anew"]);
+        check(file, |bytes| Some(bytes[..bytes.len() / 2].to_vec()), &["get it anew, with all that belongs to it"]);
+        check(file, |_| Some(Vec::new()), &["get it anew, with all that belongs to it"]);
+        check(file, |_| Some(vec![0xff; 4096]), &["get it anew, with all that belongs to it"]);
     }
     for file in ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json"] {
-        check(file, |_| Some(b"[{]".to_vec()), &["get the whole directory anew"]);
+        check(file, |_| Some(b"[{]".to_vec()), &["get it anew, with all that belongs to it"]);
     }
-    check("config_sentence_transformers.json", |_| Some(b"7".to_vec()), &["get the whole directory anew"]);
+    check("config_sentence_transformers.json", |_| Some(b"7".to_vec()), &["get it anew, with all that belongs to it"]);
 }
 
 #[test]
