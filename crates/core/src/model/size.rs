@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn everything_that_is_sent_is_counted() {
-        let opaque = OpaqueData { api: "a".into(), data: json!({"thinking": "x".repeat(386)}) };
+        let opaque = OpaqueData { api: "a".into(), data: json!({"thinking": "x".repeat(385)}) };
         let call = WrittenCall { id: "1".into(), name: "four".into(), arguments: "{\"a\":1}".into() };
         let said = |text: &str, calls, opaque| Message::Assistant { text: text.into(), calls, opaque };
         let result =
