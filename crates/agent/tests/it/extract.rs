@@ -1,6 +1,7 @@
 //! Extraction from stored outputs by a model, through the executor and the tool that offers it.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,8 +21,10 @@ use toolwright_core::{
     CallId, Cancel, Event, Outcome, Policy, Principal, Profile, Provider as _, RawArguments, Services, Session,
     SessionId, ToolCall,
 };
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_runtime::{Executor, ExecutorOptions, OutputFiles, RunContext, SqliteStore, SystemClock};
+use toolwright_runtime::{Executor, ExecutorOptions, ModelTraffic, OutputFiles, RunContext, SqliteStore, SystemClock};
+use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi, count_tokens};
 
 use crate::house::{Log, provider};
 
@@ -79,14 +82,19 @@ struct Rig {
 }
 
 async fn rig(extractor: ModelExtractor, answer: Answer) -> Rig {
+    let model = Arc::new(Model { answer, asked: Mutex::default() });
+    rig_on(extractor, Arc::clone(&model) as _, model).await
+}
+
+/// A rig whose requests go to `client`.
+async fn rig_on(extractor: ModelExtractor, client: Arc<dyn ModelClient>, model: Arc<Model>) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
-    let model = Arc::new(Model { answer, asked: Mutex::default() });
     let log = Arc::new(Log::default());
     let mut extensions = Extensions::default();
     extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor));
     let services = Services {
-        model: model.clone(),
+        model: client,
         events: log.clone(),
         outputs: OutputFiles::new(dir.path().join("outputs")),
         extensions,
@@ -278,6 +286,39 @@ async fn whatever_goes_wrong_the_shortened_text_comes_back() {
         );
         assert!(text.contains("line 0: nothing") && text.contains("toolwright cut") && text.len() < 12_288, "{why}");
         assert!(rig.warned() && outcome.extras.contains_key("fallback"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_is_asked_stays_within_the_bounds() {
+    for (setting, bounds, requests, most) in [
+        ("outputs.extract_max_requests", bounds(12, 1 << 30, None), 5..=12, 60_000),
+        ("outputs.extract_max_tokens", bounds(99, 30_000, None), 5..=30, 30_000),
+        ("outputs.extract_max_cost", bounds(99, 1 << 30, Some(0.03)), 5..=30, 30_000),
+    ] {
+        let tokens = Arc::new(AtomicU64::new(0));
+        let counts = Arc::clone(&tokens);
+        let script = Script::from(vec![Turn::text("NONE")]).repeating().counting(move |asked| {
+            let count = count_tokens(&asked.body["messages"].to_string());
+            counts.fetch_add(count, Ordering::SeqCst);
+            count
+        });
+        let server = ScriptedModel::start(script).await.unwrap();
+        let mut endpoints = Endpoints::default();
+        let endpoint = Endpoint::new("default", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k");
+        endpoints.insert(endpoint);
+        let traffic =
+            ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), std::collections::BTreeMap::default());
+        let prices = [("default".to_owned(), Prices { input: 1.0, ..Prices::default() })].into_iter().collect();
+        let extractor = ModelExtractor { bounds, prices, ..by(None, 4000) };
+        let unused = Model { answer: Box::new(|_| panic!("the server is asked")), asked: Mutex::default() };
+        let rig = rig_on(extractor, traffic, Arc::new(unused)).await;
+        let stored = rig.store(&lines(10_000)).await;
+        let text = rig.extract(&stored.handle, "full-chunked").await.text();
+        assert!(text.starts_with("[toolwright warning: nothing was extracted") && text.contains(setting), "{text}");
+        let (asked, used) = (server.requests().len(), tokens.load(Ordering::SeqCst));
+        assert!(requests.contains(&asked) && used <= most, "{setting}: {asked} requests, {used} tokens");
+        assert_eq!(server.failures(), Vec::<String>::new());
     }
 }
 

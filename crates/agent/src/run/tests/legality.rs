@@ -1,6 +1,7 @@
 //! Random behaviour of everybody involved; the history stays legal.
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 use super::*;
 
@@ -16,6 +17,13 @@ enum Happening {
     Cancel,
     Elapsed(u64),
     Fit(usize),
+    /// What the driver does before it asks the model.
+    Room,
+    /// The API says that the conversation does not fit.
+    Overflow,
+    /// Each call that turns are put together with: 0 fails, 1 is not told yet, others are told.
+    Compacted(Vec<u8>),
+    Pin,
     Reopen,
     Continue,
 }
@@ -34,6 +42,10 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Cancel),
         1 => (0u64..400).prop_map(Happening::Elapsed),
         1 => (0usize..200).prop_map(Happening::Fit),
+        6 => Just(Happening::Room),
+        1 => Just(Happening::Overflow),
+        6 => proptest::collection::vec(0u8..6, 3).prop_map(Happening::Compacted),
+        1 => Just(Happening::Pin),
         2 => Just(Happening::Reopen),
         2 => Just(Happening::Continue),
     ]
@@ -60,7 +72,7 @@ fn apply(state: &mut RunState, event: Happening) {
                 .zip(fates.iter().cycle())
                 .filter_map(|(call, fate)| match fate {
                     0 => Some(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::Timeout, "slow"))),
-                    1 => Some(done(&call.id, "")),
+                    1 => Some(done(&call.id, &"four".repeat(200))),
                     2 => Some(pending(&call.id)),
                     _ => None,
                 })
@@ -84,6 +96,30 @@ fn apply(state: &mut RunState, event: Happening) {
         (Happening::Fit(budget), _) => {
             state.fit_context(budget);
         }
+        (Happening::Room, _) => make_room(state),
+        (Happening::Overflow, Step::CallModel(_)) => {
+            state.on_overflow(0);
+        }
+        (Happening::Compacted(fates), Step::Compact(calls)) => {
+            let facts = json!({"facts": [{"key": "code", "value": "4711", "category": "other"}]});
+            let outcomes: Vec<_> = calls
+                .iter()
+                .zip(fates.iter().cycle())
+                .filter_map(|(call, fate)| match fate {
+                    0 => Some(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::Timeout, "slow"))),
+                    1 => None,
+                    _ if call.id.as_str().ends_with("summary") => {
+                        let summary = json!({"summary": "It went on.", "key_points": []});
+                        Some(Outcome { structured: Some(summary), ..done(&call.id, "") })
+                    }
+                    _ => Some(Outcome { structured: Some(facts.clone()), ..done(&call.id, "") }),
+                })
+                .collect();
+            state.on_compacted(outcomes, Usage::default()).expect("compacted");
+        }
+        (Happening::Pin, _) => {
+            state.pin("keep");
+        }
         (Happening::Reopen, _) => {
             state.reopen();
         }
@@ -92,6 +128,25 @@ fn apply(state: &mut RunState, event: Happening) {
         }
         _ => {}
     }
+}
+
+/// As the driver does, without a store.
+fn make_room(state: &mut RunState) {
+    let Plan { truncate, summarize, full } = state.plan_room(0);
+    let given_up = |place| GivenUp { place, text: Some("session-1/2".into()), images: Vec::new() };
+    state.truncate(truncate.into_iter().map(given_up).collect(), Some("output__read"));
+    if let Some(range) = summarize {
+        let with = With { summarize: "s".into(), extract: "f".into(), window: None };
+        state.begin_compaction(range, Whole::default(), &with, 0);
+    }
+    if full {
+        state.force_final("full");
+    }
+}
+
+/// Messages that stay word for word, whatever is put together: of the first, and of each that is pinned.
+fn kept(state: &RunState) -> (String, usize) {
+    (text_of(&state.messages()[0]), state.messages().iter().filter(|message| text_of(message) == "keep").count())
 }
 
 proptest! {
@@ -111,4 +166,31 @@ proptest! {
         legal(&state);
         prop_assert!(matches!(state.step(), Step::Done(_)));
     }
+}
+
+#[test]
+fn the_history_stays_legal_in_a_small_window() {
+    let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+    let (events, made) = (proptest::collection::vec(happening(), 200..400), std::cell::Cell::new((0, 0)));
+    let ran = TestRunner::new(config).run(&(events, 500usize..1200), |(events, window)| {
+        let spec = RunSpec { window: Some(window), ..spec(turns(100)) };
+        let mut state = RunState::new(spec, vec![Message::user("task")]);
+        for event in events {
+            let before = state.clone();
+            let adds = usize::from(matches!(event, Happening::Pin));
+            apply(&mut state, event);
+            if state == before {
+                continue;
+            }
+            legal(&state);
+            let ((first, pinned), (still, left)) = (kept(&before), kept(&state));
+            prop_assert!(still == first && (pinned..=pinned + adds).contains(&left));
+            reload(&mut state);
+        }
+        let done = state.compactions();
+        made.set((made.get().0 + done.summarized, made.get().1 + done.failed));
+        Ok(())
+    });
+    ran.expect("legal");
+    assert!(made.get().0 > 20 && made.get().1 > 5, "{made:?}: little was put together");
 }
