@@ -82,7 +82,8 @@ fn learn_whole(text: &str, redactor: &dyn Redactor) {
     let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let end = (MAX_PIECE.min(rest.len())..=rest.len()).find(|&end| rest.is_char_boundary(end)).unwrap_or(rest.len());
+        let end =
+            (MAX_PIECE.min(rest.len())..=rest.len()).find(|&end| rest.is_char_boundary(end)).unwrap_or(rest.len());
         let (piece, after) = rest.split_at(end);
         pieces.push(piece.to_owned());
         rest = after;

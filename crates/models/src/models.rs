@@ -87,7 +87,9 @@ impl ModelClient for Models {
         if !self.replays.is_open(model) {
             let (replays, id) = (Arc::clone(&self.replays), model.to_owned());
             let read = tokio::task::spawn_blocking(move || replays.check(&id)).await;
-            read.map_err(|error| ModelError::new(ModelErrorKind::Unsupported, format!("{model} was not read: {error}")))??;
+            read.map_err(|error| {
+                ModelError::new(ModelErrorKind::Unsupported, format!("{model} was not read: {error}"))
+            })??;
         }
         self.replays.answer(model, request, events, &|replayed| self.tell(replayed))
     }

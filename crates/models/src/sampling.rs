@@ -42,7 +42,10 @@ mod tests {
     #[test]
     fn a_name_tells_whether_a_model_takes_a_temperature() {
         for (takes, names) in [
-            (true, "ft:gpt-4o-mini-2024-07-18:acme::a1 gpt-4.1 gpt-4o-mini gpt-3.5-turbo gpt-5-chat-latest gpt-oss:20b openai/gpt-oss-120b qwen3:8b"),
+            (
+                true,
+                "ft:gpt-4o-mini-2024-07-18:acme::a1 gpt-4.1 gpt-4o-mini gpt-3.5-turbo gpt-5-chat-latest gpt-oss:20b openai/gpt-oss-120b qwen3:8b",
+            ),
             (true, "olmo-2 o llama-4 mistral-large gemini-3-pro some-model meta/opt-1"),
             (
                 false,

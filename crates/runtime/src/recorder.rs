@@ -93,7 +93,8 @@ impl Recorder {
             Err(error) => (None, Some(RecordedError { kind: error.kind, message: error.message.clone() })),
         };
         let line = RecordedLine::Exchange { model: model.to_owned(), request, response, error };
-        let line = serde_json::to_value(line).map_err(|error| format!("a request to {model} is not recorded: {error}"))?;
+        let line =
+            serde_json::to_value(line).map_err(|error| format!("a request to {model} is not recorded: {error}"))?;
         let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
         write(&mut target, redactor.redact_value(&line).to_string())
     }
@@ -134,7 +135,10 @@ fn write(target: &mut Target, mut line: String) -> Result<(), String> {
     let Some(file) = target.file.as_mut() else { return Ok(()) };
     if line.len() > MAX_RECORDED_LINE {
         let most = MAX_RECORDED_LINE >> 20;
-        return Err(format!("{}: a request to a model is left out, with its answer it has over {most} MiB", target.name));
+        return Err(format!(
+            "{}: a request to a model is left out, with its answer it has over {most} MiB",
+            target.name
+        ));
     }
     // Other processes may append to the same file, each line in one write.
     let written = file.metadata().and_then(|found| {
@@ -170,7 +174,9 @@ mod tests {
         let started = recorder.start(&path).map_err(|error| error.to_string());
         let wrote = started.and_then(|()| answer(&recorder, "new".into()));
         let text = std::fs::read_to_string(&path).expect("file");
-        wrote.map(|()| text.lines().map(|line| format!("{}\n", if line.contains("new") { "new" } else { line })).collect())
+        wrote.map(|()| {
+            text.lines().map(|line| format!("{}\n", if line.contains("new") { "new" } else { line })).collect()
+        })
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(super) fn fits(recorded: &Value, asked: &Value) -> bool {
                 && recorded.iter().all(|(key, value)| match asked.get(key) {
                     Some(asked) => fits(value, asked),
                     None => {
-                        key.contains(MARK) && asked.iter().any(|(name, asked)| text_fits(key, name) && fits(value, asked))
+                        key.contains(MARK)
+                            && asked.iter().any(|(name, asked)| text_fits(key, name) && fits(value, asked))
                     }
                 })
         }

@@ -196,16 +196,14 @@ impl Player {
         let same = |number: &usize| exchanges[*number].system == system;
         let unplayed: Vec<usize> = fitting.iter().copied().filter(|number| !is_played(number)).collect();
         let next = unplayed.iter().find(|number| same(number)).or_else(|| unplayed.first());
-        let number = next.or_else(|| fitting.iter().max_by_key(|number| (same(number), state.played[**number]))).copied();
+        let number =
+            next.or_else(|| fitting.iter().max_by_key(|number| (same(number), state.played[**number]))).copied();
         let number = match (number, otherwise) {
             (Some(number), _) => number,
-            (None, Otherwise::TakeNext) => {
-                (0..exchanges.len()).find(|number| !is_played(number)).ok_or_else(|| {
-                    let message =
-                        format!("the recording is at its end: all of its {} answers are played", exchanges.len());
-                    ModelError::new(ModelErrorKind::BadResponse, message)
-                })?
-            }
+            (None, Otherwise::TakeNext) => (0..exchanges.len()).find(|number| !is_played(number)).ok_or_else(|| {
+                let message = format!("the recording is at its end: all of its {} answers are played", exchanges.len());
+                ModelError::new(ModelErrorKind::BadResponse, message)
+            })?,
             (None, Otherwise::Fail) => {
                 let played: Vec<bool> = state.played.iter().map(|played| *played > 0).collect();
                 drop(state);
