@@ -53,7 +53,8 @@ pub fn learn_secrets(entry: &Entry, arguments: &Value, redactor: &dyn Redactor) 
 }
 
 /// As [`learn_secrets`], of a call as it is written, before anything is told of it; of calls that it carries or lists
-/// (`{"tool": …, "parameters": …}`) too. What is broken is read as a call is, and what cannot be read is secret as a whole.
+/// (`{"tool": …, "parameters": …}`) too. What is broken is read as a call is, and what cannot be
+/// read is secret as a whole.
 pub fn learn_written(call: &ToolCall, snapshot: &Snapshot, redactor: &dyn Redactor) {
     let Resolution::Found(index, _) = snapshot.resolve(&call.name) else { return };
     let Some(entry) = snapshot.list().get(index) else { return };

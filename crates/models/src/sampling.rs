@@ -42,14 +42,13 @@ mod tests {
     #[test]
     fn a_name_tells_whether_a_model_takes_a_temperature() {
         for (takes, names) in [
-            (
-                true,
-                "ft:gpt-4o-mini-2024-07-18:acme::a1 gpt-4.1 gpt-4o-mini gpt-3.5-turbo gpt-5-chat-latest gpt-oss:20b openai/gpt-oss-120b qwen3:8b",
-            ),
+            (true, "ft:gpt-4o-mini-2024-07-18:acme::a1"),
+            (false, "ft:gpt-5-mini-2025-08-07:acme::a1 openai/ft:o4-mini-2025-04-16:acme:x:b2"),
+            (true, "gpt-4.1 gpt-4o-mini gpt-3.5-turbo gpt-5-chat-latest gpt-oss:20b openai/gpt-oss-120b qwen3:8b"),
             (true, "olmo-2 o llama-4 mistral-large gemini-3-pro some-model meta/opt-1"),
             (
                 false,
-                "ft:gpt-5-mini-2025-08-07:acme::a1 openai/ft:o4-mini-2025-04-16:acme:x:b2 o1 o3-mini o4-mini-2025-04-16 gpt-5 gpt-5-mini gpt-5.2-chat-latest openai/gpt-5.6-sol gpt-6-astra GPT-5",
+                "o1 o3-mini o4-mini-2025-04-16 gpt-5 gpt-5-mini gpt-5.2-chat-latest openai/gpt-5.6-sol gpt-6-astra GPT-5",
             ),
             (true, "claude-2.1 claude-3-opus-20240229 claude-3-5-sonnet-20241022 claude-3-7-sonnet-latest"),
             (true, "claude-opus-4-20250514 claude-sonnet-4@20250514 claude-opus-4-5-20251101 claude-haiku-4-5"),
