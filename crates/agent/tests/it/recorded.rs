@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Driver, Limits, Report, RunSpec, RunState, Status};
+use toolwright_agent::{Driver, Limits, RunReport, RunSpec, RunState, Status};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, StopReason, WrittenCall,
@@ -56,7 +56,7 @@ impl Tool for Login {
 }
 
 /// One run with this model; what it asks is recorded in `record`.
-async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, id: &str, record: &Path) -> Report {
+async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, id: &str, record: &Path) -> RunReport {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let log = Arc::new(Log::default());
@@ -94,7 +94,8 @@ async fn check(arguments: &str, is_playable: bool) {
     assert!(recording.contains("Log in with [secret].") && recording.lines().count() == 2, "{arguments}: {recording}");
     if is_playable {
         let http = HttpModelClient::new(Endpoints::default());
-        let player = |redactor: &Arc<SecretRedactor>| Arc::new(Models::new(http, redactor.clone())) as _;
+        let player =
+            |redactor: &Arc<SecretRedactor>| -> Arc<dyn ModelClient> { Arc::new(Models::new(http, redactor.clone())) };
         let report = run(player, &format!("replay:{}", file.display()), &dir.path().join("again.jsonl")).await;
         assert_eq!(
             (report.status, &*report.answer),
@@ -107,6 +108,6 @@ async fn check(arguments: &str, is_playable: bool) {
 #[tokio::test]
 async fn a_secret_that_is_learnt_within_the_run_is_not_recorded_and_the_recording_plays() {
     check(&json!({"pin": SECRET}).to_string(), true).await;
-    check(&format!("{{pin: '{SECRET}'"), true).await;
+    check(&format!("{{pin: '{SECRET}'}}"), true).await;
     check(&format!(r#"{{"pin": "{SECRET}", "n": 1e999}}"#), false).await;
 }
