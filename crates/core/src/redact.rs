@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::arguments::read_object;
 use crate::call::{RawArguments, ToolCall};
 use crate::carried::is_carrier;
 use crate::catalogue::{Entry, Snapshot};
@@ -20,6 +21,8 @@ const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 64;
 /// How deep calls are looked for in the arguments of a call that lists others.
 const MAX_LISTED: usize = 8;
+/// Bytes of a text that are learnt as one secret; longer ones are not known to their end.
+const MAX_PIECE: usize = 16 * 1000;
 /// Bytes of a stream that are held back at most.
 const MAX_HELD: usize = 16 * 1024;
 /// Bytes already passed on that still tell what follows them (`Authorization: Bearer …`).
@@ -50,7 +53,8 @@ pub fn learn_secrets(entry: &Entry, arguments: &Value, redactor: &dyn Redactor) 
 }
 
 /// As [`learn_secrets`], of a call as it is written, before anything is told of it; of calls that it carries or lists
-/// (`{"tool": …, "parameters": …}`) too.
+/// (`{"tool": …, "parameters": …}`) too. What is broken is read as a call is, and what cannot be
+/// read is secret as a whole.
 pub fn learn_written(call: &ToolCall, snapshot: &Snapshot, redactor: &dyn Redactor) {
     let Resolution::Found(index, _) = snapshot.resolve(&call.name) else { return };
     let Some(entry) = snapshot.list().get(index) else { return };
@@ -60,12 +64,32 @@ pub fn learn_written(call: &ToolCall, snapshot: &Snapshot, redactor: &dyn Redact
     }
     let arguments = match &call.arguments {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) => value.clone(),
-        RawArguments::Text(text) => serde_json::from_str(text).unwrap_or_default(),
+        RawArguments::Text(text) => read_object(text).unwrap_or_else(|| {
+            // What a call carries may be one of any tool.
+            if snapshot.list().iter().any(|entry| entry.tool.secret_schema().is_some()) {
+                learn_whole(text, redactor);
+            }
+            serde_json::from_str(text).unwrap_or_default()
+        }),
     };
     learn_secrets(entry, &arguments, redactor);
     if makes_calls {
         learn_listed(&arguments, snapshot, redactor, 0);
     }
+}
+
+/// Of a text that cannot be read nobody knows what stands where: all of it is secret.
+fn learn_whole(text: &str, redactor: &dyn Redactor) {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end =
+            (MAX_PIECE.min(rest.len())..=rest.len()).find(|&end| rest.is_char_boundary(end)).unwrap_or(rest.len());
+        let (piece, after) = rest.split_at(end);
+        pieces.push(piece.to_owned());
+        rest = after;
+    }
+    redactor.learn(pieces);
 }
 
 fn learn_listed(value: &Value, snapshot: &Snapshot, redactor: &dyn Redactor, depth: usize) {
@@ -79,8 +103,12 @@ fn learn_listed(value: &Value, snapshot: &Snapshot, redactor: &dyn Redactor, dep
                 && let Resolution::Found(index, _) = snapshot.resolve(name)
                 && let Some(entry) = snapshot.list().get(index)
             {
-                let parsed = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
-                learn_secrets(entry, parsed.as_ref().unwrap_or(arguments), redactor);
+                let parsed = arguments.as_str().map(|text| (text, read_object(text)));
+                match &parsed {
+                    Some((text, None)) if entry.tool.secret_schema().is_some() => learn_whole(text, redactor),
+                    Some((_, Some(parsed))) => learn_secrets(entry, parsed, redactor),
+                    _ => learn_secrets(entry, arguments, redactor),
+                }
             }
             map.values().for_each(|item| learn_listed(item, snapshot, redactor, depth + 1));
         }

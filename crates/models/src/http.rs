@@ -32,6 +32,8 @@ use crate::transport::TextTools;
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
+/// How long the body of an error is waited for; its status and headers are there.
+const ERROR_BODY: Duration = Duration::from_secs(2);
 
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,12 +234,7 @@ impl HttpModelClient {
             .post(endpoint.url(&encoded.path))
             .headers(headers(endpoint, encoded.headers)?)
             .body(encoded.bytes());
-        let limit = timeouts.first_byte;
-        let answered = tokio::time::timeout(limit, first_bytes(endpoint, request, events)).await.unwrap_or_else(|_| {
-            let message = format!("{} gave no answer within {} s", describe(endpoint), limit.as_secs_f64());
-            // It may be at work on the request still, and will bill it.
-            Err(ModelError { should_retry: Some(false), ..ModelError::new(ModelErrorKind::Unavailable, message) })
-        });
+        let answered = first_bytes(endpoint, request, timeouts.first_byte, events).await;
         answered.map_err(|error| redacted(endpoint, error))
     }
 }
@@ -352,36 +349,52 @@ fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Re
     Ok(headers)
 }
 
+/// The response with its first bytes, which are to come within `limit`.
 async fn first_bytes(
     endpoint: &Endpoint,
     request: RequestBuilder,
+    limit: Duration,
     events: &dyn ModelEvents,
 ) -> Result<(Response, Option<Bytes>), ModelError> {
-    let mut response = request.send().await.map_err(|error| unsent(endpoint, error))?;
-    let headers = response.headers();
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let now = SystemTime::now();
-    if let Some(limits) = limits(&header, now) {
-        events.on_traffic(Traffic::Limits(limits));
+    let begun = async {
+        let mut response = request.send().await.map_err(|error| unsent(endpoint, error))?;
+        if let Some(limits) = limits(&|name| header(&response, name), now) {
+            events.on_traffic(Traffic::Limits(limits));
+        }
+        if !response.status().is_success() {
+            return Ok((response, None));
+        }
+        let first = response.chunk().await.map_err(|error| broken(endpoint, error))?;
+        events.on_traffic(Traffic::FirstByte);
+        Ok((response, first))
+    };
+    let (mut response, first) = tokio::time::timeout(limit, begun).await.unwrap_or_else(|_| {
+        let message = format!("{} gave no answer within {} s", describe(endpoint), limit.as_secs_f64());
+        // It may be at work on the request still, and will bill it.
+        Err(ModelError { should_retry: Some(false), ..ModelError::new(ModelErrorKind::Unavailable, message) })
+    })?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok((response, first));
     }
-    let retry_after_ms = failure::retry_after_ms(header("retry-after-ms"), header("retry-after"), now);
-    let should_retry = match header("x-should-retry") {
+    let wait = |name: &str| header(&response, name);
+    let retry_after_ms = failure::retry_after_ms(wait("retry-after-ms"), wait("retry-after"), now);
+    let should_retry = match header(&response, "x-should-retry") {
         Some("true") => Some(true),
         Some("false") => Some(false),
         _ => None,
     };
-    let status = response.status();
-    if status.is_success() {
-        let first = response.chunk().await.map_err(|error| broken(endpoint, error))?;
-        events.on_traffic(Traffic::FirstByte);
-        return Ok((response, first));
-    }
     let mut body = Vec::new();
-    while let Ok(Some(chunk)) = response.chunk().await
-        && body.len() < MAX_ERROR_BODY
-    {
-        body.extend_from_slice(&chunk);
-    }
+    let rest = async {
+        while let Ok(Some(chunk)) = response.chunk().await
+            && body.len() < MAX_ERROR_BODY
+        {
+            body.extend_from_slice(&chunk);
+        }
+    };
+    // Status and headers say enough: a body that does not come takes nothing from them.
+    let _is_whole = tokio::time::timeout(ERROR_BODY, rest).await;
     let mut error = failure::from_status(endpoint.api, status.as_u16(), &body);
     if error.kind == ModelErrorKind::Auth {
         error.message.push_str(&match endpoint.key {
@@ -393,6 +406,10 @@ async fn first_bytes(
     // A header's word is about requests in general: none makes a refused one right.
     error.should_retry = should_retry.filter(|again| !again || error.kind.is_retryable());
     Err(error)
+}
+
+fn header<'r>(response: &'r Response, name: &str) -> Option<&'r str> {
+    response.headers().get(name).and_then(|value| value.to_str().ok())
 }
 
 /// Provider and host; a base URL may hold credentials.

@@ -20,7 +20,7 @@ type Hears = Arc<dyn Fn(&Replayed) + Send + Sync>;
 /// anything else of the id is looked at. Nothing is a recording unless its id says so.
 pub struct Models {
     http: HttpModelClient,
-    replays: Replays,
+    replays: Arc<Replays>,
     hears: Mutex<Vec<Hears>>,
 }
 
@@ -34,7 +34,7 @@ impl Models {
     /// With requests of recordings as `redactor` leaves them.
     #[must_use]
     pub fn new(http: HttpModelClient, redactor: Arc<dyn Redactor>) -> Self {
-        Self { http, replays: Replays::new(redactor), hears: Mutex::default() }
+        Self { http, replays: Arc::new(Replays::new(redactor)), hears: Mutex::default() }
     }
 
     /// `hears` is told of each recording once, before its first answer. Must not block.
@@ -83,6 +83,13 @@ impl ModelClient for Models {
         if let Some(cause) = cancel.cause() {
             let message = format!("the model request was cancelled {}", cause.describe());
             return Err(ModelError::new(ModelErrorKind::Canceled, message));
+        }
+        if !self.replays.is_open(model) {
+            let (replays, id) = (Arc::clone(&self.replays), model.to_owned());
+            let read = tokio::task::spawn_blocking(move || replays.check(&id)).await;
+            read.map_err(|error| {
+                ModelError::new(ModelErrorKind::Unsupported, format!("{model} was not read: {error}"))
+            })??;
         }
         self.replays.answer(model, request, events, &|replayed| self.tell(replayed))
     }

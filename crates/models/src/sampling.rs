@@ -7,6 +7,8 @@
 /// is one of somebody else's models, which take one.
 pub(crate) fn takes_temperature(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
+    // One that was trained further is named after the model that it was.
+    let name = name.trim_start_matches("ft:");
     if let Some((_, claude)) = name.split_once("claude-") {
         return claude_version(claude).is_some_and(|version| version < (4, 7));
     }
@@ -40,6 +42,8 @@ mod tests {
     #[test]
     fn a_name_tells_whether_a_model_takes_a_temperature() {
         for (takes, names) in [
+            (true, "ft:gpt-4o-mini-2024-07-18:acme::a1"),
+            (false, "ft:gpt-5-mini-2025-08-07:acme::a1 openai/ft:o4-mini-2025-04-16:acme:x:b2"),
             (true, "gpt-4.1 gpt-4o-mini gpt-3.5-turbo gpt-5-chat-latest gpt-oss:20b openai/gpt-oss-120b qwen3:8b"),
             (true, "olmo-2 o llama-4 mistral-large gemini-3-pro some-model meta/opt-1"),
             (

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 use toolwright_core::Redactor;
@@ -24,26 +24,42 @@ struct Target {
     /// Gone once nothing more can be written.
     file: Option<File>,
     name: String,
-    bytes: u64,
 }
 
 impl Recorder {
-    /// Records from now on, at the end of this file, which is made for the user alone where there is none.
+    /// Records from now on, at the end of this file, which is made for the user alone where there is none. A last line
+    /// that is not whole is taken off.
     ///
     /// # Errors
-    /// When the file cannot be written or is full, and when it records already.
+    /// When the file cannot be written, is full or none, when it begins with anything but a line of a recording or
+    /// transcript, and when requests are recorded already.
     pub fn start(&self, path: &Path) -> io::Result<()> {
+        if self.to.get().is_some() {
+            return Err(recorded_already());
+        }
+        // A pipe would be waited for until somebody reads it.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(io::Error::other("it is no regular file"));
+        }
         let mut options = OpenOptions::new();
         options.create(true).append(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path)?;
+        let mut file = options.open(path)?;
         let bytes = file.metadata()?.len();
         if bytes >= MAX_RECORDING {
             return Err(io::Error::other(format!("it has {} MiB already", MAX_RECORDING >> 20)));
         }
-        let target = Target { file: Some(file), name: path.display().to_string(), bytes };
-        self.to.set(Mutex::new(target)).map_err(|_| io::Error::other("requests are recorded in another file already"))
+        if bytes > 0 {
+            match end(&std::fs::read(path)?)? {
+                End::Whole => {}
+                End::Open => file.write_all(b"\n")?,
+                // A file that is appended to cannot be cut everywhere.
+                End::Torn(at) => OpenOptions::new().write(true).open(path)?.set_len(at as u64)?,
+            }
+        }
+        let target = Target { file: Some(file), name: path.display().to_string() };
+        self.to.set(Mutex::new(target)).map_err(|_| recorded_already())
     }
 
     /// The request as it will be written, redacted by what is known before it is sent, as it will be looked for;
@@ -59,53 +75,82 @@ impl Recorder {
         }
     }
 
-    /// The request has ended.
+    /// The request has ended. What is known to be secret by now is taken out of it as well.
+    ///
+    /// # Errors
+    /// What is not recorded, and why; that nothing more is recorded is said once.
     pub(crate) fn answered(
         &self,
         model: &str,
         request: Value,
         answer: &Result<ModelResponse, ModelError>,
         redactor: &dyn Redactor,
-    ) {
-        let Some(target) = self.to.get() else { return };
+    ) -> Result<(), String> {
+        let Some(target) = self.to.get() else { return Ok(()) };
         let (response, error) = match answer {
             Ok(answer) => (Some(answer.clone()), None),
-            Err(error) if error.kind == ModelErrorKind::Canceled => return,
+            Err(error) if error.kind == ModelErrorKind::Canceled => return Ok(()),
             Err(error) => (None, Some(RecordedError { kind: error.kind, message: error.message.clone() })),
         };
-        let line = RecordedLine::Exchange { model: model.to_owned(), request: Value::Null, response, error };
-        let line = serde_json::to_value(line).map(|line| {
-            let mut line = redactor.redact_value(&line);
-            line["request"] = request;
-            line.to_string()
-        });
+        let line = RecordedLine::Exchange { model: model.to_owned(), request, response, error };
+        let line =
+            serde_json::to_value(line).map_err(|error| format!("a request to {model} is not recorded: {error}"))?;
         let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
-        match line {
-            Ok(line) => write(&mut target, line),
-            Err(error) => tracing::error!("an answer of a model cannot be recorded: {error}"),
-        }
+        write(&mut target, redactor.redact_value(&line).to_string())
     }
 }
 
-fn write(target: &mut MutexGuard<'_, Target>, mut line: String) {
+fn recorded_already() -> io::Error {
+    io::Error::other("requests are recorded in another file already")
+}
+
+/// How a file ends that is to go on.
+enum End {
+    /// With the end of a line.
+    Whole,
+    /// With a line that lacks only its end.
+    Open,
+    /// With a piece of a line, which begins here: whoever wrote it was ended.
+    Torn(usize),
+}
+
+fn end(text: &[u8]) -> io::Result<End> {
+    let is_line = |line: &[u8]| serde_json::from_slice::<RecordedLine>(line).is_ok();
+    let mut lines = text.split(|byte| *byte == b'\n');
+    // A line that is too long is none that could be played, and no reason not to go on.
+    let first = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
+    if !first.is_empty() && first.len() <= MAX_RECORDED_LINE && !is_line(first) {
+        return Err(io::Error::other("it holds something else than a recording: its first line is no line of one"));
+    }
+    let at = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    Ok(match &text[at..] {
+        [] => End::Whole,
+        last if is_line(last) => End::Open,
+        _ => End::Torn(at),
+    })
+}
+
+fn write(target: &mut Target, mut line: String) -> Result<(), String> {
     line.push('\n');
+    let Some(file) = target.file.as_mut() else { return Ok(()) };
     if line.len() > MAX_RECORDED_LINE {
         let most = MAX_RECORDED_LINE >> 20;
-        tracing::error!("{}: a request to a model is left out, with its answer it has over {most} MiB", target.name);
-        return;
+        return Err(format!(
+            "{}: a request to a model is left out, with its answer it has over {most} MiB",
+            target.name
+        ));
     }
-    let bytes = target.bytes + line.len() as u64;
-    let full = bytes > MAX_RECORDING;
-    let Some(file) = target.file.as_mut() else { return };
-    // One write a line: other processes may append to the same file.
-    let written = if full { Err(io::Error::other("it is full")) } else { file.write_all(line.as_bytes()) };
-    match written {
-        Ok(()) => target.bytes = bytes,
-        Err(error) => {
-            tracing::error!("{}: the recording ends here: {error}", target.name);
-            target.file = None;
+    // Other processes may append to the same file, each line in one write.
+    let written = file.metadata().and_then(|found| {
+        if found.len() + line.len() as u64 > MAX_RECORDING {
+            return Err(io::Error::other("it is full"));
         }
-    }
+        file.write_all(line.as_bytes())
+    });
+    written.map_err(|error| {
+        target.file = None;
+        format!("{}: the recording ends here: {error}", target.name)
+    })
 }
 
 #[cfg(test)]
@@ -114,10 +159,64 @@ mod tests {
 
     use super::*;
 
-    fn answer(recorder: &Recorder, text: String) {
+    fn answer(recorder: &Recorder, text: String) -> Result<(), String> {
         let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
         let answer = ModelResponse { text, ..ModelResponse::default() };
-        recorder.answered("p/m", request, &Ok(answer), &NoRedaction);
+        recorder.answered("p/m", request, &Ok(answer), &NoRedaction)
+    }
+
+    /// A file that holds this, recorded to: what it holds then without the end of its one new line, or why it is not.
+    fn goes_on(text: &str) -> Result<String, String> {
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("r.jsonl");
+        std::fs::write(&path, text).expect("file");
+        let recorder = Recorder::default();
+        let started = recorder.start(&path).map_err(|error| error.to_string());
+        let wrote = started.and_then(|()| answer(&recorder, "new".into()));
+        let text = std::fs::read_to_string(&path).expect("file");
+        wrote.map(|()| {
+            text.lines().map(|line| format!("{}\n", if line.contains("new") { "new" } else { line })).collect()
+        })
+    }
+
+    #[test]
+    fn a_recording_goes_on_behind_whole_lines() {
+        let line = r#"{"type":"request","model":"p/m","request":{}}"#;
+        let torn = &line[..30];
+        let expect = |text: &str| Ok(format!("{text}new\n"));
+        assert_eq!(goes_on(""), expect(""));
+        assert_eq!(goes_on(&format!("{line}\n")), expect(&format!("{line}\n")));
+        assert_eq!(goes_on(line), expect(&format!("{line}\n")), "it lacked only its end");
+        assert_eq!(goes_on(&format!("{line}\n{torn}")), expect(&format!("{line}\n")));
+        assert_eq!(goes_on(&format!("\n{line}\né{torn}")), expect(&format!("\n{line}\n")));
+        for other in ["# Notes", "# Notes\n", "{}\n", "[1]\n", torn] {
+            let refused = goes_on(other).expect_err("refused");
+            assert!(refused.contains("something else than a recording"), "{other}: {refused}");
+        }
+        let dir = tempfile::tempdir().expect("folder");
+        let refused = Recorder::default().start(dir.path()).expect_err("a folder").to_string();
+        assert_eq!(refused, "it is no regular file");
+        #[cfg(unix)]
+        assert!(Recorder::default().start(Path::new("/dev/null")).is_err());
+    }
+
+    #[test]
+    fn what_is_known_to_be_secret_when_the_answer_is_there_is_taken_out_of_the_request() {
+        struct Stars;
+        impl Redactor for Stars {
+            fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
+                text.match_indices("hunter2").map(|(at, found)| at..at + found.len()).collect()
+            }
+        }
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("r.jsonl");
+        let recorder = Recorder::default();
+        recorder.start(&path).expect("started");
+        let request = ModelRequest { system: "It is hunter2.".into(), ..ModelRequest::default() };
+        let request = recorder.asked(&request, &NoRedaction).expect("it records");
+        recorder.answered("p/m", request, &Ok(ModelResponse::default()), &Stars).expect("written");
+        let text = std::fs::read_to_string(&path).expect("file");
+        assert!(text.contains("It is [secret].") && !text.contains("hunter2"), "{text}");
     }
 
     #[test]
@@ -129,24 +228,23 @@ mod tests {
         assert!(recorder.asked(&ModelRequest::default(), &NoRedaction).is_none(), "nothing is wanted");
         recorder.start(&path).expect("started");
         assert!(recorder.start(&path).is_err(), "once");
-        answer(&recorder, "a".into());
-        answer(&recorder, "a".repeat(MAX_RECORDED_LINE));
-        answer(&recorder, "b".into());
+        answer(&recorder, "a".into()).expect("written");
+        let left_out = answer(&recorder, "a".repeat(MAX_RECORDED_LINE)).expect_err("too long");
+        assert!(left_out.contains("over 8 MiB"), "{left_out}");
+        answer(&recorder, "b".into()).expect("written");
         let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
         let canceled = Err(ModelError::new(ModelErrorKind::Canceled, "by the user"));
-        recorder.answered("p/m", request, &canceled, &NoRedaction);
+        recorder.answered("p/m", request, &canceled, &NoRedaction).expect("left out by rule");
         assert_eq!(lines(), 2, "neither what is too long nor what was cancelled");
 
+        // Other processes write the same file: what they wrote counts.
         let file = OpenOptions::new().write(true).open(&path).expect("file");
-        let length = |recorder: &Recorder, bytes: u64| {
-            file.set_len(bytes).expect("length");
-            recorder.start(&path)
-        };
-        let last = Recorder::default();
-        length(&last, MAX_RECORDING - 10).expect("room for ten bytes");
-        answer(&last, "c".into());
-        answer(&last, String::new());
+        file.set_len(MAX_RECORDING - 10).expect("length");
+        let full = answer(&recorder, "c".into()).expect_err("full");
+        assert!(full.contains("the recording ends here: it is full"), "{full}");
+        answer(&recorder, String::new()).expect("said once");
         assert_eq!(file.metadata().expect("file").len(), MAX_RECORDING - 10, "it ends before it is too long");
-        assert!(length(&Recorder::default(), MAX_RECORDING).is_err(), "there is no room");
+        file.set_len(MAX_RECORDING).expect("length");
+        assert!(Recorder::default().start(&path).is_err(), "there is no room");
     }
 }

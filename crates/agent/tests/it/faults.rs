@@ -151,7 +151,7 @@ enum End {
 }
 
 /// A stream: what goes wrong with it (after two frames, where it goes wrong amid), and how that ends.
-const STREAMED: [(Fault, End); 20] = {
+const STREAMED: [(Fault, End); 21] = {
     use End::{Answered, Fails};
     use ModelErrorKind::{BadResponse, RateLimit, Unavailable};
     [
@@ -160,6 +160,7 @@ const STREAMED: [(Fault, End); 20] = {
         (Fault::Status(429, Some(3600)), Fails(RateLimit)),
         (Fault::Status(500, None), Answered { attempts: 2, failures: Unavailable }),
         (Fault::Status(503, None), Answered { attempts: 2, failures: Unavailable }),
+        (Fault::HangingStatus(429, 1), Answered { attempts: 2, failures: RateLimit }),
         (Fault::Overload, Answered { attempts: 2, failures: Unavailable }),
         (Fault::Hang, Fails(Unavailable)),
         (Fault::HangAfter(0), Fails(Unavailable)),
@@ -179,12 +180,13 @@ const STREAMED: [(Fault, End); 20] = {
 };
 
 /// An answer that is sent whole although a stream was asked for; it is one frame.
-const WHOLE: [(Fault, End); 12] = {
+const WHOLE: [(Fault, End); 13] = {
     use End::{Answered, Fails};
     use ModelErrorKind::{BadResponse, RateLimit, Unavailable};
     [
         (Fault::Status(429, None), Answered { attempts: 2, failures: RateLimit }),
         (Fault::Status(503, None), Answered { attempts: 2, failures: Unavailable }),
+        (Fault::HangingStatus(429, 1), Answered { attempts: 2, failures: RateLimit }),
         (Fault::Overload, Answered { attempts: 2, failures: Unavailable }),
         (Fault::Hang, Fails(Unavailable)),
         (Fault::HangAfter(0), Fails(Unavailable)),
@@ -264,7 +266,7 @@ async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, End)
             assert!(TEXT.starts_with(&kept), "{what}: {kept}");
         }
     }
-    if let Fault::Status(_, Some(1)) = fault {
+    if let Fault::Status(_, Some(1)) | Fault::HangingStatus(_, 1) = fault {
         assert!(began.elapsed() >= Duration::from_secs(1), "{what}: the provider's wait is waited");
     }
     let expect = expected(api.0, fault, end);

@@ -14,5 +14,6 @@ mod long;
 mod mended;
 mod own_tools;
 mod plan;
+mod recorded;
 mod resume;
 mod runs;

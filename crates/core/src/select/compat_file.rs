@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::compat::{Compat, FIT};
 use crate::bench::{Row, steady};
+use crate::model::is_replay;
 use crate::name::ToolId;
 
 /// Bytes that such a file may have.
@@ -141,11 +142,11 @@ impl CompatFile {
     }
 
     /// Takes measurements in: of each tool and model the newer ones take the place of the older. Only models that were
-    /// measured wholly count. Returns how many were taken.
+    /// measured wholly count, and no recordings of models. Returns how many were taken.
     pub fn take(&mut self, rows: &[Row]) -> usize {
         let mut taken = 0;
         let mut thresholds: BTreeMap<&str, u8> = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.is_whole()) {
+        for row in rows.iter().filter(|row| row.is_whole() && !is_replay(&row.model)) {
             let (Some(score), Some(threshold)) = (row.score, row.threshold) else { continue };
             let found = self.tools.entry(row.tool.clone()).or_default();
             // Thousandths are enough, and rounding may not lift a model over a threshold.
@@ -169,17 +170,19 @@ impl CompatFile {
     }
 
     /// What the runner and `find` go by: this file, and over it what the operator says of models, by model and tool.
-    /// A model that he gives less than [`FIT`] is not recommended.
+    /// A model that he gives less than [`FIT`] is not recommended, and a recording of one never is.
     #[must_use]
     pub fn compat(&self, operator: &[(String, String, f64)]) -> Compat {
         let mut compat = Compat::default();
         for (tool, found) in &self.tools {
-            let refused =
-                |model: &String| operator.iter().any(|(of, about, score)| of == model && about == tool && *score < FIT);
+            let refused = |model: &String| {
+                is_replay(model)
+                    || operator.iter().any(|(of, about, score)| of == model && about == tool && *score < FIT)
+            };
             let recommended: Vec<String> = found.recommended.iter().filter(|model| !refused(model)).cloned().collect();
             // Cheapest first, then the others.
             let others = found.scores.keys().filter(|model| !found.recommended.contains(model));
-            for model in found.recommended.iter().chain(others) {
+            for model in found.recommended.iter().chain(others).filter(|model| !is_replay(model)) {
                 if let Some(score) = found.scores.get(model) {
                     compat.insert(model, tool, *score);
                 }

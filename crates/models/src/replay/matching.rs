@@ -1,7 +1,9 @@
 //! By what a request is known again, and where two differ.
 
 use serde_json::{Value, json};
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::ModelRequest;
+use toolwright_core::redact::MARK;
 
 /// Characters around a difference that are quoted.
 const QUOTED: usize = 60;
@@ -18,6 +20,50 @@ pub(super) fn of_recorded(request: &Value) -> Value {
     json!({"messages": request["messages"], "tools": names, "output": request["output"]})
 }
 
+/// The hash of a system prompt without secrets.
+pub(super) fn system(prompt: &str) -> ContentHash {
+    ContentHash::of_value(&Value::from(prompt))
+}
+
+/// That of a request as it was recorded.
+pub(super) fn system_of_recorded(request: &Value) -> ContentHash {
+    system(request["system"].as_str().unwrap_or_default())
+}
+
+/// Whether a recorded value is what is asked, where each `[secret]` that was recorded stands for any text: what is
+/// secret at one time may not be known to be so at another.
+pub(super) fn fits(recorded: &Value, asked: &Value) -> bool {
+    match (recorded, asked) {
+        (Value::String(recorded), Value::String(asked)) => text_fits(recorded, asked),
+        (Value::Array(recorded), Value::Array(asked)) => {
+            recorded.len() == asked.len() && recorded.iter().zip(asked).all(|(recorded, asked)| fits(recorded, asked))
+        }
+        (Value::Object(recorded), Value::Object(asked)) => {
+            recorded.len() == asked.len()
+                && recorded.iter().all(|(key, value)| match asked.get(key) {
+                    Some(asked) => fits(value, asked),
+                    None => {
+                        key.contains(MARK)
+                            && asked.iter().any(|(name, asked)| text_fits(key, name) && fits(value, asked))
+                    }
+                })
+        }
+        (recorded, asked) => recorded == asked,
+    }
+}
+
+fn text_fits(recorded: &str, asked: &str) -> bool {
+    let Some((first, rest)) = recorded.split_once(MARK) else { return recorded == asked };
+    let Some(mut asked) = asked.strip_prefix(first) else { return false };
+    let mut pieces: Vec<&str> = rest.split(MARK).collect();
+    let last = pieces.pop().unwrap_or_default();
+    for piece in pieces {
+        let Some((_, after)) = asked.split_once(piece) else { return false };
+        asked = after;
+    }
+    asked.ends_with(last)
+}
+
 /// Whether a recorded request declares deferred tools.
 pub(super) fn has_deferred(request: &Value) -> bool {
     tools(request).any(|tool| tool["exposed"] == "deferred")
@@ -29,10 +75,11 @@ fn tools(request: &Value) -> impl Iterator<Item = &Value> {
 
 /// How many messages two requests have in common from the beginning.
 pub(super) fn common(recorded: &Value, asked: &Value) -> usize {
-    messages(recorded).iter().zip(messages(asked)).take_while(|(recorded, asked)| recorded == asked).count()
+    messages(recorded).iter().zip(messages(asked)).take_while(|(recorded, asked)| fits(recorded, asked)).count()
 }
 
-fn messages(key: &Value) -> &[Value] {
+/// The messages of what a request is known by.
+pub(super) fn messages(key: &Value) -> &[Value] {
     key["messages"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -46,7 +93,7 @@ pub(super) fn difference(recorded: &Value, asked: &Value) -> Option<String> {
 fn find(recorded: &Value, asked: &Value, place: &mut String) -> Option<(String, String)> {
     let before = place.len();
     match (recorded, asked) {
-        (recorded, asked) if recorded == asked => None,
+        (recorded, asked) if fits(recorded, asked) => None,
         (Value::Object(recorded), Value::Object(asked)) => {
             let keys = recorded.keys().chain(asked.keys().filter(|key| !recorded.contains_key(*key)));
             keys.into_iter().find_map(|key| {
@@ -90,6 +137,30 @@ fn quoted(text: &str, at: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_that_was_taken_out_stands_for_any_text() {
+        for (recorded, asked, expect) in [
+            ("pin [secret].", "pin 4711.", true),
+            ("pin [secret].", "pin [secret].", true),
+            ("pin [secret].", "pin 4711", false),
+            ("pin [secret].", "PIN 4711.", false),
+            ("[secret]", "", true),
+            ("a [secret] b [secret] c", "a 1 b 2 b 3 c", true),
+            ("a [secret] b [secret] c", "a 1 b c", false),
+            ("ab[secret]ba", "aba", false),
+            ("plain", "plainer", false),
+        ] {
+            assert_eq!(text_fits(recorded, asked), expect, "{recorded} {asked}");
+            let value = |text: &str| json!({"messages": [{"text": text}, 7]});
+            assert_eq!(fits(&value(recorded), &value(asked)), expect, "{recorded} {asked}");
+            assert_eq!(difference(&value(recorded), &value(asked)).is_none(), expect, "{recorded} {asked}");
+        }
+        assert!(fits(&json!({"[secret]": 1, "b": 2}), &json!({"name": 1, "b": 2})));
+        assert!(!fits(&json!({"[secret]": 1, "b": 2}), &json!({"name": 3, "b": 2})));
+        assert!(!fits(&json!({"a": "[secret]"}), &json!({})));
+        assert!(!fits(&json!(["[secret]"]), &json!(["a", "b"])));
+    }
 
     #[test]
     fn the_first_difference_is_named() {

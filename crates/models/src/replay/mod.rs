@@ -14,7 +14,7 @@ use toolwright_core::model::{
     Usability,
 };
 
-use recording::Recording;
+use recording::{Exchange, Recording};
 
 /// Recordings that are kept open.
 const MAX_RECORDINGS: usize = 16;
@@ -33,6 +33,8 @@ pub struct Replayed {
     pub requests: usize,
     /// Whether its last line is not whole, and left out.
     pub is_torn: bool,
+    /// Lines that are too long to be read, and left out.
+    pub overlong: usize,
 }
 
 /// All recordings of one client.
@@ -62,10 +64,16 @@ impl Replays {
         let (file, otherwise) = named(model)?;
         let player = self.player(file)?;
         let asked = self.redactor.redact_value(&matching::of_request(request));
-        let (number, first) = player.take(&asked, otherwise)?;
+        let system = matching::system(&self.redactor.redact(&request.system));
+        let (number, first) = player.take(&asked, system, otherwise)?;
         if first {
             let recording = &player.recording;
-            told(&Replayed { file: file.to_owned(), requests: recording.exchanges.len(), is_torn: recording.is_torn });
+            told(&Replayed {
+                file: file.to_owned(),
+                requests: recording.exchanges.len(),
+                is_torn: recording.is_torn,
+                overlong: recording.overlong,
+            });
         }
         match &player.recording.exchanges[number].answer {
             Ok(answer) => {
@@ -96,17 +104,34 @@ impl Replays {
 
     /// The recording of a file, which is read when it is first asked for.
     fn player(&self, file: &str) -> Result<Arc<Player>, ModelError> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = |open: &HashMap<String, Arc<Player>>| {
+            let message = format!("{MAX_RECORDINGS} recordings are open already, and {file} would be one more");
+            let full = || ModelError::new(ModelErrorKind::Unsupported, message);
+            if open.len() < MAX_RECORDINGS { Ok(()) } else { Err(full()) }
+        };
+        {
+            let open = open();
+            if let Some(player) = open.get(file) {
+                return Ok(Arc::clone(player));
+            }
+            room(&open)?;
+        }
+        // Nobody waits for the others to be read. Of two that are read at once the first counts.
+        let player = Arc::new(Player { recording: Recording::read(file)?, state: Mutex::default() });
+        let mut open = open();
         if let Some(player) = open.get(file) {
             return Ok(Arc::clone(player));
         }
-        if open.len() >= MAX_RECORDINGS {
-            let message = format!("{MAX_RECORDINGS} recordings are open already, and {file} would be one more");
-            return Err(ModelError::new(ModelErrorKind::Unsupported, message));
-        }
-        let player = Arc::new(Player { recording: Recording::read(file)?, state: Mutex::default() });
+        room(&open)?;
         open.insert(file.to_owned(), Arc::clone(&player));
         Ok(player)
+    }
+
+    /// Whether what the id names was read before.
+    pub(crate) fn is_open(&self, model: &str) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        named(model).is_ok_and(|(file, _)| open.contains_key(file))
     }
 }
 
@@ -147,52 +172,75 @@ struct Player {
 
 #[derive(Default)]
 struct State {
-    /// The exchanges that have been played, by number.
-    played: Vec<bool>,
-    /// That of each request that was played last.
-    last: HashMap<ContentHash, usize>,
+    /// Of each exchange, which of all answers it was when it was played last, from 1; 0 for one that was not.
+    played: Vec<u64>,
+    /// Answers that were played.
+    answers: u64,
 }
 
 impl Player {
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.played.resize(self.recording.exchanges.len(), false);
+        state.played.resize(self.recording.exchanges.len(), 0);
         state
     }
 
     /// The number of the exchange that answers a request, and whether it is the first of all that is played. A request
-    /// that was recorded several times gets its answers in their order, and then the last of them again.
-    fn take(&self, asked: &Value, otherwise: Otherwise) -> Result<(usize, bool), ModelError> {
-        let hash = ContentHash::of_value(asked);
+    /// that was recorded several times gets its answers in their order, those with its system prompt first, and then
+    /// the last of them again.
+    fn take(&self, asked: &Value, system: ContentHash, otherwise: Otherwise) -> Result<(usize, bool), ModelError> {
         let exchanges = &self.recording.exchanges;
+        let fitting = self.fitting(asked);
         let mut state = self.state();
-        let first = !state.played.contains(&true);
-        let unplayed = |state: &State, fits: &dyn Fn(usize) -> bool| {
-            (0..exchanges.len()).find(|&number| !state.played[number] && fits(number))
-        };
+        let is_played = |number: &usize| state.played[*number] > 0;
+        let same = |number: &usize| exchanges[*number].system == system;
+        let unplayed: Vec<usize> = fitting.iter().copied().filter(|number| !is_played(number)).collect();
+        let next = unplayed.iter().find(|number| same(number)).or_else(|| unplayed.first());
         let number =
-            unplayed(&state, &|number| exchanges[number].hash == hash).or_else(|| state.last.get(&hash).copied());
+            next.or_else(|| fitting.iter().max_by_key(|number| (same(number), state.played[**number]))).copied();
         let number = match (number, otherwise) {
             (Some(number), _) => number,
-            (None, Otherwise::TakeNext) => unplayed(&state, &|_| true).ok_or_else(|| {
+            (None, Otherwise::TakeNext) => (0..exchanges.len()).find(|number| !is_played(number)).ok_or_else(|| {
                 let message = format!("the recording is at its end: all of its {} answers are played", exchanges.len());
                 ModelError::new(ModelErrorKind::BadResponse, message)
             })?,
-            (None, Otherwise::Fail) => return Err(self.unknown(asked, &state)),
+            (None, Otherwise::Fail) => {
+                let played: Vec<bool> = state.played.iter().map(|played| *played > 0).collect();
+                drop(state);
+                return Err(self.unknown(asked, &played));
+            }
         };
-        state.played[number] = true;
-        state.last.insert(exchanges[number].hash, number);
-        Ok((number, first))
+        state.answers += 1;
+        state.played[number] = state.answers;
+        Ok((number, state.answers == 1))
+    }
+
+    /// The exchanges whose request this is, in order. Where there is none, those that it may be: of what was taken out
+    /// of them nobody knows what it was.
+    fn fitting(&self, asked: &Value) -> Vec<usize> {
+        let (hash, messages) = (ContentHash::of_value(asked), matching::messages(asked).len());
+        let exchanges = || self.recording.exchanges.iter().enumerate();
+        let same: Vec<usize> =
+            exchanges().filter(|(_, exchange)| exchange.hash == hash).map(|(number, _)| number).collect();
+        if !same.is_empty() {
+            return same;
+        }
+        let may_be = |exchange: &Exchange| {
+            exchange.is_marked
+                && exchange.messages == messages
+                && serde_json::from_str(&exchange.key).is_ok_and(|key| matching::fits(&key, asked))
+        };
+        exchanges().filter(|(_, exchange)| may_be(exchange)).map(|(number, _)| number).collect()
     }
 
     /// Why a request has no answer: in what it differs from the recorded one that begins as it does for longest.
-    fn unknown(&self, asked: &Value, state: &State) -> ModelError {
+    fn unknown(&self, asked: &Value, played: &[bool]) -> ModelError {
         let keys =
             self.recording.exchanges.iter().map(|exchange| serde_json::from_str(&exchange.key).unwrap_or_default());
         let keys: Vec<Value> = keys.collect();
         // Of those that are equally near the first that has not been played, which is the one that was to come.
         let near =
-            (0..keys.len()).rev().max_by_key(|&number| (matching::common(&keys[number], asked), !state.played[number]));
+            (0..keys.len()).rev().max_by_key(|&number| (matching::common(&keys[number], asked), !played[number]));
         let differs = near.and_then(|number| {
             let difference = matching::difference(&keys[number], asked)?;
             Some(format!("; the nearest is number {}, which differs at {difference}", number + 1))

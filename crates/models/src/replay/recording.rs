@@ -1,7 +1,7 @@
 //! A recording as it is read from its file.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{
     MAX_RECORDED_LINE, MAX_RECORDING, ModelError, ModelErrorKind, ModelResponse, RecordedError, RecordedLine,
 };
+use toolwright_core::redact::MARK;
 
 use super::matching;
 
@@ -20,6 +21,12 @@ pub(super) struct Exchange {
     pub(super) hash: ContentHash,
     /// What that is the hash of, as JSON text, which takes less than the value.
     pub(super) key: Box<str>,
+    /// Messages of the request.
+    pub(super) messages: usize,
+    /// Whether a secret was taken out of the request.
+    pub(super) is_marked: bool,
+    /// Its system prompt, as a hash: no request is refused for it.
+    pub(super) system: ContentHash,
     pub(super) answer: Result<ModelResponse, RecordedError>,
 }
 
@@ -33,6 +40,8 @@ pub(super) struct Recording {
     pub(super) has_deferred: bool,
     /// Whether the last line is not whole: whoever wrote it was ended.
     pub(super) is_torn: bool,
+    /// Lines that are too long, and left out.
+    pub(super) overlong: usize,
 }
 
 impl Recording {
@@ -45,7 +54,7 @@ impl Recording {
             ModelError::new(ModelErrorKind::Unsupported, format!("the recording {path} cannot be played: {what}"))
         };
         let mut text = Vec::new();
-        File::open(Path::new(path))
+        open(Path::new(path))
             .and_then(|file| file.take(MAX_RECORDING + 1).read_to_end(&mut text))
             .map_err(|error| ModelError { source: Some(Box::new(error)), ..unusable("it cannot be read".into()) })?;
         if text.len() as u64 > MAX_RECORDING {
@@ -53,7 +62,11 @@ impl Recording {
         }
         let recording = Self::parse(&text).map_err(unusable)?;
         if recording.exchanges.is_empty() {
-            return Err(unusable("it holds no request to a model with its answer".into()));
+            let long = match recording.overlong {
+                0 => String::new(),
+                lines => format!(": {lines} of its lines are longer than {} MiB", MAX_RECORDED_LINE >> 20),
+            };
+            return Err(unusable(format!("it holds no request to a model with its answer{long}")));
         }
         Ok(recording)
     }
@@ -69,7 +82,8 @@ impl Recording {
                 continue;
             }
             if line.len() > MAX_RECORDED_LINE {
-                return Err(format!("line {number} is longer than {} MiB", MAX_RECORDED_LINE >> 20));
+                (recording.overlong, asked) = (recording.overlong + 1, None);
+                continue;
             }
             match serde_json::from_slice(line) {
                 Ok(line) => recording.line(line, &mut asked),
@@ -102,8 +116,26 @@ impl Recording {
         self.model.get_or_insert_with(|| model.into());
         self.has_deferred |= matching::has_deferred(&request);
         let key = matching::of_recorded(&request);
-        self.exchanges.push(Exchange { hash: ContentHash::of_value(&key), key: key.to_string().into(), answer });
+        let text: Box<str> = key.to_string().into();
+        self.exchanges.push(Exchange {
+            hash: ContentHash::of_value(&key),
+            messages: matching::messages(&key).len(),
+            is_marked: text.contains(MARK),
+            system: matching::system_of_recorded(&request),
+            key: text,
+            answer,
+        });
     }
+}
+
+/// Opens a file. What is none, like a pipe, could be waited for without end.
+fn open(path: &Path) -> io::Result<File> {
+    let none = || io::Error::other("it is no regular file");
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(none());
+    }
+    let file = File::open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(none()) }
 }
 
 #[cfg(test)]
@@ -152,6 +184,10 @@ mod tests {
         check(&format!("{}\n\n{}", exchange("a"), &exchange("b")[..40]), Ok((&[Ok("a")], true)));
         check(&format!("{}\n{}\n", &exchange("a")[..40], exchange("b")), Err("line 1 is no line"));
         check(&format!("{}\n{{}}\n", exchange("a")), Err("line 2 is no line"));
-        check(&"x".repeat(MAX_RECORDED_LINE + 1), Err("line 1 is longer than 8 MiB"));
+        let long = "x".repeat(MAX_RECORDED_LINE + 1);
+        check(&format!("{long}\n{}\n{long}\n", exchange("a")), Ok((&[Ok("a")], false)));
+        check(&format!("{request}\n{long}\n{}\n", response("of what was left out")), Ok((&[], false)));
+        let read = Recording::parse(format!("{long}\n{}\n{long}", exchange("a")).as_bytes()).expect("read");
+        assert_eq!(read.overlong, 2);
     }
 }

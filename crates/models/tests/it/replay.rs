@@ -111,6 +111,20 @@ async fn loosely_what_was_not_recorded_gets_the_next_answer() {
     assert!(error.kind == ModelErrorKind::BadResponse && error.message.contains("all of its 3 answers"), "{error}");
 }
 
+#[tokio::test]
+async fn what_was_secret_only_then_and_the_system_prompt_tell_requests_apart() {
+    let marked = line(&question("my password is hunter2"), Ok("marked"));
+    let with = |system: &str| ModelRequest { system: system.into(), ..question("q") };
+    let lines = [line(&with("brief"), Ok("brief")), line(&with("long"), Ok("long")), marked];
+    let (_dir, id) = recording(&lines);
+    let models = models();
+    assert_eq!(ask(&models, &id, &question("my password is not known here")).await.unwrap(), "marked");
+    assert_eq!(ask(&models, &id, &question("my password was")).await.unwrap_err().kind, ModelErrorKind::BadResponse);
+    for (system, expect) in [("long", "long"), ("another", "brief"), ("brief", "brief"), ("long", "long")] {
+        assert_eq!(ask(&models, &id, &with(system)).await.unwrap(), expect, "{system}");
+    }
+}
+
 #[derive(Default)]
 struct Pieces(Mutex<(Vec<ModelEvent>, Vec<Traffic>)>);
 
@@ -190,6 +204,7 @@ async fn what_is_no_recording_is_refused_by_its_name() {
         ("", "names no recording"),
         ("?loose", "names no recording"),
         ("/no/such/file", "it cannot be read"),
+        ("/dev/null", "it cannot be read"),
         (empty.as_str(), "it holds no request"),
         (broken.as_str(), "line 1 is no line"),
     ] {

@@ -11,12 +11,13 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Entry, PromptQuestion};
 use toolwright_core::content::joined_text;
 use toolwright_core::context::{Services, ToolContext, UsageRecorder};
-use toolwright_core::definition::OnOutputMismatch;
+use toolwright_core::definition::{ModelPreference, OnOutputMismatch};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
     ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Usage,
+    is_replay,
 };
 use toolwright_core::name::ToolId;
 use toolwright_core::operation::Op;
@@ -59,12 +60,21 @@ impl Executor {
         if !is_declared(entry) && preference.is_none() {
             return Ok(None);
         }
+        // Nobody gets a recording who has not asked for one; a declaration that names one was refused.
+        let preference = preference.map(|preference| {
+            let is_real = |model: &String| !is_replay(model);
+            ModelPreference {
+                preferred_model: preference.preferred_model.clone().filter(is_real),
+                fallback_models: preference.fallback_models.iter().filter(|model| is_real(model)).cloned().collect(),
+                ..preference.clone()
+            }
+        });
         let recommended = (self.options.compat)(entry.id());
         let model = &self.options.services.model;
         let wanted = Resolve {
             forced: run.llm.model.as_deref(),
             recommended: &recommended,
-            preference,
+            preference: preference.as_ref(),
             default: self.options.default_model.as_deref().or(run.model.as_deref()),
             card: &|name| model.card(name),
         };

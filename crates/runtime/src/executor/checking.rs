@@ -9,7 +9,7 @@ use toolwright_core::call::{Caller, Landing, RawArguments, Rejection, ToolCall, 
 use toolwright_core::carried::carried;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
-use toolwright_core::model::{ModelRequest, Usage};
+use toolwright_core::model::{ModelRequest, ModelResponse, Usage};
 use toolwright_core::plan::Planned;
 use toolwright_core::policy::Effect;
 use toolwright_core::redact::{learn_secrets, learn_written};
@@ -145,7 +145,13 @@ impl Executor {
         run: &RunContext,
     ) -> (Checked, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
-        let asked = self.ask_model(&options.model, &request, Some(options.timeout), run).await;
+        // What could not be read before can be now: its secrets are known before the answer is recorded.
+        let hears = |answer: &ModelResponse| {
+            if let (Some(entry), Ok(candidate)) = (&rejection.entry, repair::read(answer)) {
+                learn_secrets(entry, &candidate, &*self.options.services.redactor);
+            }
+        };
+        let asked = self.ask_hearing(&options.model, &request, Some(options.timeout), run, &hears).await;
         let answer = asked.map_err(|error| error.message);
         let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
         let checked = match answer.and_then(|answer| repair::read(&answer)) {

@@ -170,7 +170,9 @@ impl ModelAccount<'_> {
         self.enter(row);
         if let Some(request) = recorded {
             let recorder = &self.executor.options.recorder;
-            recorder.answered(self.ask.model, request, answer, &*services.redactor);
+            if let Err(message) = recorder.answered(self.ask.model, request, answer, &*services.redactor) {
+                services.events.tell(|| Event::Warning { code: "not_recorded".to_owned(), message });
+            }
         }
     }
 

@@ -269,6 +269,20 @@ async fn the_caller_names_model_and_mode() {
 }
 
 #[tokio::test]
+async fn a_tool_cannot_prefer_a_recording() {
+    let says = HashMap::from([("a/real", "it"), ("replay:r.jsonl", "played")]);
+    for (preferred, forced, expect) in [
+        (vec!["replay:r.jsonl", "a/real"], None, "it"),
+        (vec!["a/real", "replay:r.jsonl"], Some("replay:r.jsonl"), "played"),
+    ] {
+        let models = Arc::new(Models { says: says.clone(), ..Models::default() });
+        let mut house = standing(&models, Arc::new(ByHand(Effects::READ, preferred)), |_| ()).await;
+        house.run.llm.model = forced.map(Into::into);
+        assert_eq!(one(&house, json!({"text": "x"})).await.text(), expect);
+    }
+}
+
+#[tokio::test]
 async fn an_input_over_a_model_s_window_skips_it() {
     let says = HashMap::from([("a/small", r#"{"n": 1}"#), ("a/large", r#"{"n": 2}"#)]);
     let windows = HashMap::from([("a/small", 200), ("a/large", 100_000)]);

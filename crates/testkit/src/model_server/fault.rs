@@ -39,6 +39,8 @@ pub enum Fault {
     Mislabel,
     /// This HTTP status with the API's usual error, and these seconds as `retry-after`.
     Status(u16, Option<u64>),
+    /// This HTTP status and these seconds as `retry-after`, and of the body not one byte, for a minute.
+    HangingStatus(u16, u64),
     /// Too much to do, in the API's own status and words.
     Overload,
 }
@@ -67,6 +69,7 @@ impl fmt::Display for Fault {
             Self::Mislabel => f.write_str("mislabel"),
             Self::Status(status, None) => write!(f, "status:{status}"),
             Self::Status(status, Some(seconds)) => write!(f, "status:{status}:{seconds}"),
+            Self::HangingStatus(status, seconds) => write!(f, "hanging_status:{status}:{seconds}"),
             Self::Overload => f.write_str("overload"),
         }
     }
@@ -83,6 +86,10 @@ impl FromStr for Fault {
             .map(|figure| figure.parse().map_err(|_| format!("`{figure}` of the fault `{text}` is no figure")))
             .collect::<Result<_, _>>()?;
         let frames = |figure: u64| usize::try_from(figure).unwrap_or(usize::MAX);
+        let status = |code: u64| {
+            let status = u16::try_from(code).ok().filter(|status| (400..=599).contains(status));
+            status.ok_or_else(|| format!("the fault `{text}` needs a status from 400 to 599"))
+        };
         Ok(match (name, &*figures) {
             ("cut_after", [n]) => Self::CutAfter(frames(*n)),
             ("cut_within", [n]) => Self::CutWithin(frames(*n)),
@@ -96,11 +103,8 @@ impl FromStr for Fault {
             ("empty", []) => Self::Empty,
             ("page", []) => Self::Page,
             ("mislabel", []) => Self::Mislabel,
-            ("status", [status, wait @ ..]) if wait.len() < 2 => {
-                let status = u16::try_from(*status).ok().filter(|status| (400..=599).contains(status));
-                let status = status.ok_or_else(|| format!("the fault `{text}` needs a status from 400 to 599"))?;
-                Self::Status(status, wait.first().copied())
-            }
+            ("status", [code, wait @ ..]) if wait.len() < 2 => Self::Status(status(*code)?, wait.first().copied()),
+            ("hanging_status", [code, seconds]) => Self::HangingStatus(status(*code)?, *seconds),
             ("overload", []) => Self::Overload,
             _ => return Err(format!("`{text}` is not a fault, or has other figures than it needs")),
         })
@@ -137,6 +141,7 @@ mod tests {
             ("mislabel", Fault::Mislabel),
             ("status:503", Fault::Status(503, None)),
             ("status:429:3", Fault::Status(429, Some(3))),
+            ("hanging_status:429:1", Fault::HangingStatus(429, 1)),
             ("overload", Fault::Overload),
         ] {
             assert_eq!((text.parse(), fault.to_string().as_str()), (Ok(fault), text));

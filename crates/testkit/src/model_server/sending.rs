@@ -74,6 +74,11 @@ pub(super) async fn send(sent: Sent, fault: Option<Fault>, api: WireApi) -> Resp
         Some(Fault::Status(status, retry_after)) => {
             return refusal(status, &api.error_body(status, "", "scripted failure"), retry_after);
         }
+        Some(Fault::HangingStatus(status, seconds)) => {
+            let mut response = refusal(status, &Value::Null, Some(seconds));
+            *response.body_mut() = body(vec![Step::Pause(HANG)]);
+            return response;
+        }
         Some(Fault::Overload) => {
             let (status, words) = api.overload();
             return refusal(status, &api.error_body(status, "", words), None);

@@ -86,12 +86,13 @@ pub(crate) fn habits(
     };
     // Who writes it of a model knows that its endpoint can.
     let tool_search = (written.exposure == Some(ExposureSetting::Deferred)).then_some(true);
-    let timeouts = written.timeouts.or_else(|| provider?.timeouts).map(|written| {
-        let default = Timeouts::default();
+    let (own, of_all) = (written.timeouts, provider.and_then(|provider| provider.timeouts));
+    let timeouts = (own.is_some() || of_all.is_some()).then(|| {
+        let (own, of_all, default) = (own.unwrap_or_default(), of_all.unwrap_or_default(), Timeouts::default());
         Timeouts {
-            first_byte: written.first_byte.map_or(default.first_byte, |span| span.0),
-            idle: written.idle.map_or(default.idle, |span| span.0),
-            answer: written.answer.map_or(default.answer, |span| span.0),
+            first_byte: own.first_byte.or(of_all.first_byte).map_or(default.first_byte, |span| span.0),
+            idle: own.idle.or(of_all.idle).map_or(default.idle, |span| span.0),
+            answer: own.answer.or(of_all.answer).map_or(default.answer, |span| span.0),
             ..default
         }
     });

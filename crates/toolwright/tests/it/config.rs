@@ -535,7 +535,7 @@ catalogues:
 #[test]
 fn models_have_terms_of_their_own_and_those_of_their_provider() {
     let place = Place::with(
-        "models:\n  p: { window: 8000, queue: { requests_per_minute: 60 }, retry: { longest_wait: 90s } }\n  \
+        "models:\n  p: { window: 8000, queue: { requests_per_minute: 60 }, retry: { longest_wait: 90s }, timeouts: { first_byte: 20s, idle: 5s } }\n  \
          p/m: { max_output: 500, timeouts: { idle: 30s }, queue: { concurrent: 2, wait_timeout: 1m } }\n  \
          q: { strict_tools: true }\n",
     );
@@ -553,7 +553,7 @@ fn models_have_terms_of_their_own_and_those_of_their_provider() {
     let habits = |name: &str| config.model_habits.iter().find(|(of, _)| of == name).expect("habits").1;
     let m = habits("p/m");
     assert_eq!((m.window, m.max_output), (Some(8000), Some(500)), "the window is the provider's");
-    assert_eq!(m.timeouts.map(|times| (times.idle, times.first_byte.as_secs())), Some((Duration::from_secs(30), 300)));
+    assert_eq!(m.timeouts.map(|times| (times.idle, times.first_byte.as_secs())), Some((Duration::from_secs(30), 20)));
     assert_eq!(habits("q").timeouts, None);
     for (text, line, field) in [
         ("models:\n  p:\n    retry: { attempts: 0 }\n", 3, "models.p.retry.attempts"),

@@ -67,6 +67,18 @@ fn the_operator_s_word_counts_before_what_was_measured() {
 }
 
 #[test]
+fn a_recording_is_never_recommended() {
+    let id = "llm:score@1.0.0";
+    let mut file = CompatFile::default();
+    assert_eq!(file.take(&[row("replay:a/b.jsonl", 99.0, None, 1.0), row("p/a", 95.0, None, 1.0)]), 1);
+    assert_eq!(file.tools[id].recommended, ["p/a"]);
+    let written = r#"{"llm:score@1.0.0": {"recommended": ["replay:r.jsonl", "p/a"], "scores": {"replay:s": 1.0}}}"#;
+    let compat = CompatFile::parse(written).expect("read").compat(&[]);
+    assert_eq!(compat.recommended(id), ["p/a"]);
+    assert_eq!(compat.models_for(id, 0.0).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
 fn what_was_measured_of_another_contract_is_found() {
     let mut file = CompatFile::default();
     file.take(&[row("p/a", 95.0, None, 1.0)]);

@@ -1,0 +1,113 @@
+//! Runs that say a secret, recorded and played: the recording has none of it and can be played all the same.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_agent::{Driver, Limits, RunReport, RunSpec, RunState, Status};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::model::{
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, StopReason, WrittenCall,
+};
+use toolwright_core::{Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_models::{Endpoints, HttpModelClient, Models};
+use toolwright_runtime::executor::ExecutorOptions;
+use toolwright_runtime::{Catalogue, Executor, SecretRedactor, SqliteStore, SystemClock};
+
+use crate::house::{Log, options, provider, spec};
+
+const SECRET: &str = "tiger-4711-x";
+
+/// Answers in this order.
+struct Says(Mutex<VecDeque<ModelResponse>>);
+
+#[async_trait]
+impl ModelClient for Says {
+    async fn complete(
+        &self,
+        _model: &str,
+        _request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let next = self.0.lock().unwrap().pop_front();
+        next.ok_or_else(|| ModelError::new(ModelErrorKind::Invalid, "nothing is left to say"))
+    }
+}
+
+struct Login;
+
+#[async_trait]
+impl Tool for Login {
+    fn definition(&self) -> ToolDefinition {
+        let pin = json!({"type": "string", "format": "password"});
+        let schema = json!({"type": "object", "properties": {"pin": pin}, "required": ["pin"]});
+        let mut definition = ToolDefinition::new(ToolId::parse("t:login@1.0.0").unwrap(), "Logs in.", Some(schema));
+        definition.effects = Effects::WRITE;
+        definition
+    }
+
+    async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(format!("You are in, and your pin is {}.", arguments["pin"].as_str().unwrap_or("none"))))
+    }
+}
+
+/// One run with this model; what it asks is recorded in `record`.
+async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, id: &str, record: &Path) -> RunReport {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let log = Arc::new(Log::default());
+    let redactor = Arc::new(SecretRedactor::default());
+    let model = client(&redactor);
+    let services = Services {
+        events: log.clone(),
+        model: model.clone(),
+        redactor: redactor.clone(),
+        ..Services::none(Arc::new(SystemClock))
+    };
+    let executor = Executor::new(ExecutorOptions::new(Arc::new(services), store.clone(), store.clone()));
+    executor.recorder().start(record).unwrap();
+    let catalogue = Catalogue::new(log.clone(), redactor, Duration::from_secs(5));
+    catalogue.add_provider(provider("test", vec![Arc::new(Login)])).await.unwrap();
+    catalogue.refresh("test").await;
+    let driver = Driver::new(executor, catalogue, model, Some(store));
+    let spec = RunSpec { model: id.to_owned(), ..spec(Limits::default()) };
+    let task = Message::user(format!("Log in with {SECRET}."));
+    driver.run(&mut RunState::new(spec, vec![task]), &options()).await.unwrap()
+}
+
+/// The model calls the tool with these arguments, as text. Whether the recording can be played without another word.
+async fn check(arguments: &str, is_playable: bool) {
+    let call = WrittenCall { id: "c1".into(), name: "t__login".into(), arguments: arguments.into() };
+    let calls = ModelResponse { calls: vec![call], stop: StopReason::ToolCalls, ..ModelResponse::default() };
+    let done = ModelResponse { text: format!("Done with {SECRET}."), ..ModelResponse::default() };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.jsonl");
+    let says = Says(Mutex::new([calls, done].into()));
+    let report = run(|_| Arc::new(says), "test/m", &file).await;
+    assert_eq!(report.status, Status::Success, "{arguments}: {report:?}");
+    let recording = std::fs::read_to_string(&file).unwrap();
+    assert!(!recording.contains(SECRET), "{arguments}: {recording}");
+    assert!(recording.contains("Log in with [secret].") && recording.lines().count() == 2, "{arguments}: {recording}");
+    if is_playable {
+        let http = HttpModelClient::new(Endpoints::default());
+        let player =
+            |redactor: &Arc<SecretRedactor>| -> Arc<dyn ModelClient> { Arc::new(Models::new(http, redactor.clone())) };
+        let report = run(player, &format!("replay:{}", file.display()), &dir.path().join("again.jsonl")).await;
+        assert_eq!(
+            (report.status, &*report.answer),
+            (Status::Success, "Done with [secret]."),
+            "{arguments}: {report:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_is_learnt_within_the_run_is_not_recorded_and_the_recording_plays() {
+    check(&json!({"pin": SECRET}).to_string(), true).await;
+    check(&format!("{{pin: '{SECRET}'}}"), true).await;
+    check(&format!(r#"{{"pin": "{SECRET}", "n": 1e999}}"#), false).await;
+}
