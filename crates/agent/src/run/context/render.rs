@@ -234,7 +234,7 @@ mod tests {
 
     /// Who speaks, by the left margin of a text.
     fn speakers(text: &str) -> Vec<&str> {
-        text.lines().filter(|line| !line.is_empty() && !line.starts_with(MARGIN)).collect()
+        text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with(MARGIN)).collect()
     }
 
     #[test]
