@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::catalogue::{
-    CallScope, Health, PromptQuestion, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallScope, Health, PromptQuestion, PromptSize, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
     RegistrationError,
 };
 use crate::context::{TokenCounter, ToolContext};
@@ -48,16 +48,16 @@ pub trait Tool: Send + Sync {
         None
     }
 
-    /// Tokens of the prompts that it would send to `model` in this mode; nothing where that is not known. Models
-    /// that do not take so much in are not tried.
-    fn prompt_tokens(
+    /// How much it would ask `model` in this mode; nothing where that is not known. Models that do not take so much in
+    /// are not tried.
+    fn prompt_size(
         &self,
         _arguments: &Value,
         _model: &str,
         _mode: Option<&str>,
         _tokens: &dyn TokenCounter,
-    ) -> usize {
-        0
+    ) -> PromptSize {
+        PromptSize::default()
     }
 }
 
@@ -132,9 +132,9 @@ impl Provider for StaticProvider {
         self.by_id.get(tool)?.llm()
     }
 
-    fn prompt_tokens(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> usize {
+    fn prompt_size(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> PromptSize {
         let PromptQuestion { arguments, model, mode, tokens } = asked;
-        self.by_id.get(tool).map_or(0, |tool| tool.prompt_tokens(arguments, model, mode, tokens))
+        self.by_id.get(tool).map(|tool| tool.prompt_size(arguments, model, mode, tokens)).unwrap_or_default()
     }
 
     fn health(&self) -> Health {

@@ -1,5 +1,7 @@
 //! What a run may cost: room is taken before a call is made, and given back when it is known what the call came to.
 
+use std::fmt;
+
 /// The bounds of a run, and what is spent and taken of them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cap {
@@ -27,12 +29,43 @@ pub enum Refusal {
     /// There may be, once what runs has settled.
     Later,
     /// There will not be: so much is spent, and so much would be needed.
-    Never {
-        /// US dollars spent.
+    Never(Short),
+}
+
+/// The bound that leaves no room. `Display` says which, what is spent of it, what the call may take, and what sets it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Short {
+    /// US dollars.
+    Cost {
+        /// The bound.
+        max: f64,
+        /// What is spent.
         spent: f64,
-        /// US dollars that the call may cost.
+        /// What the call may cost.
         wanted: f64,
     },
+    /// Requests to models.
+    Requests {
+        /// The bound.
+        max: u64,
+        /// Those that were made.
+        spent: u64,
+        /// What the call may take.
+        wanted: u64,
+    },
+}
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cost { max, spent, wanted } => {
+                write!(f, "${spent:.4} of ${max} are spent, and a call may cost ${wanted:.4}; see --max-cost")
+            }
+            Self::Requests { max, spent, wanted } => {
+                write!(f, "{spent} of {max} requests are made, and a call may take {wanted}; see --max-requests")
+            }
+        }
+    }
 }
 
 impl Cap {
@@ -53,18 +86,20 @@ impl Cap {
     /// # Errors
     /// [`Refusal`] where it does not fit.
     pub fn reserve(&mut self, cost: f64, requests: u64) -> Result<Reservation, Refusal> {
-        let fits = |cost: f64, requests: u64| {
-            self.max_cost.is_none_or(|max| cost <= max) && self.max_requests.is_none_or(|max| requests <= max)
-        };
         let alone = (self.spent_cost + cost, self.spent_requests.saturating_add(requests));
-        if !fits(alone.0, alone.1) {
-            return Err(Refusal::Never { spent: self.spent_cost, wanted: cost });
+        if let Some(max) = self.max_cost.filter(|max| alone.0 > *max) {
+            return Err(Refusal::Never(Short::Cost { max, spent: self.spent_cost, wanted: cost }));
         }
-        if !fits(alone.0 + self.taken_cost, alone.1.saturating_add(self.taken_requests)) {
+        if let Some(max) = self.max_requests.filter(|max| alone.1 > *max) {
+            return Err(Refusal::Never(Short::Requests { max, spent: self.spent_requests, wanted: requests }));
+        }
+        if self.max_cost.is_some_and(|max| alone.0 + self.taken_cost > max)
+            || self.max_requests.is_some_and(|max| alone.1.saturating_add(self.taken_requests) > max)
+        {
             return Err(Refusal::Later);
         }
         self.taken_cost += cost;
-        self.taken_requests += requests;
+        self.taken_requests = self.taken_requests.saturating_add(requests);
         Ok(Reservation { cost, requests })
     }
 
@@ -87,7 +122,7 @@ mod tests {
         let mut cap = Cap::new(Some(1.0), Some(10), 0.25, 0);
         let first = cap.reserve(0.5, 1).expect("room");
         assert_eq!(cap.reserve(0.5, 1), Err(Refusal::Later));
-        assert_eq!(cap.reserve(0.8, 1), Err(Refusal::Never { spent: 0.25, wanted: 0.8 }));
+        assert_eq!(cap.reserve(0.8, 1), Err(Refusal::Never(Short::Cost { max: 1.0, spent: 0.25, wanted: 0.8 })));
         assert_eq!(cap.reserve(0.1, 10), Err(Refusal::Later));
         cap.settle(first, 0.125, 2);
         assert!((cap.spent() - 0.375).abs() < 1e-9);
@@ -95,9 +130,12 @@ mod tests {
         cap.settle(second, 0.7, 8);
         assert_eq!(
             cap.reserve(0.0, 1),
-            Err(Refusal::Never { spent: 1.075, wanted: 0.0 }),
+            Err(Refusal::Never(Short::Cost { max: 1.0, spent: 1.075, wanted: 0.0 })),
             "it cost more than expected"
         );
+        let mut few = Cap::new(Some(1.0), Some(10), 0.0, 9);
+        let Err(Refusal::Never(short)) = few.reserve(0.5, 2) else { panic!("no room") };
+        assert_eq!(short.to_string(), "9 of 10 requests are made, and a call may take 2; see --max-requests");
         let mut open = Cap::new(None, None, 0.0, 0);
         assert!(open.reserve(f64::MAX, u64::MAX).is_ok());
     }

@@ -35,6 +35,8 @@ pub struct Case {
     pub checks: Vec<Check>,
     /// The line that it stands on.
     pub line: u32,
+    /// Its key in the file, like `cases[2]`; empty where it is the whole line.
+    pub key: String,
 }
 
 /// One thing that is looked at.
@@ -84,6 +86,8 @@ pub enum Kind {
         none: Vec<String>,
         /// Whether upper and lower case are the same.
         ignore_case: bool,
+        /// Whether they are whole words: neither a letter nor a digit stands before or behind them.
+        words: bool,
     },
     /// A value fits a JSON Schema.
     Schema {

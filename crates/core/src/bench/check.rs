@@ -62,8 +62,9 @@ impl Kind {
         let verdict = match self {
             Self::Exact { path, one_of, order } => there(path).map(|value| exact(value, one_of, *order)),
             Self::Numeric { path, of, min, max } => there(path).map(|value| numeric(value, *of, *min, *max)),
-            Self::Contains { path, all, any, none, ignore_case } => {
-                there(path).map(|value| contains(&as_text(value), [all, any, none], *ignore_case))
+            Self::Contains { path, all, any, none, ignore_case, words } => {
+                let holds = Holds { ignore_case: *ignore_case, words: *words };
+                there(path).map(|value| contains(&as_text(value), [all, any, none], holds))
             }
             Self::Schema { schema } => Ok(fits(output, schema)),
             Self::Rubric { .. } => return None,
@@ -133,10 +134,37 @@ fn numeric(value: &Value, of: Of, min: f64, max: f64) -> Verdict {
     }
 }
 
-fn contains(text: &str, [all, any, none]: [&[String]; 3], ignore_case: bool) -> Verdict {
-    let fold = |text: &str| if ignore_case { text.to_lowercase() } else { text.to_owned() };
-    let text = fold(text);
-    let has = |part: &String| text.contains(&fold(part));
+/// What counts as a part of a text.
+#[derive(Clone, Copy)]
+struct Holds {
+    ignore_case: bool,
+    words: bool,
+}
+
+impl Holds {
+    fn folded(self, text: &str) -> Cow<'_, str> {
+        if self.ignore_case { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) }
+    }
+
+    /// Whether a part is in a text; both are folded.
+    fn has(self, text: &str, part: &str) -> bool {
+        // Where the part itself begins or ends with a mark, anything may stand beside it.
+        let joins = |outer: Option<char>, inner: Option<char>| {
+            outer.is_some_and(char::is_alphanumeric) && inner.is_some_and(char::is_alphanumeric)
+        };
+        text.match_indices(part).any(|(at, found)| {
+            let (before, behind) =
+                (text.get(..at).unwrap_or_default(), text.get(at + found.len()..).unwrap_or_default());
+            !self.words
+                || !(joins(before.chars().next_back(), part.chars().next())
+                    || joins(behind.chars().next(), part.chars().next_back()))
+        })
+    }
+}
+
+fn contains(text: &str, [all, any, none]: [&[String]; 3], holds: Holds) -> Verdict {
+    let text = holds.folded(text);
+    let has = |part: &String| holds.has(&text, &holds.folded(part));
     if let Some(part) = none.iter().find(|part| has(part)) {
         return Verdict::missed(format!("it has {part:?}"));
     }
@@ -177,7 +205,12 @@ mod tests {
 
     fn contained(path: &str, all: &[&str], any: &[&str], none: &[&str]) -> Kind {
         let path = path.to_owned();
-        Kind::Contains { path, all: texts(all), any: texts(any), none: texts(none), ignore_case: true }
+        Kind::Contains { path, all: texts(all), any: texts(any), none: texts(none), ignore_case: true, words: false }
+    }
+
+    fn words(any: &[&str], none: &[&str]) -> Kind {
+        let path = "/words".to_owned();
+        Kind::Contains { path, all: texts(&[]), any: texts(any), none: texts(none), ignore_case: true, words: true }
     }
 
     fn wanted(path: &str, one_of: Value, order: Order) -> Kind {
@@ -192,6 +225,7 @@ mod tests {
     fn checks_say_how_much_is_met() {
         let output = json!({
             "i": 1, "x": 0.5, "list": ["b", "a", {"k": 1.0}], "text": "Zwölf Kröten, three", "none": null,
+            "words": "It extends the notice; until 10 p.m., ninety.",
         });
         for (kind, expect, note) in [
             (wanted("/i", json!(1.0), Order::Given), 1.0, ""),
@@ -212,6 +246,10 @@ mod tests {
             (contained("/text", &["zwölf"], &["3", "drei"], &[]), 0.5, "any of \"3\", \"drei\""),
             (contained("/text", &["zwölf"], &[], &["three"]), 0.0, "it has \"three\""),
             (contained("/list", &["\"k\":1.0"], &[], &[]), 1.0, ""),
+            (words(&["ten"], &[]), 0.0, "lacks any of"),
+            (words(&["nine", "TEN", "10 p.m."], &["ice", "p.m.,n"]), 1.0, ""),
+            (words(&[], &["ninety"]), 0.0, "it has"),
+            (words(&[" notice"], &[]), 1.0, ""),
             (Kind::Schema { schema: json!({"required": ["i"]}) }, 1.0, ""),
             (Kind::Schema { schema: json!({"required": ["q"]}) }, 0.0, "q"),
         ] {

@@ -51,10 +51,45 @@ pub struct Measured {
     /// US dollars of the judge; absent where it was not asked or its price is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge_cost_usd: Option<f64>,
+    /// US dollars that were counted against the bound, the judge included: what it cost, or where that is not known what
+    /// it may have cost. Absent in lines that know nothing but the costs above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_usd: Option<f64>,
     /// Milliseconds of the call, without its waits in queues and without the judge.
     pub latency_ms: f64,
     /// Milliseconds since the epoch at its end.
     pub at_ms: u64,
+}
+
+/// US dollars that a call may be said to have cost, and milliseconds that it may have taken.
+const MAX_FIGURE: f64 = 1e12;
+/// Tokens and requests of a call; the sum of those of a run is a number still.
+const MAX_COUNT: u64 = 1 << 40;
+
+impl Measured {
+    /// US dollars that count against the bound of a run.
+    #[must_use]
+    pub fn charged(&self) -> f64 {
+        let known = || self.cost_usd.unwrap_or(0.0) + self.judge_cost_usd.unwrap_or(0.0);
+        self.charged_usd.unwrap_or_else(known)
+    }
+
+    /// Whether its figures can be those of a call.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let costs = [self.cost_usd, self.judge_cost_usd, self.charged_usd, Some(self.latency_ms)];
+        share(self.score / 100.0)
+            && costs.into_iter().flatten().all(|figure| (0.0..=MAX_FIGURE).contains(&figure))
+            && [self.input_tokens, self.output_tokens, self.requests].into_iter().all(|count| count <= MAX_COUNT)
+            && self.checks.iter().all(|check| share(check.value) && (0.0..=MAX_FIGURE).contains(&check.weight))
+    }
+}
+
+/// A figure to its millionth part: sums that ought to be 100 are 99.999… in binary.
+#[must_use]
+pub(crate) fn steady(figure: f64) -> f64 {
+    (figure * 1e6).round() / 1e6
 }
 
 /// What one check said.
@@ -260,8 +295,8 @@ impl<'a> Tally<'a> {
         let row = &mut self.row;
         row.done += 1;
         row.failed += usize::from(measured.error.is_some());
-        row.input_tokens += measured.input_tokens;
-        row.output_tokens += measured.output_tokens;
+        row.input_tokens = row.input_tokens.saturating_add(measured.input_tokens);
+        row.output_tokens = row.output_tokens.saturating_add(measured.output_tokens);
         if let Some(cost) = measured.judge_cost_usd {
             *row.judge_cost.get_or_insert(0.0) += cost;
         }
@@ -288,7 +323,7 @@ impl<'a> Tally<'a> {
             return self.row;
         }
         row.cost = self.cost;
-        row.score = (self.weights > 0.0).then(|| self.weighted / self.weights);
+        row.score = (self.weights > 0.0).then(|| steady(self.weighted / self.weights));
         let reaches = |score: f64| row.threshold.is_some_and(|threshold| score >= f64::from(threshold));
         row.recommended = row.is_whole() && row.score.is_some_and(reaches);
         row.sd = deviation(&self.scores);

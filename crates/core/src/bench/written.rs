@@ -53,9 +53,15 @@ struct WrittenCase {
     checks: Vec<Spanned<WrittenCheck>>,
 }
 
+/// The values that a file of that size has, with room to spare; aliases may not make more of it.
+const MAX_VALUES: usize = 1_000_000;
+
 /// `yes` and `no` are texts, as in the configuration.
 fn options() -> serde_saphyr::Options {
-    serde_saphyr::options! { strict_booleans: true }
+    serde_saphyr::options! {
+        strict_booleans: true,
+        budget: serde_saphyr::budget! { max_nodes: MAX_VALUES, max_events: 2 * MAX_VALUES },
+    }
 }
 
 /// What `expect` is short for: each of its members is there as it says, or the whole is.
@@ -272,6 +278,7 @@ impl Reader<'_> {
             weight: case_weight,
             checks: all,
             line: at.line,
+            key: at.key.to_owned(),
         });
     }
 

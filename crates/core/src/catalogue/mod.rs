@@ -5,8 +5,8 @@ mod registered;
 mod snapshot;
 
 pub use provider::{
-    CallLimits, CallScope, ChangeNotifier, Health, NoticeSink, PromptQuestion, Provider, ProviderCall, ProviderError,
-    ProviderKind, SourceNotice,
+    CallLimits, CallScope, ChangeNotifier, Health, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
+    ProviderError, ProviderKind, SourceNotice,
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
 pub use snapshot::{CatalogueIssue, Entry, Listing, ProviderStatus, Snapshot};

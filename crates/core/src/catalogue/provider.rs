@@ -134,6 +134,19 @@ pub type NoticeSink = Arc<dyn Fn(SourceNotice) + Send + Sync>;
 /// Called by a provider whenever its tools or its health may have changed.
 pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 
+/// How much a run of a tool may ask a model and be answered, as far as it is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PromptSize {
+    /// Tokens of the prompts.
+    pub input: usize,
+    /// Tokens that an answer is limited to.
+    pub max_answer: Option<u32>,
+    /// How often the model may be asked once more, with its answer and what is wrong with it.
+    pub asks_again: u32,
+    /// How often a request may be made once more in another form, because the API refuses the first.
+    pub other_forms: u32,
+}
+
 /// How much a tool would ask a model.
 #[derive(Clone, Copy)]
 pub struct PromptQuestion<'a> {
@@ -179,9 +192,9 @@ pub trait Provider: Send + Sync {
     fn llm(&self, _tool: &ToolId) -> Option<Arc<LlmDefinition>> {
         None
     }
-    /// Tokens of the prompts that the tool would send; see [`crate::Tool::prompt_tokens`].
-    fn prompt_tokens(&self, _tool: &ToolId, _asked: PromptQuestion<'_>) -> usize {
-        0
+    /// How much the tool would ask; see [`crate::Tool::prompt_size`].
+    fn prompt_size(&self, _tool: &ToolId, _asked: PromptQuestion<'_>) -> PromptSize {
+        PromptSize::default()
     }
     /// Limits of its calls. The default sets none.
     fn limits(&self) -> CallLimits {

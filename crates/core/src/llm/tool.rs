@@ -9,7 +9,7 @@ use super::answer::{self, Wanted};
 use super::definition::{DefineError, LlmDefinition, OutputKind, TemplateDefinition};
 use super::prompt::{For, LlmHooks, Prompted, prompt};
 use super::template::{TemplateError, evaluate, render};
-use crate::catalogue::Entry;
+use crate::catalogue::{Entry, PromptSize};
 use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
@@ -234,10 +234,19 @@ impl Tool for LlmTool {
         Some(Arc::clone(&self.definition))
     }
 
-    fn prompt_tokens(&self, arguments: &Value, model: &str, mode: Option<&str>, tokens: &dyn TokenCounter) -> usize {
+    fn prompt_size(&self, arguments: &Value, model: &str, mode: Option<&str>, tokens: &dyn TokenCounter) -> PromptSize {
         let asked = For { model, mode, tokens };
         // What cannot be prompted is found out by the attempt.
-        prompt(&self.definition, &self.hooks, arguments.clone(), asked).map_or(0, |prompted| prompted.input_tokens)
+        let Ok(prompted) = prompt(&self.definition, &self.hooks, arguments.clone(), asked) else {
+            return PromptSize::default();
+        };
+        PromptSize {
+            input: prompted.input_tokens,
+            max_answer: prompted.request.max_tokens,
+            asks_again: self.hooks.asks_again,
+            // Without its temperature.
+            other_forms: u32::from(prompted.request.temperature.is_some()),
+        }
     }
 }
 

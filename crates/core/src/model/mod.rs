@@ -259,6 +259,15 @@ impl Prices {
             + part(usage.cache_written_tokens, self.cache_written.unwrap_or(self.input))
             + part(usage.output_tokens, self.output)
     }
+
+    /// What an answer of this usage cost, in US dollars. Of one whose server reports no usage that is not known, unless
+    /// everything is free.
+    #[must_use]
+    pub fn known_cost(&self, usage: Usage) -> Option<f64> {
+        let dearest = [Some(self.input), Some(self.output), self.cached, self.cache_written];
+        let is_free = dearest.into_iter().flatten().all(|price| price == 0.0);
+        (is_free || usage != Usage::default()).then(|| self.cost(usage))
+    }
 }
 
 /// Prices by model id (`provider/model`) or provider; the nearer name counts.

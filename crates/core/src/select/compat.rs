@@ -52,10 +52,22 @@ impl Compat {
         self.models.iter().find(|(known, _)| known == model)?.1.get(tool).copied()
     }
 
-    /// The models that do at least `min_score` with the tool of canonical id `tool`, in their order.
+    /// Whether `model` does at least `min_score` with `tool`. One that is recommended without a score is as good as
+    /// [`FIT`].
+    #[must_use]
+    pub fn is_fit(&self, model: &str, tool: &str, min_score: f64) -> bool {
+        let recommended = || self.recommended(tool).iter().any(|known| known == model).then_some(FIT);
+        self.score(model, tool).or_else(recommended).is_some_and(|score| score >= min_score)
+    }
+
+    /// The models that do at least `min_score` with the tool of canonical id `tool`, in their order, those that have no
+    /// score last.
     pub fn models_for<'a>(&'a self, tool: &'a str, min_score: f64) -> impl Iterator<Item = &'a str> {
-        let fits = move |scores: &HashMap<String, f64>| scores.get(tool).is_some_and(|score| *score >= min_score);
-        self.models.iter().filter(move |(_, scores)| fits(scores)).map(|(model, _)| model.as_str())
+        let scored = self.models.iter().map(|(model, _)| model.as_str());
+        let scored = scored.filter(move |model| self.score(model, tool).is_some());
+        let others = self.recommended(tool).iter().map(String::as_str);
+        let others = others.filter(move |model| self.score(model, tool).is_none());
+        scored.chain(others).filter(move |model| self.is_fit(model, tool, min_score))
     }
 }
 
@@ -78,14 +90,9 @@ impl Default for Find {
 
 /// The tools that pass every part of `wanted`, in the order of registration.
 pub fn find<'a>(snapshot: &'a Snapshot, wanted: &'a Find, compat: &'a Compat) -> impl Iterator<Item = &'a Arc<Entry>> {
-    let scores = wanted.model.as_deref().map(|model| compat.models.iter().find(|(known, _)| known == model));
     snapshot.list().iter().filter(move |entry| {
-        let fit = match scores {
-            None => true,
-            Some(None) => false,
-            Some(Some((_, scores))) => scores.get(entry.id().as_str()).is_some_and(|score| *score >= wanted.min_score),
-        };
-        fit && wanted.listed.passes(entry)
+        let fits = |model: &str| compat.is_fit(model, entry.id().as_str(), wanted.min_score);
+        wanted.model.as_deref().is_none_or(fits) && wanted.listed.passes(entry)
     })
 }
 
@@ -117,6 +124,10 @@ mod tests {
         check("fs:read@1.0.0", 0.81, &["z/big"]);
         check("web:get@1.0.0", 0.0, &["a/small", "m/odd"]);
         check("fs:read", 0.0, &[]);
+        let mut compat = compat();
+        compat.recommend("web:get@1.0.0", vec!["by/hand".into(), "a/small".into()]);
+        let fit = |min_score: f64| compat.models_for("web:get@1.0.0", min_score).collect::<Vec<_>>();
+        assert_eq!((fit(FIT), fit(0.9)), (vec!["m/odd", "by/hand"], vec!["m/odd"]), "a measured score counts before");
     }
 
     #[test]

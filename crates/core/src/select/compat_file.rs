@@ -8,18 +8,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::compat::{Compat, FIT};
-use crate::bench::Row;
+use crate::bench::{Row, steady};
 use crate::name::ToolId;
 
 /// Bytes that such a file may have.
 pub const MAX_COMPAT_BYTES: usize = 4 << 20;
 
 /// What benchmarks found, by canonical id of the tool.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CompatFile {
     /// The tools, in order.
     pub tools: IndexMap<String, ToolCompat>,
+    /// What stands there and cannot be used; it is written again as it is.
+    pub unused: Vec<Unused>,
+}
+
+/// An entry of a compat file that does not count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unused {
+    /// Its key.
+    pub key: String,
+    /// What it says.
+    pub value: Value,
+    /// Why it does not count.
+    pub why: CompatError,
 }
 
 /// What they found of one tool.
@@ -54,7 +66,7 @@ pub struct MeasuredCompat {
 }
 
 /// Why a compat file cannot be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CompatError {
     /// It is too large.
     #[error("it has {0} bytes, and {MAX_COMPAT_BYTES} at most are read")]
@@ -64,6 +76,14 @@ pub enum CompatError {
     Form {
         /// Line, from 1.
         line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// What is said of a tool is not of the form.
+    #[error("{tool}: {message}")]
+    Entry {
+        /// The tool.
+        tool: String,
         /// What is wrong.
         message: String,
     },
@@ -83,10 +103,10 @@ pub enum CompatError {
 }
 
 impl CompatFile {
-    /// Reads a file.
+    /// Reads a file. An entry of a tool that is wrong is [`Unused`], and the others count.
     ///
     /// # Errors
-    /// [`CompatError`].
+    /// [`CompatError`] where it is too large or no JSON object.
     pub fn parse(text: &str) -> Result<Self, CompatError> {
         if text.len() > MAX_COMPAT_BYTES {
             return Err(CompatError::TooLarge(text.len()));
@@ -94,14 +114,15 @@ impl CompatFile {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let file: Self = serde_json::from_str(text)
+        let entries: IndexMap<String, Value> = serde_json::from_str(text)
             .map_err(|error| CompatError::Form { line: error.line(), message: error.to_string() })?;
-        for (tool, found) in &file.tools {
-            if ToolId::parse(tool).is_err() {
-                return Err(CompatError::Id(tool.clone()));
-            }
-            if let Some((model, score)) = found.scores.iter().find(|(_, score)| !(0.0..=1.0).contains(*score)) {
-                return Err(CompatError::Score { tool: tool.clone(), model: model.clone(), score: *score });
+        let mut file = Self::default();
+        for (key, value) in entries {
+            match ToolCompat::read(&key, &value) {
+                Ok(found) => {
+                    file.tools.insert(key, found);
+                }
+                Err(why) => file.unused.push(Unused { key, value, why }),
             }
         }
         Ok(file)
@@ -110,7 +131,11 @@ impl CompatFile {
     /// The file's text.
     #[must_use]
     pub fn write(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|_| "{}".to_owned());
+        let unused = self.unused.iter().map(|entry| (&entry.key, entry.value.clone()));
+        let used = self.tools.iter().map(|(tool, found)| (tool, serde_json::to_value(found).unwrap_or_default()));
+        // Of a tool of which both are there, what counts is written.
+        let entries: IndexMap<&String, Value> = unused.chain(used).collect();
+        let mut text = serde_json::to_string_pretty(&entries).unwrap_or_else(|_| "{}".to_owned());
         text.push('\n');
         text
     }
@@ -124,7 +149,7 @@ impl CompatFile {
             let (Some(score), Some(threshold)) = (row.score, row.threshold) else { continue };
             let found = self.tools.entry(row.tool.clone()).or_default();
             // Thousandths are enough, and rounding may not lift a model over a threshold.
-            found.scores.insert(row.model.clone(), (score * 10.0).floor() / 1000.0);
+            found.scores.insert(row.model.clone(), steady(score * 10.0).floor() / 1000.0);
             let measured = MeasuredCompat {
                 calls: row.done as u64,
                 cost_usd: row.cost,
@@ -185,8 +210,23 @@ impl CompatFile {
 }
 
 impl ToolCompat {
+    fn read(tool: &str, value: &Value) -> Result<Self, CompatError> {
+        if ToolId::parse(tool).is_err() {
+            return Err(CompatError::Id(tool.to_owned()));
+        }
+        let found = Self::deserialize(value)
+            .map_err(|error| CompatError::Entry { tool: tool.to_owned(), message: error.to_string() })?;
+        match found.scores.iter().find(|(_, score)| !(0.0..=1.0).contains(*score)) {
+            Some((model, score)) => {
+                Err(CompatError::Score { tool: tool.to_owned(), model: model.clone(), score: *score })
+            }
+            None => Ok(found),
+        }
+    }
+
     /// Puts the models at or over a threshold of 0 to 100 in order: by what a call costs, those of unknown cost after
-    /// the others, then by latency, then by name. What somebody else recommended and nobody measured stays, at the end.
+    /// the others, then by latency, then by name. What somebody else recommended and nobody measured stays, at the end, whatever
+    /// its score.
     fn recommend(&mut self, threshold: u8) {
         let least = f64::from(threshold) / 100.0;
         let mut fit: Vec<String> =
@@ -200,8 +240,9 @@ impl ToolCompat {
             let (a_key, b_key) = (key(a), key(b));
             a_key.0.total_cmp(&b_key.0).then(a_key.1.total_cmp(&b_key.1)).then_with(|| a.cmp(b))
         });
-        let unmeasured = self.recommended.iter().filter(|model| !self.scores.contains_key(*model)).cloned();
-        fit.extend(unmeasured);
+        let by_hand = |model: &&String| !self.measured.contains_key(*model) && !fit.contains(model);
+        let by_hand: Vec<String> = self.recommended.iter().filter(by_hand).cloned().collect();
+        fit.extend(by_hand);
         self.recommended = fit;
     }
 }

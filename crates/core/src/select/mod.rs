@@ -26,7 +26,7 @@ mod words;
 
 pub use admit::{Exclusion, REQUIRES};
 pub use compat::{Compat, FIT, Find, find};
-pub use compat_file::{CompatError, CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat};
+pub use compat_file::{CompatError, CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat, Unused};
 pub(crate) use directory::Directory;
 pub(crate) use document::Source;
 pub use document::{Document, DocumentKey, Searchable};

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
-use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion};
+use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize};
 use toolwright_core::event::Event;
 use toolwright_core::llm::LlmDefinition;
 use toolwright_core::pattern::allowed_by;
@@ -250,12 +250,10 @@ impl Provider for CatalogueProvider {
         }
     }
 
-    fn prompt_tokens(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> usize {
+    fn prompt_size(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> PromptSize {
         match self.implementation(tool).as_deref() {
-            Some(Implementation::Llm(tool)) => {
-                tool.prompt_tokens(asked.arguments, asked.model, asked.mode, asked.tokens)
-            }
-            _ => 0,
+            Some(Implementation::Llm(tool)) => tool.prompt_size(asked.arguments, asked.model, asked.mode, asked.tokens),
+            _ => PromptSize::default(),
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Outbox {
     state: Mutex<State>,
     /// Something waits, or no more will.
     more: Notify,
+    /// Held by the one who waits for room: messages go out in the order in which they were sent.
+    turn: tokio::sync::Mutex<()>,
     /// There is room again, or nothing is taken any more.
     room: Notify,
 }
@@ -51,6 +53,18 @@ impl Batch {
         }
     }
 
+    /// Leaves a request out. Whether it was there.
+    fn remove(&mut self, id: RequestId) -> bool {
+        let Some(index) = self.requests.iter().position(|(other, ..)| *other == id) else { return false };
+        let (_, start, end) = self.requests.remove(index);
+        self.lines.drain(start..end);
+        for (_, later, its_end) in &mut self.requests[index..] {
+            *later -= end - start;
+            *its_end -= end - start;
+        }
+        true
+    }
+
     fn clear(&mut self) {
         self.requests.clear();
         self.lines.clear();
@@ -65,8 +79,8 @@ impl Outbox {
     /// # Errors
     /// [`SendError::NotSent`]: nothing is taken any more.
     pub(super) async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+        let _turn = self.turn.lock().await;
         loop {
-            let room = self.room.notified();
             {
                 let mut state = self.lock();
                 if let Some(reason) = &state.closed {
@@ -77,17 +91,35 @@ impl Outbox {
                     break;
                 }
             }
-            room.await;
+            self.room.notified().await;
         }
         self.more.notify_one();
         Ok(())
     }
 
-    /// Takes no more; what waits is still written.
-    pub(super) fn close(&self, reason: &str) {
-        self.lock().closed.get_or_insert_with(|| reason.to_owned());
+    /// Leaves out a request that nobody waits for any more, if nothing of it was written yet. Whether that was so.
+    pub(super) fn take_back(&self, id: RequestId) -> bool {
+        let was_there = self.lock().batch.remove(id);
+        self.room.notify_one();
+        was_there
+    }
+
+    /// Takes no more. Requests that wait are not sent, and are told so; what else waits is still written.
+    pub(super) fn close(&self, reason: &str, inbox: &Inbox) {
+        let waiting = {
+            let mut state = self.lock();
+            state.closed.get_or_insert_with(|| reason.to_owned());
+            let waiting: Vec<RequestId> = state.batch.requests.iter().map(|(id, ..)| *id).collect();
+            for &id in &waiting {
+                state.batch.remove(id);
+            }
+            waiting
+        };
         self.more.notify_one();
-        self.room.notify_waiters();
+        self.room.notify_one();
+        for id in waiting {
+            inbox.lost(id, SendError::NotSent(reason.to_owned()));
+        }
     }
 
     /// Writes what is sent, until [`Outbox::close`] and the last message, or until `input` breaks.
@@ -104,7 +136,7 @@ impl Outbox {
                 std::mem::swap(&mut state.batch, &mut batch);
                 state.closed.is_some()
             };
-            self.room.notify_waiters();
+            self.room.notify_one();
             let mut written = 0;
             if let Err(error) = write_all(&mut input, &batch.lines, &mut written).await {
                 return self.broke(&error, batch, written, inbox);
@@ -119,7 +151,7 @@ impl Outbox {
     /// Tells every request that was not written to its end.
     fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &Inbox) {
         let closed = format!("the server's input is closed ({error})");
-        self.close(&closed);
+        self.close(&closed, inbox);
         for (id, start, end) in batch.requests {
             match written {
                 _ if end <= written => {}
@@ -128,9 +160,6 @@ impl Outbox {
                 }
                 _ => inbox.lost(id, SendError::NotSent(closed.clone())),
             }
-        }
-        for (id, ..) in std::mem::take(&mut self.lock().batch).requests {
-            inbox.lost(id, SendError::NotSent(closed.clone()));
         }
     }
 
@@ -209,13 +238,43 @@ mod tests {
     #[tokio::test]
     async fn what_is_sent_together_goes_out_in_one_write_and_what_waits_at_the_end_still_does() {
         let (outbox, writes) = (Outbox::default(), Arc::default());
+        let inbox = inbox();
         for json in ["1", "22", "333"] {
             outbox.send(message(None, json)).await.expect("taken");
         }
-        outbox.close("closed");
-        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox()).await;
+        outbox.close("closed", &inbox);
+        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await;
         assert_eq!(*writes.lock().expect("writes"), ["1\n22\n333\n"]);
         assert_eq!(outbox.send(message(None, "4")).await, Err(SendError::NotSent("closed".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_nobody_waits_for_any_more_is_not_sent_if_it_was_not_begun() {
+        let (outbox, inbox, writes) = (Outbox::default(), inbox(), Arc::default());
+        for (id, json) in [(1, "1"), (2, "22"), (3, "333"), (4, "4444")] {
+            outbox.send(message(Some(id), json)).await.expect("taken");
+        }
+        outbox.send(message(None, "n")).await.expect("taken");
+        assert!(outbox.take_back(2) && outbox.take_back(3) && !outbox.take_back(3) && !outbox.take_back(9));
+        let fourth = inbox.register(4, Purpose::House).map_err(drop).expect("room");
+        let writer = async { outbox.write(Input { writes: Arc::clone(&writes), left: 2 }, &inbox).await };
+        writer.await;
+        assert_eq!(*writes.lock().expect("writes"), ["1\n"], "and then `4444`, which breaks");
+        assert!(matches!(fourth.await, Ok(Answer::Lost(SendError::NotSent(_)))));
+        assert!(!outbox.take_back(1), "it was written");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_closes_sends_no_request_any_more_and_says_so() {
+        let (outbox, inbox, writes) = (Outbox::default(), inbox(), Arc::default());
+        let answer = inbox.register(1, Purpose::House).map_err(drop).expect("room");
+        outbox.send(message(None, "a")).await.expect("taken");
+        outbox.send(message(Some(1), "call")).await.expect("taken");
+        outbox.send(message(None, "b")).await.expect("taken");
+        outbox.close("it ends", &inbox);
+        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await;
+        assert_eq!(*writes.lock().expect("writes"), ["a\nb\n"]);
+        assert!(matches!(answer.await, Ok(Answer::Lost(SendError::NotSent(reason))) if reason == "it ends"));
     }
 
     #[tokio::test]
@@ -226,12 +285,10 @@ mod tests {
         outbox.send(message(Some(1), "1")).await.expect("taken");
         let later = {
             let outbox = Arc::clone(&outbox);
-            async move {
-                outbox.send(message(Some(2), "2")).await.expect("taken");
-                outbox.close("closed");
-            }
+            async move { outbox.send(message(Some(2), "2")).await.expect("taken") }
         };
-        tokio::join!(outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox), later);
+        let written = outbox.write(Input { writes: Arc::clone(&writes), left: 4 }, &inbox);
+        tokio::join!(tokio::time::timeout(SHORT, written), later).0.expect_err("it goes on");
         assert_eq!(*writes.lock().expect("writes"), ["1\n2\n"]);
     }
 
@@ -276,7 +333,7 @@ mod tests {
         };
         let send = async {
             outbox.send(message(None, "c")).await.expect("taken");
-            outbox.close("closed");
+            outbox.close("closed", &inbox);
         };
         let (read, (), ()) = tokio::join!(read, outbox.write(writer, &inbox), send);
         assert_eq!(read.split(|byte| *byte == b'\n').map(<[u8]>::len).collect::<Vec<_>>(), [MAX_WAITING, 1, 0]);

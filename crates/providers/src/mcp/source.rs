@@ -91,16 +91,18 @@ impl Source {
             cause = &mut cancelled => return Err(ToolError::canceled(cause)),
             connection = connection => connection.map_err(failed)?,
         };
-        let work = std::pin::pin!(work(Arc::clone(&connection)));
-        tokio::select! {
-            biased;
-            cause = cancelled => {
-                if cause == CancelCause::Deadline {
-                    connection.probe();
-                }
-                Err(ToolError::canceled(cause))
+        let cause = {
+            let work = std::pin::pin!(work(Arc::clone(&connection)));
+            tokio::select! {
+                biased;
+                cause = cancelled => cause,
+                result = work => return result,
             }
-            result = work => result,
+        };
+        // The call has let go of the server, which is told so before it is probed.
+        if cause == CancelCause::Deadline {
+            connection.probe();
         }
+        Err(ToolError::canceled(cause))
     }
 }

@@ -14,7 +14,7 @@ use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::process::Process;
 use super::sniff::{is_answer, sniff_id};
-use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Transport};
+use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
 
 /// How long the end of a process may lag behind that of its output.
 const END_LAG: Duration = Duration::from_secs(1);
@@ -39,9 +39,15 @@ impl StdioTransport {
         max: usize,
         inbox: Arc<Inbox>,
     ) -> Arc<Self> {
-        let reader = Reader { frames: FrameReader::new(stdout, max), long_head: None, max, inbox: Arc::clone(&inbox) };
-        let reader = tokio::spawn(reader.run());
         let outbox = Arc::new(Outbox::default());
+        let reader = Reader {
+            frames: FrameReader::new(stdout, max),
+            long_head: None,
+            max,
+            inbox: Arc::clone(&inbox),
+            outbox: Arc::clone(&outbox),
+        };
+        let reader = tokio::spawn(reader.run());
         let writer = tokio::spawn({
             let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
             async move { outbox.write(stdin, &inbox).await }
@@ -65,8 +71,12 @@ impl Transport for StdioTransport {
         self.outbox.send(message).await
     }
 
+    fn abandon(&self, id: RequestId) -> Told {
+        if self.outbox.take_back(id) { Told::Yes } else { Told::No }
+    }
+
     async fn close(&self) {
-        self.outbox.close("the connection is closed");
+        self.outbox.close("the connection is closed", &self.inbox);
         if let Some(mut writer) = self.take_writer()
             && tokio::time::timeout(CLOSE_LAG, &mut writer).await.is_err()
         {
@@ -98,6 +108,8 @@ struct Reader {
     long_head: Option<Vec<u8>>,
     max: usize,
     inbox: Arc<Inbox>,
+    /// What is sent, which nobody takes any more after the end.
+    outbox: Arc<Outbox>,
 }
 
 impl Reader {
@@ -126,7 +138,11 @@ impl Reader {
                         None => {}
                     }
                 }
-                Frame::End => return self.inbox.ended("the server closed its standard output".to_owned()),
+                Frame::End => {
+                    let reason = "the server closed its standard output";
+                    self.outbox.close(reason, &self.inbox);
+                    return self.inbox.ended(reason.to_owned());
+                }
             }
         }
     }

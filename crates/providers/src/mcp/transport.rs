@@ -76,7 +76,8 @@ pub(super) trait Incoming: Send + Sync {
 /// An open way to one server. All of it may be used at once. Dropped without being closed, it ends all that it started.
 #[async_trait]
 pub(super) trait Transport: Send + Sync {
-    /// Sends a message. On a pipe it returns once the message is written, and messages arrive in the order of the calls.
+    /// Sends a message. On a pipe it is on its way when this returns, behind all that were sent before; a request that
+    /// cannot be written is told by [`Incoming::lost`].
     /// Over HTTP each goes its own way, and a request is carried by its caller's task: its answer has been handed to
     /// [`Incoming`] when this returns. Dropping the future abandons the request.
     ///
@@ -86,8 +87,9 @@ pub(super) trait Transport: Send + Sync {
     /// The handshake is done: from now on the server may speak unasked (over legacy HTTP, the stream of the session
     /// is opened).
     fn established(&self, _era: Era, _version: &'static str) {}
-    /// The answer to this request is not wanted any more. Whether that alone tells the server so (2026-07-28 over
-    /// HTTP: the stream is closed); if not, `notifications/cancelled` must.
+    /// The answer to this request is not wanted any more. Whether that alone is enough for the server (2026-07-28 over
+    /// HTTP: the stream is closed; on a pipe: nothing of it was written yet); if not, `notifications/cancelled` must
+    /// follow.
     fn abandon(&self, _id: RequestId) -> Told {
         Told::No
     }

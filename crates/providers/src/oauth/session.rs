@@ -123,17 +123,18 @@ impl OAuth {
     pub async fn logout(&self) -> Result<Logout, OAuthError> {
         let session = &self.0;
         let mut state = session.state.lock().await;
-        let (removed, read) = {
+        let (removed, found) = {
             let _lock = session.store.lock(&session.server).await?;
             // What cannot be read cannot be revoked, and is to go all the same.
-            let found = |kept: &Credentials| *kept != session.nothing();
-            let read = session.reload(&mut state).await.map(|()| state.kept.take().filter(found));
+            let found = session.store.find(&session.server).await;
             state.kept = None;
-            (session.store.remove(&session.server).await?, read)
+            (session.store.remove(&session.server).await?, found)
         };
-        let revocation = match read {
-            Ok(None) if removed => Revocation::Failed("it was kept for another address of the server".to_owned()),
-            Ok(kept) => session.revoked(kept.as_ref()).await,
+        let revocation = match found {
+            Ok(kept) => {
+                kept.iter().for_each(|kept| session.tell_secrets(kept));
+                session.revoked(kept.as_ref()).await
+            }
             Err(error) => Revocation::Failed(error.to_string()),
         };
         Ok(Logout { removed, revocation })

@@ -51,14 +51,21 @@ impl CredentialStore {
     /// # Errors
     /// [`OAuthError::Store`].
     pub async fn load(&self, server: &str, url: &str) -> Result<Option<Credentials>, OAuthError> {
-        let found = match &*self.0 {
-            Place::Memory(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).get(server).cloned(),
+        Ok(self.find(server).await?.filter(|credentials| credentials.server_url == url))
+    }
+
+    /// The credentials kept for `server`, whatever its URL was.
+    ///
+    /// # Errors
+    /// [`OAuthError::Store`].
+    pub(super) async fn find(&self, server: &str) -> Result<Option<Credentials>, OAuthError> {
+        match &*self.0 {
+            Place::Memory(kept) => Ok(kept.lock().unwrap_or_else(PoisonError::into_inner).get(server).cloned()),
             Place::Folder(folder) => {
                 let path = file(folder, server, "json");
-                blocking("read", move || read(&path)).await?
+                blocking("read", move || read(&path)).await
             }
-        };
-        Ok(found.filter(|credentials| credentials.server_url == url))
+        }
     }
 
     /// Keeps credentials, in place of what there was. A reader sees the old or the new, never a part.

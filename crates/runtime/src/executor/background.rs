@@ -156,14 +156,16 @@ impl Executor {
         let id = call.id.clone();
         let mut it = Box::new(Underway { call, run, account });
         let work = async move {
-            let mut leave = leave;
+            let mut asking = leave;
             let leave = tokio::select! {
                 biased;
-                leave = contained(leave.as_mut()) => {
+                leave = contained(asking.as_mut()) => {
                     leave.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)).into())
                 }
                 cause = it.run.cancel.cancelled() => Err(ToolError::canceled(cause).into()).into(),
             };
+            // A question that was not answered is withdrawn before anything else.
+            drop(asking);
             it.account.approval = leave.said;
             match leave.admitted {
                 Ok(admitted) => executor.carry_out(it, admitted).await,

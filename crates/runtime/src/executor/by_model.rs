@@ -168,7 +168,7 @@ impl ByModel {
         let window = services.model.card(model).window.filter(|_| self.is_declared)?;
         let mode = self.run.llm.mode.as_deref();
         let asked = PromptQuestion { arguments, model, mode, tokens: &*services.tokens };
-        let tokens = entry.provider.prompt_tokens(entry.id(), asked);
+        let tokens = entry.provider.prompt_size(entry.id(), asked).input;
         (tokens > window).then(|| {
             let message = format!("its input of {tokens} tokens is over the model's window of {window}");
             ToolError::new(ErrorKind::LimitExceeded, message).with_model_message("the input is too long for it")

@@ -179,7 +179,7 @@ impl ModelAccount<'_> {
     }
 
     fn cost(&self, usage: Usage) -> Option<f64> {
-        Some(self.executor.options.prices.of(self.ask.model)?.cost(usage))
+        self.executor.options.prices.of(self.ask.model)?.known_cost(usage)
     }
 
     fn traffic(&self, traffic: &Traffic) {

@@ -31,6 +31,27 @@ pub struct TrafficTerms {
     pub retry: Option<RetryTerms>,
 }
 
+impl TrafficTerms {
+    /// How requests to `model` are made again: by what is set for it, or for its provider, or the default.
+    #[must_use]
+    pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryTerms {
+        nearest(set, model, |terms| terms.retry).map(|(_, terms)| terms).unwrap_or_default()
+    }
+}
+
+/// What is set for a model, or else for its provider, and under which name.
+fn nearest<'s, T>(
+    set: &'s BTreeMap<String, TrafficTerms>,
+    model: &str,
+    of: impl Fn(&TrafficTerms) -> Option<T>,
+) -> Option<(&'s str, T)> {
+    let provider = model.split_once('/').map(|(provider, _)| provider);
+    [Some(model), provider].into_iter().flatten().find_map(|name| {
+        let (name, terms) = set.get_key_value(name)?;
+        Some((name.as_str(), of(terms)?))
+    })
+}
+
 /// What a queue of a model has where nothing is said: 32 requests at once, 1,024 waiting, ten minutes.
 #[must_use]
 pub fn default_model_queue() -> QueueSpec {
@@ -64,18 +85,9 @@ impl ModelTraffic {
         Arc::new(Self { client, terms, lines: Mutex::default() })
     }
 
-    /// The nearest name for which something is set.
-    fn nearest<T>(&self, model: &str, set: impl Fn(&TrafficTerms) -> Option<T>) -> Option<(&str, T)> {
-        let provider = model.split_once('/').map(|(provider, _)| provider);
-        [Some(model), provider].into_iter().flatten().find_map(|name| {
-            let (name, terms) = self.terms.get_key_value(name)?;
-            Some((name.as_str(), set(terms)?))
-        })
-    }
-
     /// The line of a model, and its name.
     fn line(&self, model: &str) -> (Arc<str>, Arc<ModelLine>) {
-        let set = self.nearest(model, |terms| terms.queue.clone());
+        let set = nearest(&self.terms, model, |terms| terms.queue.clone());
         let name = set.as_ref().map_or(model, |(name, _)| *name);
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((name, line)) = lines.get_key_value(name) {
@@ -93,7 +105,7 @@ impl ModelTraffic {
     }
 
     fn terms(&self, model: &str) -> RetryTerms {
-        self.nearest(model, |terms| terms.retry).map(|(_, terms)| terms).unwrap_or_default()
+        TrafficTerms::retry_of(&self.terms, model)
     }
 }
 

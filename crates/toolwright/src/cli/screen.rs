@@ -56,6 +56,11 @@ pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
     REDACTOR.get().map_or(Cow::Borrowed(text), |redactor| redactor.redact(text))
 }
 
+/// The value without secrets.
+pub(crate) fn redacted_value(value: &Value) -> Value {
+    REDACTOR.get().map_or_else(|| value.clone(), |redactor| redactor.redact_value(value))
+}
+
 /// Standard output, styles taken out unless it is a terminal.
 pub(crate) fn stdout() -> impl Write {
     anstream::stdout()
@@ -99,9 +104,7 @@ pub(crate) fn print_result_json(result: &Value) -> std::io::Result<()> {
 
 /// One JSON document on standard output: indented for a person, one line for a program.
 pub(crate) fn print_json(value: &Value) -> std::io::Result<()> {
-    let value =
-        &REDACTOR.get().map_or_else(|| Cow::Borrowed(value), |redactor| Cow::Owned(redactor.redact_value(value)));
-    print_safe_json(value)
+    print_safe_json(&redacted_value(value))
 }
 
 fn print_safe_json(value: &Value) -> std::io::Result<()> {

@@ -57,6 +57,10 @@ pub(super) fn resolve(written: &ConfigFile, places: &Places<'_>, problems: &mut 
             CompatFile::default()
         }
     };
+    for unused in &of_file.unused {
+        let remedy = "mend it or take it out; it does not count, and the other entries do";
+        problems.push(Problem::with_file(Severity::Warning, &file, unused.why.to_string(), remedy));
+    }
     let operator = operator(written, places.merged, problems);
     let compat = Arc::new(of_file.compat(&operator));
     CompatSource { files, stamps, file, written: of_file, compat }

@@ -52,6 +52,6 @@ async fn a_directory_that_is_no_model_is_named_with_the_remedy() {
     let place = Place::new();
     let error = embedder(&EmbeddingSource::Directory(place.path("home"))).await.err().expect("no model").to_string();
     assert!(error.contains(&place.path("home").display().to_string()), "{error}");
-    let remedy = if cfg!(feature = "embeddings") { "as its authors publish it" } else { "--features embeddings" };
+    let remedy = if cfg!(feature = "embeddings") { "what the authors of a model publish" } else { "--features embeddings" };
     assert!(error.contains(remedy), "{error}");
 }

@@ -7,6 +7,7 @@ mod approvals;
 mod arguments;
 mod asking;
 mod bench;
+mod bench_bounds;
 mod call;
 mod cli;
 mod codec;

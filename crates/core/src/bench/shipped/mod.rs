@@ -28,10 +28,26 @@ pub fn shipped_cases() -> Result<Vec<Suite>, Vec<CaseError>> {
 mod tests {
     use std::collections::HashSet;
 
+    use serde_json::json;
+
     use super::*;
     use crate::bench::case::Kind;
     use crate::llm::shipped;
     use crate::schema::CompiledSchema;
+
+    #[test]
+    fn what_other_words_have_in_them_meets_nothing() {
+        let suites = shipped_cases().unwrap_or_else(|faults| panic!("{}", faults[0]));
+        let cases = || suites.iter().flat_map(|suite| &suite.cases);
+        let of = |case: &str, summary: &str, check: usize| {
+            let case = cases().find(|known| known.id == case).expect("the case");
+            case.checks[check].kind.verdict(&json!({"summary": summary})).expect("no judge").value
+        };
+        assert!(of("closes-the-mark", "The library extends its hours from April.", 0) < 1.0);
+        assert_eq!(of("closes-the-mark", "Open until ten from April.", 0), 1.0);
+        assert_eq!(of("nothing-is-added", "Notice of the ship came in a letter; the price is unknown.", 1), 1.0);
+        assert_eq!(of("nothing-is-added", "It was crushed by the ice.", 1), 0.0);
+    }
 
     #[test]
     fn there_are_good_cases_for_each_of_the_six() {

@@ -11,6 +11,7 @@ fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> Planned {
         weight: *weight,
         checks: Vec::new(),
         line: 1,
+        key: String::new(),
     };
     Planned {
         tool: ToolId::parse(tool).expect("an id"),
@@ -47,6 +48,7 @@ fn all(plan: &Plan, how: impl Fn(&str, &str, &mut Measured)) -> Vec<Measured> {
             requests: 1,
             cost_usd: Some(0.5),
             judge_cost_usd: None,
+            charged_usd: None,
             latency_ms: 100.0,
             at_ms: 0,
         };
@@ -126,4 +128,35 @@ fn a_case_is_the_weighted_mean_of_its_checks() {
     {
         assert!((Scored::mean(&checks) - expect).abs() < 1e-9, "{checks:?}");
     }
+}
+
+#[test]
+fn a_line_from_elsewhere_breaks_nothing() {
+    let plan = plan(vec![planned("x:t@1.0.0", &[("a", 1.0), ("b", 0.1), ("c", 0.7)], 1)], &["p/m"]);
+    let sums = all(&plan, |_, _, measured| {
+        (measured.input_tokens, measured.output_tokens, measured.score) = (u64::MAX, u64::MAX, 99.999_999_999_999_99);
+    });
+    let row = &summarize(&plan, &sums)[0];
+    assert_eq!((row.input_tokens, row.output_tokens, row.score), (u64::MAX, u64::MAX, Some(100.0)));
+    let one = all(&plan, |_, _, _| {}).remove(0);
+    assert!(one.is_sound());
+    let wrong: [fn(&mut Measured); 8] = [
+        |line| line.score = 100.5,
+        |line| line.score = f64::NAN,
+        |line| line.cost_usd = Some(-1.0),
+        |line| line.judge_cost_usd = Some(1e300),
+        |line| line.charged_usd = Some(f64::INFINITY),
+        |line| line.latency_ms = -1.0,
+        |line| line.requests = u64::MAX,
+        |line| line.checks = vec![Scored { check: "exact".into(), weight: 1.0, value: 1.5, note: None }],
+    ];
+    for (index, wrong) in wrong.into_iter().enumerate() {
+        let mut line = one.clone();
+        wrong(&mut line);
+        assert!(!line.is_sound(), "{index}");
+    }
+    let charged = |cost: Option<f64>, charged: Option<f64>| {
+        Measured { cost_usd: cost, judge_cost_usd: Some(0.25), charged_usd: charged, ..one.clone() }.charged()
+    };
+    assert_eq!([charged(None, Some(2.0)), charged(Some(1.0), None), charged(None, None)], [2.0, 1.25, 0.25]);
 }

@@ -78,6 +78,8 @@ struct WrittenContains {
     none: Vec<String>,
     #[serde(default)]
     case: WrittenCaseRule,
+    #[serde(default)]
+    words: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -128,12 +130,15 @@ impl Reader<'_> {
     }
 
     fn path(&mut self, path: &str, at: At<'_>, kind: &str) -> Option<()> {
-        if path.is_empty() || path.starts_with('/') {
+        // RFC 6901, section 3: `~` stands before 0 or 1 alone.
+        let is_escaped = path.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+        if is_escaped && (path.is_empty() || path.starts_with('/')) {
             return Some(());
         }
         let key = format!("{}.{kind}.path", at.key);
         let message = format!("`{path}` is no JSON Pointer");
-        self.fault(At { line: at.line, key: &key }, message, "begin it with `/`, like /facts/0/value");
+        let remedy = "begin it with `/`, like /facts/0/value, and write `~` as ~0, `/` in a name as ~1";
+        self.fault(At { line: at.line, key: &key }, message, remedy);
         None
     }
 
@@ -189,7 +194,7 @@ impl Reader<'_> {
     }
 
     fn contains(&mut self, written: WrittenContains, at: At<'_>) -> Option<Kind> {
-        let WrittenContains { path, all, any, none, case } = written;
+        let WrittenContains { path, all, any, none, case, words } = written;
         self.path(&path, at, "contains")?;
         let mut parts = all.iter().chain(&any).chain(&none).peekable();
         if parts.peek().is_none() || parts.any(String::is_empty) {
@@ -199,7 +204,7 @@ impl Reader<'_> {
             return None;
         }
         let ignore_case = matches!(case, WrittenCaseRule::Ignore);
-        Some(Kind::Contains { path, all, any, none, ignore_case })
+        Some(Kind::Contains { path, all, any, none, ignore_case, words })
     }
 
     fn schema(&mut self, schema: Value, at: At<'_>) -> Option<Kind> {

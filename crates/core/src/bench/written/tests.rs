@@ -36,6 +36,7 @@ cases:
     assert_eq!((suite.mode.as_deref(), suite.repeat, suite.cases.len()), (Some("strict"), Some(3), 2));
     let case = &suite.cases[0];
     assert_eq!((case.id.as_str(), case.weight, case.line, case.checks.len()), ("refund", 2.0, 5, 8));
+    assert_eq!((case.key.as_str(), suite.cases[1].key.as_str()), ("cases[0]", "cases[1]"));
     assert!(case.is_judged() && !suite.cases[1].is_judged());
     let written = serde_json::to_value(&case.checks).expect("json");
     assert_eq!(written[1], json!({"weight": 0.5, "exact": {"path": "", "one_of": ["a", null], "order": "any"}}));
@@ -99,6 +100,7 @@ fn what_is_wrong_has_a_place_and_a_remedy() {
         (check("weight: 1"), "f.yaml:5: cases[0].checks[0]: it checks nothing; write one of exact"),
         (check("{exact: {equals: 1}, schema: {}}"), "several checks in one"),
         (check("exact: {path: a, equals: 1}"), "cases[0].checks[0].exact.path: `a` is no JSON Pointer; begin"),
+        (check("exact: {path: /x~5, equals: 1}"), "`/x~5` is no JSON Pointer"),
         (check("exact: {path: /a}"), "it wants no value, or two"),
         (check("exact: {equals: 1, one_of: [2]}"), "it wants no value, or two"),
         (check("numeric: {path: /a}"), "bounds do not go together"),
@@ -119,6 +121,8 @@ fn what_is_wrong_has_a_place_and_a_remedy() {
             Ok(suites) => panic!("{text}: {suites:?}"),
         }
     }
+    let many = format!("tool: a:b\ncases:\n  - input: {{l: [{}]}}\n", "1, ".repeat(300_000));
+    assert_eq!(first(&many, "f.yaml").map(|suites| suites.len()), Ok(1), "{} bytes are fewer than may be", many.len());
     let large = "#".repeat(MAX_FILE_BYTES + 1);
     assert!(first(&large, "f.yaml").expect_err("refused").contains("split it"));
     let faults = parse("tool: a:b\ncases:\n  - {input: 1}\n  - {input: 2}\n", "f.yaml").expect_err("refused");

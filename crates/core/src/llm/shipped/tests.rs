@@ -10,6 +10,20 @@ fn ask(name: &str, model: &str, mode: Option<&str>, arguments: Value) -> Result<
     prompt(tool.source(), tool.hooks(), arguments, asked).map_err(|error| error.message().to_owned())
 }
 
+#[test]
+fn what_a_tool_may_ask_is_known_before() {
+    let size = |name: &str, arguments: Value| {
+        let tools = shipped();
+        let tool = tools.iter().find(|tool| tool.source().id.name() == name).expect("shipped");
+        crate::Tool::prompt_size(tool, &arguments, "p/m", None, &EstimatedTokens)
+    };
+    let summary = size("summarize", json!({"content": "c", "max_tokens": 50}));
+    assert_eq!((summary.max_answer, summary.asks_again, summary.other_forms), (Some(50), 0, 1));
+    assert!(summary.input > 20);
+    let structured = size("structure", json!({"request": "c", "schema": {"type": "object"}}));
+    assert_eq!((structured.asks_again, structured.max_answer.is_some()), (1, true));
+}
+
 fn user(prompted: &Prompted) -> String {
     match &prompted.request.messages[0] {
         Message::User { content } => content[0].as_text().unwrap_or_default().to_owned(),

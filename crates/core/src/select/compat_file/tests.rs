@@ -85,9 +85,7 @@ fn what_is_no_compat_file_is_refused() {
         ("{}", ""),
         (r#"{"llm:score@1.0.0": {}}"#, ""),
         ("[]", "line 1"),
-        ("{\n\"llm:score@1.0.0\": 3}", "line 2"),
-        (r#"{"summarize": {"recommended": []}}"#, "no tool id"),
-        (r#"{"llm:score@1.0.0": {"scores": {"p/a": 95}}}"#, "not within 0 and 1"),
+        ("{\n\"llm:score@1.0.0\": 3", "line 2"),
     ] {
         match CompatFile::parse(text) {
             Ok(_) => assert_eq!(expect, "", "{text}"),
@@ -95,4 +93,33 @@ fn what_is_no_compat_file_is_refused() {
         }
     }
     assert!(matches!(CompatFile::parse(&" ".repeat(MAX_COMPAT_BYTES + 1)), Err(CompatError::TooLarge(_))));
+}
+
+#[test]
+fn an_entry_that_is_wrong_takes_nothing_from_the_others() {
+    let good = r#""llm:score@1.0.0": {"recommended": ["p/a"]}"#;
+    for (wrong, expect) in [
+        (r#""summarize": {"recommended": []}"#, "no tool id"),
+        (r#""llm:classify@1.0.0": {"scores": {"p/a": 95}}"#, "not within 0 and 1"),
+        (r#""llm:classify@1.0.0": {"recommended": 3}"#, "llm:classify@1.0.0: "),
+        (r#""llm:classify@1.0.0": 3"#, "llm:classify@1.0.0: "),
+    ] {
+        let file = CompatFile::parse(&format!("{{{wrong}, {good}}}")).expect("parses");
+        assert_eq!(file.compat(&[]).recommended("llm:score@1.0.0"), ["p/a"], "{wrong}");
+        assert!(file.unused.len() == 1 && file.unused[0].why.to_string().contains(expect), "{:?}", file.unused);
+        assert_eq!(CompatFile::parse(&file.write()).expect("parses"), file, "nothing of it is lost");
+    }
+}
+
+#[test]
+fn what_somebody_recommends_by_hand_stays() {
+    let by_hand = r#"{"llm:score@1.0.0": {"recommended": ["hand/made", "p/old"],
+        "scores": {"hand/made": 0.5, "p/old": 0.9}, "measured": {"p/old": {"calls": 1}}}}"#;
+    let mut file = CompatFile::parse(by_hand).expect("parses");
+    assert_eq!(file.compat(&[]).models_for("llm:score@1.0.0", FIT).collect::<Vec<_>>(), ["p/old"]);
+    file.take(&[row("p/old", 10.0, Some(1.0), 1.0), row("p/new", 99.999_999_999_999_99, Some(1.0), 1.0)]);
+    let found = &file.tools["llm:score@1.0.0"];
+    assert_eq!((found.recommended.join(" "), found.scores["p/new"]), ("p/new hand/made".to_owned(), 1.0));
+    let minimal = CompatFile::parse(r#"{"llm:score@1.0.0": {"recommended": ["p/a"]}}"#).expect("parses");
+    assert_eq!(minimal.compat(&[]).models_for("llm:score@1.0.0", FIT).collect::<Vec<_>>(), ["p/a"]);
 }

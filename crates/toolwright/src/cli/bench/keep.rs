@@ -1,7 +1,8 @@
 //! What stays of a run: the compat file and the page.
 
-use std::fs::{File, OpenOptions};
-use std::path::Path;
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use toolwright::config::edit::write_atomically;
@@ -57,11 +58,21 @@ pub(super) fn now() -> String {
     moment::iso(u64::try_from(now.as_millis()).unwrap_or_default())
 }
 
-/// Takes what was measured wholly into the compat file. Other processes that do the same wait for each other, at a file in
-/// `folder`.
-pub(super) fn compat(file: &Path, folder: &Path, rows: &[Row]) -> Result<(), Failure> {
+/// The folder of measurements in the state directory, which nobody else reads.
+pub(super) fn folder(state_dir: &Path) -> Result<PathBuf, Failure> {
+    let folder = state_dir.join("bench");
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(&folder).map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
+    Ok(folder)
+}
+
+/// Takes what was measured wholly into the compat file. Processes that do the same to the file wait for each other.
+pub(super) fn compat(file: &Path, rows: &[Row]) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{} is not written: {error}", file.display()));
-    let lock = lock(folder).map_err(|error| failed(&error))?;
+    let lock = lock(file).map_err(|error| failed(&error))?;
     let mut compat =
         if file.exists() { read_compat(file).map_err(|error| failed(&error))? } else { CompatFile::default() };
     let taken = compat.take(rows);
@@ -74,11 +85,31 @@ pub(super) fn compat(file: &Path, folder: &Path, rows: &[Row]) -> Result<(), Fai
     Ok(())
 }
 
-fn lock(folder: &Path) -> std::io::Result<File> {
+/// Holds a file beside `file`, which itself is replaced. Whoever comes to it by a link holds the same.
+fn lock(file: &Path) -> std::io::Result<File> {
+    let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("compat.lock"))?;
+    let mut name = OsString::from(".");
+    name.push(file.file_name().unwrap_or_default());
+    name.push(".lock");
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join(name))?;
     lock.lock()?;
     Ok(lock)
+}
+
+/// The report without secrets, before anything of it is cut or written in another way.
+pub(super) fn without_secrets(report: Report) -> Report {
+    let clean = |text: &mut String| *text = redacted(text).into_owned();
+    let Report { mut rows, mut partial, mut judge, at } = report;
+    partial.iter_mut().chain(&mut judge).for_each(clean);
+    for row in &mut rows {
+        [&mut row.tool, &mut row.model].into_iter().chain(&mut row.missing).for_each(clean);
+        for case in &mut row.cases {
+            std::iter::once(&mut case.case).chain(&mut case.note).for_each(clean);
+        }
+    }
+    Report { rows, partial, judge, at }
 }
 
 /// Writes the page.

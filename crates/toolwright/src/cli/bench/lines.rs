@@ -1,6 +1,7 @@
 //! The file of measurements: a line a call, on the disk before the next is counted, so that a run that is killed goes on
 //! where it was.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -23,24 +24,46 @@ struct Head {
     bench: u32,
 }
 
+/// A line that says which calls are measured anew: what stands before it of them does not count.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Anew {
+    /// Their keys.
+    anew: BTreeSet<String>,
+}
+
+/// What is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The calls whose measurements count; those of others are left as they are.
+    pub(super) keys: &'a BTreeSet<String>,
+    /// Whether the calls are measured anew.
+    pub(super) fresh: bool,
+}
+
 /// The file, which no other process writes meanwhile.
 #[derive(Debug)]
 pub(super) struct Lines {
     file: File,
     path: PathBuf,
-    /// What it had.
+    /// What it had of the calls that are wanted.
     pub(super) measured: Vec<Measured>,
 }
 
 impl Lines {
-    /// Opens the file, or makes it. What a killed process left of a line is cut off. With `fresh` nothing is kept.
-    pub(super) fn open(path: &Path, fresh: bool) -> Result<Self, Failure> {
+    /// Opens the file, or makes it. What a killed process left of a line is cut off. What is there of calls
+    /// that are measured anew stays in the file, and does not count.
+    pub(super) fn open(path: &Path, wanted: Wanted<'_>) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
         }
         let mut options = OpenOptions::new();
-        let opened = options.read(true).write(true).create(true).truncate(false).open(path);
+        options.read(true).write(true).create(true).truncate(false);
+        // What models were told and said is nobody else's.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let opened = options.open(path);
         let mut file = opened.map_err(|error| failed(&error))?;
         match file.try_lock() {
             Ok(()) => {}
@@ -69,13 +92,17 @@ impl Lines {
         {
             return Err(failed(&NOT_OURS));
         }
-        let kept = if fresh { "" } else { kept };
-        let mut measured = Vec::new();
+        let mut measured: Vec<Measured> = Vec::new();
         let mut unknown = 0_usize;
         for line in kept.lines().skip(1) {
             match serde_json::from_str::<Measured>(line) {
-                Ok(line) => measured.push(line),
-                Err(_) => unknown += 1,
+                Ok(line) if !line.is_sound() => unknown += 1,
+                Ok(line) if wanted.keys.contains(&line.key) => measured.push(line),
+                Ok(_) => {}
+                Err(_) => match serde_json::from_str::<Anew>(line) {
+                    Ok(Anew { anew }) => measured.retain(|line| !anew.contains(&line.key)),
+                    Err(_) => unknown += 1,
+                },
             }
         }
         if unknown > 0 {
@@ -88,6 +115,10 @@ impl Lines {
         lines.cut(kept.len() as u64)?;
         if kept.is_empty() {
             lines.write(&head)?;
+        }
+        if wanted.fresh && !lines.measured.is_empty() {
+            let anew = lines.measured.drain(..).map(|line| line.key).collect();
+            lines.entry(&Anew { anew })?;
         }
         Ok(lines)
     }
@@ -108,7 +139,11 @@ impl Lines {
 
     /// Adds a measurement; it is on the disk when this returns.
     pub(super) fn add(&mut self, measured: &Measured) -> Result<(), Failure> {
-        let mut line = serde_json::to_string(measured).map_err(Failure::failed)?;
+        self.entry(measured)
+    }
+
+    fn entry(&mut self, entry: &impl Serialize) -> Result<(), Failure> {
+        let mut line = serde_json::to_string(entry).map_err(Failure::failed)?;
         line.push('\n');
         self.write(&line)
     }
@@ -141,33 +176,66 @@ mod tests {
             requests: 1,
             cost_usd: None,
             judge_cost_usd: None,
+            charged_usd: None,
             latency_ms: 1.5,
             at_ms: 3,
         }
+    }
+
+    fn open(path: &Path, fresh: bool) -> Result<Lines, Failure> {
+        let keys = ["a", "b", "c"].map(str::to_owned).into();
+        Lines::open(path, Wanted { keys: &keys, fresh })
     }
 
     #[test]
     fn what_was_written_whole_is_there_again() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("deep/bench.jsonl");
-        let mut lines = Lines::open(&path, false).expect("opens");
+        let mut lines = open(&path, false).expect("opens");
         lines.add(&measured("a")).expect("writes");
         lines.add(&measured("b")).expect("writes");
-        let taken = Lines::open(&path, false).expect_err("taken");
+        let taken = open(&path, false).expect_err("taken");
         assert!(taken.message.contains("another `toolwright bench`"), "{}", taken.message);
         drop(lines);
         let whole = std::fs::read_to_string(&path).expect("text");
         for torn in ["", "{", "{\"key\":\"c\",\"to", "\u{0}\u{0}"] {
             std::fs::write(&path, format!("{whole}{torn}")).expect("writes");
-            let mut lines = Lines::open(&path, false).expect("opens");
+            let mut lines = open(&path, false).expect("opens");
             assert_eq!(lines.measured, [measured("a"), measured("b")], "{torn:?}");
             lines.add(&measured("c")).expect("writes");
             drop(lines);
             let now = std::fs::read_to_string(&path).expect("text");
             assert!(now.starts_with(&whole) && now.lines().count() == 4, "{now}");
         }
-        assert_eq!(Lines::open(&path, true).expect("opens").measured, []);
-        assert_eq!(std::fs::read_to_string(&path).expect("text"), head());
+    }
+
+    #[test]
+    fn what_is_measured_anew_stays_and_does_not_count() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("bench.jsonl");
+        let mut lines = open(&path, false).expect("opens");
+        let foreign = [Measured { score: 101.0, ..measured("b") }, Measured { cost_usd: Some(-1.0), ..measured("c") }];
+        for line in [&measured("a"), &measured("elsewhere"), &foreign[0], &foreign[1]] {
+            lines.add(line).expect("writes");
+        }
+        drop(lines);
+        assert_eq!(open(&path, false).expect("opens").measured, [measured("a")]);
+        let before = std::fs::read_to_string(&path).expect("text");
+        let mut lines = open(&path, true).expect("opens");
+        assert_eq!(lines.measured, []);
+        lines.add(&measured("b")).expect("writes");
+        drop(lines);
+        assert_eq!(open(&path, false).expect("opens").measured, [measured("b")], "a run that breaks off goes on");
+        let now = std::fs::read_to_string(&path).expect("text");
+        assert!(now.starts_with(&before) && now.len() > before.len(), "nothing that was paid for is lost");
+        let elsewhere = BTreeSet::from(["elsewhere".to_owned()]);
+        let lines = Lines::open(&path, Wanted { keys: &elsewhere, fresh: false }).expect("opens");
+        assert_eq!(lines.measured, [measured("elsewhere")]);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        }
     }
 
     #[test]
@@ -179,7 +247,7 @@ mod tests {
         {
             for fresh in [false, true] {
                 std::fs::write(&path, text).expect("writes");
-                assert_eq!(Lines::open(&path, fresh).is_ok(), expect, "{text:?}");
+                assert_eq!(open(&path, fresh).is_ok(), expect, "{text:?}");
                 assert!(expect || std::fs::read_to_string(&path).expect("text") == text, "{text:?}");
             }
         }

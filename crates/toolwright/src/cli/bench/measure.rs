@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use toolwright::House;
 use toolwright::core::approval::NoApprover;
-use toolwright::core::bench::{Cell, Measured, Scored, clipped};
+use toolwright::core::bench::{Cell, Measured, Scored, Verdict, clipped};
 use toolwright::core::model::{ModelError, ModelErrorKind};
 use toolwright::core::{
     CallId, Entry, ErrorKind, Lineage, Outcome, Policy, Profile, RawArguments, Session, ToolCall, ToolError, TraceId,
@@ -17,7 +17,7 @@ use toolwright::runtime::{Priority, RunContext};
 
 use super::judge::Judged;
 use super::prepare::Prepared;
-use crate::cli::screen::redacted;
+use crate::cli::screen::{redacted, redacted_value};
 
 /// Characters of an output that are kept.
 const MAX_OUTPUT: usize = 2000;
@@ -82,6 +82,8 @@ impl Blame {
                 | ModelErrorKind::Unsupported => Whose::Way,
                 ModelErrorKind::Auth | ModelErrorKind::Quota => Whose::Setting,
             },
+            // A queue that is full is so for a while.
+            (None, ErrorKind::LimitExceeded) if error.is_retryable() => Whose::Way,
             // A window that is too small is the model's, too.
             (None, ErrorKind::ExecutionError | ErrorKind::LimitExceeded) => Whose::Model,
             (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => Whose::Setting,
@@ -172,6 +174,7 @@ impl<'a> Bencher<'a> {
                 requests: 0,
                 cost_usd: None,
                 judge_cost_usd: None,
+                charged_usd: None,
                 latency_ms: outcome.latency.as_secs_f64() * 1e3,
                 at_ms: 0,
             },
@@ -184,8 +187,14 @@ impl<'a> Bencher<'a> {
             took.failed(Blame::of(error));
         } else {
             let output = outcome.structured.clone().unwrap_or_else(|| Value::String(outcome.text()));
+            let shown = redacted_value(&output);
             for (index, check) in case.checks.iter().enumerate() {
                 let verdict = match check.kind.verdict(&output) {
+                    // A note has the beginnings of texts: of a secret that is cut, the rest would not be known for one.
+                    Some(verdict) if shown != output => {
+                        let note = check.kind.verdict(&shown).and_then(|verdict| verdict.note);
+                        Verdict { note: verdict.note.and(note), ..verdict }
+                    }
                     Some(verdict) => verdict,
                     None => {
                         let (said, judge) = self.judged(check, &output, &format!("{}-judge-{index}", cell.key)).await;
@@ -230,4 +239,16 @@ fn kept(text: &str) -> String {
         out.push('…');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_is_full_is_not_the_model_s_fault() {
+        let limit = || ToolError::new(ErrorKind::LimitExceeded, "too much");
+        assert_eq!(Blame::of(&limit()).whose, Whose::Model);
+        assert_eq!(Blame::of(&limit().retryable()).whose, Whose::Way);
+    }
 }

@@ -5,17 +5,18 @@ mod keep;
 mod lines;
 mod measure;
 mod prepare;
+mod price;
 mod progress;
 mod run;
 mod spent;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use toolwright::House;
-use toolwright::config::read_compat;
+use toolwright::config::{Config, read_compat};
 use toolwright::core::bench::report::{Detail, Report, json, table};
 use toolwright::core::bench::summarize;
 
@@ -24,6 +25,8 @@ use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, DIM, WARN, harmless, print_json, print_written, say, styled};
 use super::{config, open};
 
+use self::lines::{Lines, Wanted};
+use self::price::Pricing;
 use self::run::Ended;
 
 /// What `bench` takes.
@@ -41,9 +44,9 @@ pub(crate) struct Bench {
     /// How often each case is measured. Default: as its file says, else once.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
     repeat: Option<u32>,
-    /// Calls at once. The queues of the models bound their requests besides.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
-    concurrency: usize,
+    /// Calls at once. The queues of the models bound their requests besides. Default: 4.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    concurrency: Option<usize>,
     /// The model that judges rubrics. Default: `models.judge`, else the default model; not one that is measured.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     judge: Option<String>,
@@ -57,7 +60,7 @@ pub(crate) struct Bench {
     /// Requests to models that the whole may take, the judge's included.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     max_requests: Option<u64>,
-    /// Keeps the measurements in this file. Default: a file of these cases in the state directory. What it has is not
+    /// Keeps the measurements in this file. Default: one file of all of them in the state directory. What it has is not
     /// measured again.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -65,7 +68,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     fresh: bool,
     /// The compat file: recommended models by tool. With neither --cases nor --models nothing is measured: it is read
-    /// and printed. Default: the file that the configuration reads.
+    /// and printed. Default: the file that the configuration reads; with --cases only one that `llm.compat` names.
     #[arg(long, value_name = "FILE", conflicts_with = "no_compat")]
     compat: Option<PathBuf>,
     /// Writes no compat file.
@@ -86,12 +89,23 @@ fn money(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The file of measurements in its folder.
+const FILE: &str = "measurements.jsonl";
+/// Calls at once where nobody says.
+const CONCURRENCY: usize = 4;
+
 pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
+    apart(args)?;
     if let Some(file) = args.compat.as_ref().filter(|_| args.cases.is_empty() && args.models.is_empty()) {
+        only_read(args)?;
         let read = read_compat(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-        let report = Report { rows: keep::rows(&read), ..Report::default() };
+        for unused in &read.unused {
+            say(styled(WARN, format_args!("{}: {}", file.display(), unused.why)));
+        }
+        let report = keep::without_secrets(Report { rows: keep::rows(&read), ..Report::default() });
+        let page = args.html.as_ref().map(|file| keep::html(file, &report));
         print(global, args, &report)?;
-        return args.html.as_ref().map_or(Ok(Exit::Ok), |file| keep::html(file, &report).map(|()| Exit::Ok));
+        return page.unwrap_or(Ok(())).map(|()| Exit::Ok);
     }
     let house = open(global, config::usable(global)?).await?;
     let done = measured(global, args, &house).await;
@@ -99,26 +113,95 @@ pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
     done
 }
 
+/// Whether every file that is named is another.
+fn apart(args: &Bench) -> Result<(), Failure> {
+    let written = [("--out", &args.out), ("--html", &args.html), ("--compat", &args.compat)];
+    let mut known: Vec<(&str, PathBuf)> = args.cases.iter().map(|file| ("--cases", place(file))).collect();
+    for (option, file) in written {
+        let Some(file) = file else { continue };
+        let at = place(file);
+        if let Some((other, _)) = known.iter().find(|(_, known)| *known == at) {
+            let file = file.display();
+            return Err(Failure::usage(format!(
+                "{other} and {option} are both {file}: name another file for one of them"
+            )));
+        }
+        known.push((option, at));
+    }
+    Ok(())
+}
+
+/// The path of a file that may not be there, without links as far as it is.
+fn place(file: &Path) -> PathBuf {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let whole = std::fs::canonicalize(&file);
+    whole.unwrap_or_else(|_| match (file.parent().map(std::fs::canonicalize), file.file_name()) {
+        (Some(Ok(folder)), Some(name)) => folder.join(name),
+        _ => file,
+    })
+}
+
+/// Whether nothing is said of a measurement where none is made.
+fn only_read(args: &Bench) -> Result<(), Failure> {
+    let said = [
+        ("--tools", !args.tools.is_empty()),
+        ("--repeat", args.repeat.is_some()),
+        ("--concurrency", args.concurrency.is_some()),
+        ("--judge", args.judge.is_some()),
+        ("--self-judge", args.self_judge),
+        ("--max-cost", args.max_cost.is_some()),
+        ("--max-requests", args.max_requests.is_some()),
+        ("--out", args.out.is_some()),
+        ("--fresh", args.fresh),
+    ];
+    match said.iter().find(|(_, is_said)| *is_said) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::usage(format!(
+            "--compat alone reads its file and measures nothing, so {option} says nothing: name what is measured with \
+             --models or --cases, or leave {option} out"
+        ))),
+    }
+}
+
+/// The compat file that the run writes. What own cases find is not what the shipped ones do: it goes where somebody says.
+fn compat(args: &Bench, config: &Config) -> Option<PathBuf> {
+    if args.no_compat {
+        return None;
+    }
+    let is_named = args.cases.is_empty() || config.written.llm.compat.is_some();
+    args.compat.clone().or_else(|| is_named.then(|| config.compat.file.clone()))
+}
+
 async fn measured(global: &Global, args: &Bench, house: &Arc<House>) -> Done {
     let config = house.config();
-    let compat = (!args.no_compat).then(|| args.compat.clone().unwrap_or_else(|| config.compat.file.clone()));
+    let compat = compat(args, &config);
     if let Some(file) = compat.as_ref().filter(|file| file.exists()) {
         // Better now than when all is paid for.
         read_compat(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
     }
     let prepared = prepare::prepare(house, args).await?;
-    let folder = config.state_dir.join("bench");
-    let at = args.out.clone().unwrap_or_else(|| folder.join(format!("{}.jsonl", prepared.plan.name())));
-    let mut lines = lines::Lines::open(&at, args.fresh)?;
-    let Ended { measured, partial, cancelled } = run::run(house, args, &prepared, &mut lines).await?;
+    let pricing = Pricing::new(house, args, &prepared)?;
+    let keys = prepared.plan.cells.iter().map(|cell| cell.key.clone()).collect();
+    let at = match &args.out {
+        Some(file) => file.clone(),
+        None => keep::folder(&config.state_dir)?.join(FILE),
+    };
+    let mut lines = Lines::open(&at, Wanted { keys: &keys, fresh: args.fresh })?;
+    let Ended { measured, partial, cancelled } = run::run(house, args, &prepared, &pricing, &mut lines).await;
     let rows = summarize(&prepared.plan, &measured);
     let judge = prepared.plan.judge.clone();
-    let report = Report { rows, partial, judge, at: keep::now() };
-    print(global, args, &report)?;
-    say(styled(DIM, format_args!("the measurements are in {}", at.display())));
-    // What was printed stands, whatever becomes of the files.
+    let report = keep::without_secrets(Report { rows, partial, judge, at: keep::now() });
+    // Files first: whoever reads standard output may be gone.
     let page = args.html.as_ref().map(|file| keep::html(file, &report));
-    let kept = compat.map(|file| keep::compat(&file, &folder, &report.rows));
+    let kept = compat.as_ref().map(|file| keep::compat(file, &report.rows));
+    let printed = print(global, args, &report);
+    say(styled(DIM, format_args!("the measurements are in {}", at.display())));
+    if compat.is_none() && !args.no_compat {
+        say(styled(
+            DIM,
+            "no compat file is written of own cases; name one with --compat, or llm.compat in the configuration",
+        ));
+    }
     let mut unkept = false;
     for failure in [page, kept].into_iter().flatten().filter_map(Result::err) {
         say(styled(BAD, harmless(&failure.message)));
@@ -127,6 +210,7 @@ async fn measured(global: &Global, args: &Bench, house: &Arc<House>) -> Done {
     if let Some(why) = &report.partial {
         say(styled(WARN, format_args!("partial: {}; the same command goes on from here", harmless(why))));
     }
+    printed?;
     Ok(match (cancelled, report.partial.is_some() || unkept) {
         (true, _) => Exit::Cancelled,
         (false, true) => Exit::Failed,

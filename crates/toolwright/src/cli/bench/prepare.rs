@@ -9,6 +9,7 @@ use toolwright::core::bench::{Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Plann
 use toolwright::core::llm::llm_definition;
 use toolwright::core::model::Usability;
 use toolwright::core::names::Resolution;
+use toolwright::core::schema::Violation;
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::default_model;
 
@@ -84,12 +85,15 @@ fn suites(args: &Bench) -> Result<Vec<Suite>, Failure> {
     if args.cases.is_empty() {
         return shipped_cases().map_err(failure);
     }
-    let mut suites: Vec<Suite> = Vec::new();
+    let (mut suites, mut faults) = (Vec::new(), Vec::new());
     for file in &args.cases {
         let text = input::read_up_to(file, MAX_FILE_BYTES as u64)?;
-        suites.extend(parse(&text, &name(file)).map_err(failure)?);
+        match parse(&text, &name(file)) {
+            Ok(read) => suites.extend(read),
+            Err(found) => faults.extend(found),
+        }
     }
-    Ok(suites)
+    if faults.is_empty() { Ok(suites) } else { Err(failure(faults)) }
 }
 
 fn name(file: &Path) -> String {
@@ -175,9 +179,13 @@ fn check(suite: &Suite, entry: &Entry) -> Result<(), Failure> {
     let schema = entry.tool.schema().map_err(|error| Failure::usage(format!("{place}: {}: {error}", entry.id())))?;
     let Some(schema) = schema else { return Ok(()) };
     let mut faults = Vec::new();
-    for Case { id, input, line, .. } in &suite.cases {
-        for violation in schema.violations(input).into_iter().take(TOLD) {
-            faults.push(format!("{}:{line}: the input of case `{id}`: {violation}", suite.file));
+    for Case { id, input, line, key, .. } in &suite.cases {
+        for Violation { path, message, .. } in schema.violations(input).into_iter().take(TOLD) {
+            let key = if key.is_empty() { "input".to_owned() } else { format!("{key}.input") };
+            let message =
+                format!("the input of case `{id}`: {path}{}{message}", if path.is_empty() { "" } else { ": " });
+            let remedy = "write what the parameters of the tool take";
+            faults.push(CaseError { file: suite.file.clone(), line: *line, key, message, remedy }.to_string());
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::usage(faults.join("\n"))) }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use toolwright::core::model::Usage;
+use toolwright::core::model::{ModelErrorKind, Usage};
+use toolwright::core::operation::Op;
 use toolwright::core::{Event, TraceId};
 
 /// What the operations of one trace came to.
@@ -14,8 +15,10 @@ use toolwright::core::{Event, TraceId};
 pub(super) struct Spent {
     /// US dollars, as far as they are known.
     pub(super) cost: f64,
-    /// Whether something was used whose price is not known.
+    /// Whether something was used whose price is not known, or answered without a word of what it used.
     pub(super) is_unknown: bool,
+    /// Whether a request failed on its way back: what it used is not known, and it may be charged.
+    pub(super) may_cost_more: bool,
     /// Tokens.
     pub(super) usage: Usage,
     /// Attempts at requests.
@@ -34,18 +37,38 @@ impl Spent {
     pub(super) fn add(&mut self, other: &Self) {
         self.cost += other.cost;
         self.is_unknown |= other.is_unknown;
+        self.may_cost_more |= other.may_cost_more;
         self.usage.add(other.usage);
         self.requests += other.requests;
         self.waited_us += other.waited_us;
     }
 
-    fn request(&mut self, usage: Usage, cost: Option<f64>) {
+    fn request(&mut self, failed: Option<ModelErrorKind>, usage: Usage, cost: Option<f64>) {
         self.requests += 1;
         self.usage.add(usage);
-        match cost {
-            Some(cost) => self.cost += cost,
-            None => self.is_unknown |= usage != Usage::default(),
+        match (cost, failed) {
+            (Some(cost), _) => self.cost += cost,
+            (None, None) => self.is_unknown = true,
+            (None, Some(_)) if usage != Usage::default() => self.is_unknown = true,
+            (None, Some(kind)) => self.may_cost_more |= !is_refused(kind),
         }
+    }
+}
+
+/// Whether a request that failed like this was refused before a model worked on it.
+fn is_refused(kind: ModelErrorKind) -> bool {
+    match kind {
+        ModelErrorKind::RateLimit
+        | ModelErrorKind::Auth
+        | ModelErrorKind::Quota
+        | ModelErrorKind::Invalid
+        | ModelErrorKind::Unsupported
+        | ModelErrorKind::ContextOverflow => true,
+        // An answer may have been cut off, or thrown away.
+        ModelErrorKind::Unavailable
+        | ModelErrorKind::BadResponse
+        | ModelErrorKind::Canceled
+        | ModelErrorKind::ContentFilter => false,
     }
 }
 
@@ -53,11 +76,12 @@ impl Spent {
 pub(super) struct Meter {
     events: Receiver<Arc<Event>>,
     by_trace: HashMap<TraceId, Spent>,
+    lags: u64,
 }
 
 impl Meter {
     pub(super) fn new(events: Receiver<Arc<Event>>) -> Self {
-        Self { events, by_trace: HashMap::new() }
+        Self { events, by_trace: HashMap::new(), lags: 0 }
     }
 
     /// Takes events in for as long as it is polled.
@@ -65,7 +89,7 @@ impl Meter {
         loop {
             match self.events.recv().await {
                 Ok(event) => self.see(&event),
-                Err(RecvError::Lagged(_)) => self.missed(),
+                Err(RecvError::Lagged(_)) => self.lags += 1,
                 Err(RecvError::Closed) => return std::future::pending().await,
             }
         }
@@ -76,30 +100,69 @@ impl Meter {
         loop {
             match self.events.try_recv() {
                 Ok(event) => self.see(&event),
-                Err(TryRecvError::Lagged(_)) => self.missed(),
+                Err(TryRecvError::Lagged(_)) => self.lags += 1,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
         self.by_trace.remove(&trace).unwrap_or_default()
     }
 
-    /// Of what was under way nothing is known for sure any more.
-    fn missed(&mut self) {
-        self.by_trace.values_mut().for_each(|spent| spent.is_unknown = true);
+    /// How often events were lost: of what was under way then, nothing is known for sure.
+    pub(super) fn lags(&self) -> u64 {
+        self.lags
     }
 
     fn see(&mut self, event: &Event) {
         match event {
-            Event::ModelStarted { op, .. } => {
-                self.by_trace.entry(op.lineage.trace).or_default();
+            Event::ModelRetried { op, error, usage, cost_usd, .. } => {
+                self.of(op).request(Some(*error), *usage, *cost_usd)
             }
-            Event::ModelRetried { op, usage, cost_usd, .. } | Event::ModelFinished { op, usage, cost_usd, .. } => {
-                self.by_trace.entry(op.lineage.trace).or_default().request(*usage, *cost_usd);
-            }
+            Event::ModelFinished { op, error, usage, cost_usd, .. } => self.of(op).request(*error, *usage, *cost_usd),
             Event::ModelWaited { op, wait_us, .. } => {
-                self.by_trace.entry(op.lineage.trace).or_default().waited_us += wait_us;
+                let spent = self.of(op);
+                spent.waited_us = spent.waited_us.saturating_add(*wait_us);
             }
             _ => {}
         }
+    }
+
+    fn of(&mut self, op: &Op) -> &mut Spent {
+        self.by_trace.entry(op.lineage.trace).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_not_free() {
+        let used = Usage { input_tokens: 1, ..Usage::default() };
+        for (failed, usage, cost, unknown, more) in [
+            (None, used, Some(1.0), false, false),
+            (None, used, None, true, false),
+            (None, Usage::default(), None, true, false),
+            (Some(ModelErrorKind::Unavailable), used, Some(1.0), false, false),
+            (Some(ModelErrorKind::Unavailable), used, None, true, false),
+            (Some(ModelErrorKind::BadResponse), Usage::default(), None, false, true),
+            (Some(ModelErrorKind::RateLimit), Usage::default(), None, false, false),
+        ] {
+            let mut spent = Spent::default();
+            spent.request(failed, usage, cost);
+            assert_eq!((spent.is_unknown, spent.may_cost_more), (unknown, more), "{failed:?} {usage:?} {cost:?}");
+        }
+    }
+
+    #[test]
+    fn lost_events_are_counted() {
+        let (sender, receiver) = tokio::sync::broadcast::channel(1);
+        let mut meter = Meter::new(receiver);
+        let warning = || Arc::new(Event::Warning { code: "c".into(), message: "m".into() });
+        let trace = toolwright::core::Lineage::named("t").trace;
+        sender.send(warning()).expect("sent");
+        assert_eq!((meter.take(trace), meter.lags()), (Spent::default(), 0));
+        sender.send(warning()).expect("sent");
+        sender.send(warning()).expect("sent");
+        assert_eq!((meter.take(trace), meter.lags()), (Spent::default(), 1));
     }
 }
