@@ -285,7 +285,10 @@ impl ModelClient for HttpModelClient {
             Ok((at, _)) if at.api == Api::Ollama || is_loopback(&at.base_url) => Usability::Usable,
             Ok(_) => Usability::NoKey,
         };
-        ModelCard { usability, window, max_output, stands_for: None }
+        // This API demands a limit, so that one is sent whatever the caller says.
+        let api = self.endpoints.resolve(model).ok().map(|(at, _)| at.api);
+        let answer = max_output.or((api == Some(Api::Anthropic)).then_some(crate::anthropic::DEFAULT_MAX_TOKENS));
+        ModelCard { usability, window, max_output, answer, stands_for: None }
     }
 }
 

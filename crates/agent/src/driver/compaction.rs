@@ -80,7 +80,7 @@ impl Driver {
     pub(super) fn with(&self, state: &RunState) -> Option<With> {
         let snapshot = self.memory_tools();
         let name = |id| snapshot.get(id).map(|entry| entry.wire_name.clone());
-        let other = state.spec().context.model.as_deref();
+        let other = state.spec().context.model.as_deref().filter(|model| *model != state.spec().model);
         let window = other.and_then(|model| self.executor.services().model.card(model).window);
         Some(With { summarize: name(SUMMARIZE)?, extract: name(EXTRACT)?, window })
     }
@@ -99,7 +99,7 @@ impl Driver {
             // Nobody asked for these calls, so nobody is asked about them.
             approver: Arc::new(NoApprover { remedy: "what makes room in a conversation asks nobody".into() }),
             priority: Priority::Background,
-            llm: LlmTerms { model: state.spec().context.model.as_deref().map(Arc::from), mode: None },
+            llm: LlmTerms { model: Some(memory_model(state).into()), mode: None },
             usage: Some(Arc::clone(&meter) as _),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
             ..self.terms(state, &self.memory_tools(), options)
@@ -119,8 +119,7 @@ impl Driver {
         options: &RunOptions,
     ) -> Result<(), DriverError> {
         let calls = state.compaction_calls();
-        let ended = |call: &ToolCall| journal.iter().find(|(id, _)| *id == call.id)?.1.clone();
-        let outcomes: Vec<Outcome> = calls.iter().filter_map(ended).collect();
+        let outcomes: Vec<Outcome> = calls.iter().filter_map(|call| ended(call, journal)).collect();
         if outcomes.is_empty() {
             return Ok(());
         }
@@ -154,5 +153,45 @@ impl Driver {
             }
         }
         Ok(())
+    }
+}
+
+/// The model that a run's turns are put together by: its own, unless another is named. The conversation goes to nobody
+/// that its user has not chosen.
+fn memory_model(state: &RunState) -> &str {
+    let spec = state.spec();
+    spec.context.model.as_deref().unwrap_or(&spec.model)
+}
+
+/// How a call ended, by the journal. One that was cancelled says nothing of the turns: it is made again.
+fn ended(call: &ToolCall, journal: &Journal) -> Option<Outcome> {
+    let (_, outcome) = journal.iter().find(|(id, _)| *id == call.id)?;
+    let cancelled = |outcome: &Outcome| outcome.error.as_ref().is_some_and(|error| error.cancel_cause().is_some());
+    outcome.clone().filter(|outcome| !cancelled(outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::call::RawArguments;
+    use toolwright_core::cancel::CancelCause;
+    use toolwright_core::error::{ErrorKind, ToolError};
+    use toolwright_core::session::CallId;
+
+    use super::*;
+
+    #[test]
+    fn a_journalled_cancel_is_no_failure() {
+        let id = CallId::new("compaction-1-summary");
+        let arguments = RawArguments::Text("{}".into());
+        let call = ToolCall { id: id.clone(), name: "s".into(), arguments };
+        for (error, is_known) in [
+            (ToolError::canceled(CancelCause::User), false),
+            (ToolError::canceled(CancelCause::RunLimit), false),
+            (ToolError::new(ErrorKind::ExecutionError, "no model"), true),
+        ] {
+            let journal = [(id.clone(), Some(Outcome::failed(id.clone(), error)))];
+            assert_eq!(ended(&call, &journal).is_some(), is_known);
+        }
+        assert!(ended(&call, &[(id, None)]).is_none());
     }
 }

@@ -1,24 +1,27 @@
 //! Making room before the model is asked: what gives way is stored first.
 
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::Exactness;
 use toolwright_core::event::{CompactionLayer, Event};
-use toolwright_core::model::Usage;
+use toolwright_core::model::{CallResult, Usage};
 use toolwright_core::operation::Origin;
-use toolwright_core::output::{DEFAULT_MAX_BYTES, Readers, countable_text};
+use toolwright_core::output::{DEFAULT_MAX_BYTES, Readers};
+use toolwright_core::store::StoreError;
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::readers;
 
 use super::shown::Shown;
 use super::{Driver, RunOptions};
-use crate::run::{GivenUp, Original, Originals, Place, Plan, RunState, Whole};
+use crate::run::{Again, Files, GivenUp, Original, Originals, Place, Plan, RunState, Whole, binary, content_text};
 
 /// What the next turn is the last for.
 const FULL: &str = "Your context window is full";
@@ -31,6 +34,22 @@ const ALL_BYTES: usize = 1 << 20;
 pub(super) enum Made {
     Nothing,
     Room,
+}
+
+/// Whether turns are being put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    NotMeant,
+    /// They cannot be now.
+    Not,
+    Yes,
+}
+
+/// How what gives way is kept and read again.
+struct Keeper<'a> {
+    readers: Readers,
+    /// The tools as the model knows them.
+    snapshot: &'a Arc<Snapshot>,
 }
 
 /// One thing that was done, for whoever watches.
@@ -55,6 +74,7 @@ impl Driver {
         options: &RunOptions,
     ) -> Made {
         let tools = shown.showing.tokens;
+        state.expect_answer(self.model.card(&state.spec().model).answer);
         self.count(state, shown).await;
         let mut plan = state.plan_room(tools);
         if plan.is_nothing() {
@@ -64,32 +84,38 @@ impl Driver {
             state.put_off_compaction();
             plan = state.plan_room(tools);
         }
-        let readers = readers(&self.terms(state, snapshot, options));
-        let Plan { truncate, summarize, full } = plan;
+        let keeper = Keeper { readers: readers(&self.terms(state, snapshot, options)), snapshot };
+        let Plan { truncate, summarize, mut full } = plan;
         let before = state.context_tokens() + tools;
-        let results = self.give_up(state, truncate, &readers, options).await;
-        match summarize {
-            Some(range) => self.put_together(state, range, &readers, tools, options).await,
-            None if results > 0 => {
-                state.count_truncation();
-                let tokens = (before, state.context_tokens() + tools);
-                self.tell(state, Done::of(CompactionLayer::Truncate, tokens, results), options);
-            }
-            None => {}
+        let mut results = self.give_up(state, truncate, &keeper, tools, options).await;
+        let begun = match summarize {
+            Some(range) => self.put_together(state, range, &keeper, tools, options).await,
+            None => Begun::NotMeant,
+        };
+        if begun == Begun::Not {
+            state.put_off_compaction();
+            let without = state.plan_room(tools);
+            results += self.give_up(state, without.truncate, &keeper, tools, options).await;
+            full = without.full;
+        }
+        if begun != Begun::Yes && results > 0 {
+            state.count_truncation();
+            let tokens = (before, state.context_tokens() + tools);
+            self.tell(state, Done::of(CompactionLayer::Truncate, tokens, results), options);
         }
         if full {
-            self.force_last(state, &readers, tools, options).await;
+            self.force_last(state, &keeper, tools, options).await;
         }
         Made::Room
     }
 
     /// Nothing else helps: the model is asked for the last time, and what it has not seen yet gives way too.
-    async fn force_last(&self, state: &mut RunState, readers: &Readers, tools: usize, options: &RunOptions) {
+    async fn force_last(&self, state: &mut RunState, keeper: &Keeper<'_>, tools: usize, options: &RunOptions) {
         let was_last = state.is_last_turn();
         let before = state.context_tokens() + tools;
         state.force_final(FULL);
         let places = state.plan_last(tools).truncate;
-        let results = self.give_up(state, places, readers, options).await;
+        let results = self.give_up(state, places, keeper, tools, options).await;
         if was_last && results == 0 {
             return;
         }
@@ -121,53 +147,94 @@ impl Driver {
         }
     }
 
-    /// Puts notes in the place of these results, which are stored first where somebody can read them. Returns how many.
+    /// Puts notes in the place of these results, which are stored first where somebody can read them; one that cannot be
+    /// stays, as long as the conversation fits with it. Returns how many gave way.
     async fn give_up(
         &self,
         state: &mut RunState,
         places: Vec<Place>,
-        readers: &Readers,
+        keeper: &Keeper<'_>,
+        tools: usize,
         options: &RunOptions,
     ) -> usize {
         let mut given_up = Vec::with_capacity(places.len());
         for place in places {
-            given_up.push(self.keep(state, place, readers, options).await);
+            given_up.extend(self.keep(state, place, keeper, tools, options).await);
         }
         let count = given_up.len();
-        state.truncate(given_up, reader(readers));
+        state.truncate(given_up, &keeper.readers);
         count
     }
 
-    async fn keep(&self, state: &RunState, place: Place, readers: &Readers, options: &RunOptions) -> GivenUp {
-        let mut kept = GivenUp { place, text: state.stored(place).map(str::to_owned), images: Vec::new() };
-        let Some(result) = state.result_at(place) else { return kept };
-        let (outputs, session) = (&self.executor.services().outputs, &options.session.id);
-        if kept.text.is_none() && reader(readers).is_some() {
-            match outputs.put(session, countable_text(&result.content).as_bytes()).await {
-                Ok(stored) => kept.text = Some(stored.handle.to_string()),
-                Err(error) => tracing::warn!("an old result was not stored: {error}"),
-            }
+    async fn keep(
+        &self,
+        state: &RunState,
+        place: Place,
+        keeper: &Keeper<'_>,
+        tools: usize,
+        options: &RunOptions,
+    ) -> Option<GivenUp> {
+        let result = state.result_at(place)?;
+        let entry = keeper.snapshot.list().iter().find(|entry| entry.wire_name == result.name);
+        let again = if entry.is_some_and(|entry| entry.is_repeatable()) { Again::May } else { Again::MayNot };
+        let text = state.stored(place).map(str::to_owned);
+        let mut kept = GivenUp { place, text, files: Vec::new(), again };
+        if let Err(error) = self.store_parts(result, &mut kept, keeper, options).await {
+            self.not_stored("an old result", &error);
+            return is_over(state, tools).then_some(kept);
         }
-        for block in &result.content {
-            let ContentBlock::Image { data, mime_type, .. } = block else { continue };
-            let Ok(bytes) = BASE64_STANDARD.decode(data) else { continue };
-            match outputs.put_artifact(session, &bytes, mime_type).await {
-                Ok(stored) => kept.images.push(stored.handle.to_string()),
-                Err(error) => tracing::warn!("an image was not stored: {error}"),
-            }
-        }
-        kept
+        Some(kept)
     }
 
-    /// Stores the turns in `range` and begins to put them together.
+    async fn store_parts(
+        &self,
+        result: &CallResult,
+        kept: &mut GivenUp,
+        keeper: &Keeper<'_>,
+        options: &RunOptions,
+    ) -> Result<(), StoreError> {
+        let files = self.store_files(result.content.iter(), options).await?;
+        kept.files = in_order(&files);
+        // A result that is nothing but files is whole by their handles.
+        let has_text =
+            result.content.iter().any(|block| binary(block).is_none() && !block.stand_in().trim().is_empty());
+        if kept.text.is_none() && has_text && !keeper.readers.is_empty() {
+            let text = content_text(&result.content, &files);
+            let stored = self.executor.services().outputs.put(&options.session.id, text.as_bytes()).await?;
+            kept.text = Some(stored.handle.to_string());
+        }
+        Ok(())
+    }
+
+    /// Stores the images and other files among these blocks.
+    async fn store_files<'a>(
+        &self,
+        blocks: impl Iterator<Item = &'a ContentBlock> + Send,
+        options: &RunOptions,
+    ) -> Result<Files, StoreError> {
+        let outputs = &self.executor.services().outputs;
+        let mut files = Files::new();
+        for (data, media_type) in blocks.filter_map(binary) {
+            let hash = ContentHash::of_bytes(data.as_bytes());
+            let Ok(bytes) = BASE64_STANDARD.decode(data) else { continue };
+            if let Entry::Vacant(file) = files.entry(hash) {
+                let stored = outputs.put_artifact(&options.session.id, &bytes, media_type).await?;
+                file.insert(stored.handle.to_string());
+            }
+        }
+        Ok(files)
+    }
+
+    /// Stores the turns in `range` and begins to put them together. Where they cannot be stored, it does so only if the
+    /// conversation does not fit as it is.
     async fn put_together(
         &self,
         state: &mut RunState,
         range: Range<usize>,
-        readers: &Readers,
+        keeper: &Keeper<'_>,
         tools: usize,
         options: &RunOptions,
-    ) {
+    ) -> Begun {
         let (outputs, session) = (&self.executor.services().outputs, &options.session.id);
         let mut originals = Originals::new();
         let mut left = ALL_BYTES;
@@ -183,23 +250,43 @@ impl Driver {
                 break;
             }
         }
-        let original = match reader(readers) {
-            None => None,
-            Some(_) => match outputs.put(session, state.text_of(&range).as_bytes()).await {
-                Ok(stored) => {
-                    let handle = stored.handle.to_string();
-                    let advice = readers.advice(&handle);
-                    Some(Original { handle, advice })
-                }
-                Err(error) => {
-                    tracing::warn!("the turns that are put together were not stored: {error}");
-                    None
-                }
-            },
-        };
-        if let Some(with) = self.with(state) {
-            state.begin_compaction(range, Whole { originals, stored: original }, &with, tools);
+        let mut whole = Whole { originals, ..Whole::default() };
+        if let Err(error) = self.store_turns(state, &range, &mut whole, keeper, options).await {
+            self.not_stored("the turns that were to be put together", &error);
+            if !is_over(state, tools) {
+                return Begun::Not;
+            }
         }
+        match self.with(state) {
+            Some(with) if state.begin_compaction(range, whole, &with, tools) => Begun::Yes,
+            _ => Begun::Not,
+        }
+    }
+
+    async fn store_turns(
+        &self,
+        state: &RunState,
+        range: &Range<usize>,
+        whole: &mut Whole,
+        keeper: &Keeper<'_>,
+        options: &RunOptions,
+    ) -> Result<(), StoreError> {
+        whole.files = self.store_files(state.blocks_of(range).into_iter(), options).await?;
+        if !keeper.readers.is_empty() {
+            let text = state.text_of(range, &whole.files);
+            let stored = self.executor.services().outputs.put(&options.session.id, text.as_bytes()).await?;
+            let handle = stored.handle.to_string();
+            let advice = keeper.readers.advice(&handle);
+            whole.stored = Some(Original { handle, advice });
+        }
+        Ok(())
+    }
+
+    fn not_stored(&self, what: &str, error: &StoreError) {
+        self.warn(
+            "output_store_failed",
+            format!("{what} could not be stored to make room in the conversation: {error}"),
+        );
     }
 
     /// The terms of what is done for the run, and not by its model.
@@ -254,7 +341,13 @@ impl Done {
     }
 }
 
-/// The tool by which stored text is read, under the name that the model has for it.
-fn reader(readers: &Readers) -> Option<&str> {
-    [&readers.read, &readers.grep, &readers.extract].into_iter().find_map(|name| name.as_deref())
+/// Whether the next request does not fit as it is.
+fn is_over(state: &RunState, tools: usize) -> bool {
+    state.context_limit().is_some_and(|limit| state.context_tokens() + tools > limit)
+}
+
+fn in_order(files: &Files) -> Vec<String> {
+    let mut handles: Vec<String> = files.values().cloned().collect();
+    handles.sort();
+    handles
 }

@@ -14,6 +14,6 @@ pub use answer::{BadAnswer, SHOWN_CHARACTERS, Wanted, json, text};
 pub use definition::{DefineError, LlmDefinition, MaxTokens, OutputKind, TemplateDefinition, Variant};
 pub use prompt::{JSON_RULE, LlmHooks, OutputHook, PrepareHook, Prompted, SchemaHook, TokensHook, WarningHook};
 pub use resolve::{Resolve, models};
-pub use shipped::shipped;
+pub use shipped::{inert, shipped};
 pub use template::{TemplateError, check_template, evaluate, render};
 pub use tool::{LlmTool, TemplateTool, define_llm_tool, define_template_tool, llm_definition};

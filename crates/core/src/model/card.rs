@@ -23,6 +23,8 @@ pub struct ModelCard {
     pub window: Option<usize>,
     /// Tokens that one answer may have, where that is configured.
     pub max_output: Option<u32>,
+    /// Tokens that an answer may have whose request does not say how many, where its client knows.
+    pub answer: Option<u32>,
     /// The model whose recorded answers it gives, where it is a recording: what goes by a model's name goes by this.
     pub stands_for: Option<Arc<str>>,
 }

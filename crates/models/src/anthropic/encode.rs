@@ -14,7 +14,7 @@ use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
 /// The API demands a limit.
-const DEFAULT_MAX_TOKENS: u32 = 8192;
+pub(crate) const DEFAULT_MAX_TOKENS: u32 = 8192;
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let messages = messages(request, shown.set());

@@ -8,7 +8,7 @@ mod decode;
 mod encode;
 
 pub(crate) use decode::Assembly;
-pub(crate) use encode::{encode, tool};
+pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool};
 
 use crate::api::Api;
 

@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// Requests below this many estimated tokens tell nothing: what an API adds by itself weighs too much in them.
 const TELLING: usize = 1000;
-/// What a count may be of an estimate. A report beyond is none of the whole request: some servers count what they have
-/// not cached.
-const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.5..=3.0;
+/// What a report may be of an estimate. One beyond is none of the whole request: some servers count only what they have
+/// not cached. Down, little is believed: who takes a conversation for smaller than it is overruns the window.
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.8..=3.0;
+/// What the tokenizer's count may be of one.
+const COUNTED: std::ops::RangeInclusive<f64> = 0.25..=6.0;
 /// The part of a lower report that is believed at once; of a higher one all is.
 const DOWN: f64 = 0.2;
 
@@ -47,7 +49,7 @@ impl Gauge {
     pub(super) fn count(&mut self, exact: usize, estimate: usize) {
         if estimate > 0 {
             let ratio = exact as f64 / estimate as f64;
-            self.counted = Some(ratio.clamp(*PLAUSIBLE.start() / 2.0, *PLAUSIBLE.end() * 2.0));
+            self.counted = Some(ratio.clamp(*COUNTED.start(), *COUNTED.end()));
         }
     }
 
@@ -94,6 +96,8 @@ mod tests {
             // Too small to tell, a part only, and beyond belief.
             (&[(999, 2000)], 1000),
             (&[(2000, 3000), (2000, 999)], 1500),
+            (&[(2000, 1590)], 1000),
+            (&[(2000, 1600)], 800),
             (&[(2000, 6001)], 1000),
         ] {
             assert_eq!(learnt(reports).tokens(1000), expect, "{reports:?}");

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{CallResult, Message, ShownTool, Usage};
+use toolwright_core::output::Readers;
 
 use self::compaction::Compaction;
 use self::gauge::Gauge;
@@ -24,10 +25,10 @@ use super::{Phase, RunState};
 
 pub use self::compaction::{Compacted, CompactionCall};
 pub(crate) use self::compaction::{Whole, With};
-pub(crate) use self::given_up::GivenUp;
+pub(crate) use self::given_up::{Again, GivenUp};
 pub(crate) use self::memory::Original;
 pub(crate) use self::plan::{Place, Plan};
-pub(crate) use self::render::Originals;
+pub(crate) use self::render::{Files, Originals, binary, content_text};
 pub(crate) use self::size::Countable;
 
 /// The part of a window that is left free, since counts are not certain.
@@ -49,7 +50,7 @@ const AFTER_OVERFLOW: usize = 3;
 pub struct ContextTerms {
     /// Whether a model may put the oldest turns together where giving up old results is not enough.
     pub summarize: bool,
-    /// That model, `provider/model`; `None` for the one that LLM-backed tools go by.
+    /// That model, `provider/model`; `None` for the run's own: the conversation goes to no other unless it is named here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// What making room once leaves, as a part of what a request may have, 0.2 to 0.8. The less, the rarer the provider's
@@ -104,6 +105,11 @@ pub(super) struct Guard {
     /// Answers since turns were put together; `None` if they never were.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<u32>,
+    /// Times that this failed since it was done, in this task.
+    failures: u32,
+    /// Tokens of an answer whose request does not say how many it may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
     /// What is under way.
@@ -124,6 +130,20 @@ impl Guard {
     /// A task begins with the message at this place.
     pub(super) fn begin_task(&mut self, at: usize) {
         self.task_at = Some(at);
+        if std::mem::take(&mut self.failures) > 0 {
+            self.since = None;
+        }
+    }
+
+    /// Turns were put together.
+    fn compaction_done(&mut self) {
+        (self.failures, self.since) = (0, Some(0));
+    }
+
+    /// Turns could not be put together: it is tried again after an answer, after two the next time, and so on.
+    fn compaction_failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.since = Some(ANSWERS_BETWEEN.saturating_sub(self.failures));
     }
 
     /// The model has answered.
@@ -161,9 +181,10 @@ struct Room {
     reach: Reach,
 }
 
-/// Tokens that a request may have.
-fn limit(window: usize, max_tokens: Option<u32>) -> usize {
-    let answer = max_tokens.map_or(ANSWER.min(window / 4), |tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
+/// Tokens that a request may have. More than half of the window is kept for no answer: a limit above is meant as none.
+fn limit(window: usize, answer: Option<u32>) -> usize {
+    let answer = answer.map_or(ANSWER.min(window / 4), |tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
+    let answer = answer.min(window / 2);
     window.saturating_sub(window / BUFFER).saturating_sub(answer)
 }
 
@@ -179,7 +200,8 @@ impl RunState {
     /// an overflow has shown.
     #[must_use]
     pub fn context_limit(&self) -> Option<usize> {
-        let by_window = self.spec.window.map(|window| limit(window, self.spec.max_tokens));
+        let answer = self.spec.max_tokens.or(self.guard.answer);
+        let by_window = self.spec.window.map(|window| limit(window, answer));
         let by_window = by_window.map(|tokens| self.guard.gauge.estimate(tokens));
         [by_window, self.guard.ceiling].into_iter().flatten().min()
     }
@@ -241,6 +263,11 @@ impl RunState {
         self.guard.counts
     }
 
+    /// What an answer of the run's model may have where the request does not say, as far as its client knows.
+    pub(crate) fn expect_answer(&mut self, tokens: Option<u32>) {
+        self.guard.answer = tokens;
+    }
+
     /// The request is about to be asked, with definitions of `tools` estimated tokens: what its API reports of it tells
     /// how the model counts.
     pub(crate) fn asked(&mut self, tools: usize) {
@@ -270,7 +297,13 @@ impl RunState {
         let reach = if last { Reach::All } else { Reach::Seen };
         let memory = (self.may_summarize() && !last).then(|| self.memory_room(limit) * 2);
         let target = (limit as f64 * self.spec.context.target.clamp(0.2, 0.8)) as usize;
-        self.plan_in(tools, Room { limit, target, memory, reach })
+        let plan = self.plan_in(tools, Room { limit, target, memory, reach });
+        // Models fail for a moment: before a run ends for that, it is tried once more.
+        let again = plan.full && !last && self.spec.context.summarize && self.guard.failures == 1;
+        if again {
+            return self.plan_in(tools, Room { limit, target, memory: Some(self.memory_room(limit) * 2), reach });
+        }
+        plan
     }
 
     /// The plan where nothing else helps: results that the model has not seen may give way too.
@@ -300,12 +333,12 @@ impl RunState {
         }
     }
 
-    /// Results give way to notes that name where they are now. `reader` reads stored text.
-    pub(crate) fn truncate(&mut self, given_up: Vec<GivenUp>, reader: Option<&str>) {
+    /// Results give way to notes that name where they are now. `readers` read stored text.
+    pub(crate) fn truncate(&mut self, given_up: Vec<GivenUp>, readers: &Readers) {
         for gone in given_up {
             let Some(result) = self.result_mut(gone.place) else { continue };
             let call = result.call_id.clone();
-            result.content = vec![ContentBlock::text(gone.note(result, reader))];
+            result.content = vec![ContentBlock::text(gone.note(result, readers))];
             self.guard.counts.results += 1;
             if let Some(handle) = gone.text {
                 self.guard.note_stored(&call, handle);
@@ -313,9 +346,9 @@ impl RunState {
         }
     }
 
-    /// Nothing can be put together now: it is left for a while.
+    /// Nothing can be put together now: it is left for an answer.
     pub(crate) fn put_off_compaction(&mut self) {
-        self.guard.since = Some(0);
+        self.guard.since = Some(ANSWERS_BETWEEN - 1);
     }
 
     /// Old results gave way without a model's help.
@@ -355,5 +388,25 @@ impl RunState {
     /// Estimated tokens that a summary may have in a room of `limit`, and as many its facts.
     fn memory_room(&self, limit: usize) -> usize {
         limit / MEMORY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_of_a_request_is_the_window_less_a_twentieth_and_its_answer() {
+        for (window, answer, expect) in [
+            (4000, Some(100), 3700),
+            (200_000, Some(8192), 181_808),
+            (200_000, None, 185_904),
+            (8000, None, 5600),
+            // A limit of nearly the whole window is meant as none: it does not end every run at once.
+            (8000, Some(7900), 3600),
+            (0, Some(1), 0),
+        ] {
+            assert_eq!(limit(window, answer), expect, "{window} {answer:?}");
+        }
     }
 }

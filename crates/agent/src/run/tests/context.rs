@@ -36,7 +36,7 @@ fn compact(state: &mut RunState) -> Plan {
     let plan = state.plan_room(0);
     if let Some(range) = plan.summarize.clone() {
         let with = With { summarize: "s".into(), extract: "f".into(), window: None };
-        state.begin_compaction(range, Whole::default(), &with, 0);
+        assert!(state.begin_compaction(range, Whole::default(), &with, 0));
         *state = RunState::from_json(state.to_json().expect("saves")).expect("loads");
     }
     plan
@@ -109,7 +109,57 @@ fn a_failure_leaves_the_conversation_as_it_is_and_the_next_turn_is_the_last_wher
     assert_eq!(failed, Compacted::Failed("no model".into()));
     assert_eq!((texts(&state), state.compactions().failed), (before, 1));
     assert_eq!(state.report().usage.input_tokens, 70, "it was used all the same");
+    // It is tried once more before the run ends for it.
+    assert!(compact(&mut state).summarize.is_some());
+    assert_eq!(state.on_compacted(made(&state, None), used).expect("ended"), Compacted::Failed("no model".into()));
     assert_eq!(state.plan_room(0), Plan { full: true, ..Plan::default() });
+    // With the next task all is new.
+    chat(&mut state, "once more", 1);
+    assert!(compact(&mut state).summarize.is_some());
+    state.on_compacted(made(&state, Some("It was said.")), used).expect("ended");
+    assert_eq!((state.plan_room(0), state.compactions().summarized), (Plan::default(), 1));
+}
+
+#[test]
+fn a_failure_before_the_room_is_full_is_tried_again_after_one_answer() {
+    let mut state = windowed(ContextTerms::default());
+    for n in 0..5 {
+        chat(&mut state, &format!("task {n}"), 690);
+    }
+    assert!(compact(&mut state).summarize.is_some());
+    state.on_compacted(made(&state, None), Usage::default()).expect("ended");
+    assert_eq!(state.plan_room(0), Plan::default());
+    state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");
+    state.on_tools(vec![done(&CallId::new("1"), "read")]).expect("tools");
+    assert!(compact(&mut state).summarize.is_some());
+}
+
+#[test]
+fn a_limit_of_tokens_holds_for_putting_together_too() {
+    let full = |tokens| {
+        let limits = Limits { tokens: Some(tokens), ..turns(100) };
+        let spec = RunSpec { window: Some(4000), ..spec(limits) };
+        let mut state = RunState::new(spec, vec![Message::user("the task")]);
+        for n in 0..5 {
+            chat(&mut state, &format!("task {n}"), 700);
+        }
+        state
+    };
+    // What is left is not enough for it: it does not begin.
+    let mut state = full(1000);
+    let range = state.plan_room(0).summarize.expect("a range");
+    let with = With { summarize: "s".into(), extract: "f".into(), window: None };
+    assert!(!state.begin_compaction(range, Whole::default(), &with, 0));
+    assert!(matches!(state.step(), Step::CallModel(_)));
+    // It took more than was left: the model is not asked again.
+    let mut state = full(20_000);
+    assert!(compact(&mut state).summarize.is_some());
+    let used = Usage { input_tokens: 20_000, ..Usage::default() };
+    let ended = state.on_compacted(made(&state, Some("It was said.")), used).expect("ended");
+    assert!(matches!(ended, Compacted::Done { .. }));
+    let Step::Done(result) = state.step() else { panic!("{:?}", state.step()) };
+    let why = (result.status, result.reason.as_deref());
+    assert_eq!(why, (Status::Partial, Some("the limit of 20000 tokens was reached")));
 }
 
 #[test]

@@ -70,8 +70,9 @@ fn closed(properties: Value) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-/// A text that cannot close the mark that it stands in.
-fn inert(text: &str, mark: &str) -> String {
+/// A text that cannot close the mark that it stands in, however that is written; `mark` is in lower case.
+#[must_use]
+pub fn inert(text: &str, mark: &str) -> String {
     let closing = format!("</{mark}");
     let lower = text.to_ascii_lowercase();
     let mut out = String::with_capacity(text.len());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ContextSection {
     /// Whether a model may put the oldest turns together, by `llm:summarize` and `llm:fact-extract`.
     pub summarize: bool,
-    /// That model, `provider/model`. Default: as for all tools that a model answers.
+    /// That model, `provider/model`. Default: the model of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// What making room once leaves, as a part of what a request may have. The less, the rarer the provider's prompt cache
