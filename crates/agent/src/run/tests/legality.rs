@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
+use crate::run::context::Again;
+use toolwright_core::output::Readers;
 
 /// One random thing that model, tools, people or the clock do.
 #[derive(Debug, Clone)]
@@ -133,8 +135,9 @@ fn apply(state: &mut RunState, event: Happening) {
 /// As the driver does, without a store.
 fn make_room(state: &mut RunState) {
     let Plan { truncate, summarize, full } = state.plan_room(0);
-    let given_up = |place| GivenUp { place, text: Some("session-1/2".into()), images: Vec::new() };
-    state.truncate(truncate.into_iter().map(given_up).collect(), Some("output__read"));
+    let given_up = |place| GivenUp { place, text: Some("session-1/2".into()), files: Vec::new(), again: Again::MayNot };
+    let readers = Readers { read: Some("output__read".into()), ..Readers::default() };
+    state.truncate(truncate.into_iter().map(given_up).collect(), &readers);
     if let Some(range) = summarize {
         let with = With { summarize: "s".into(), extract: "f".into(), window: None };
         state.begin_compaction(range, Whole::default(), &with, 0);
