@@ -91,7 +91,7 @@ async fn a_request_gets_the_answers_that_were_recorded_for_it_in_order() {
     let said = "the recording holds 5 requests, and not this one; the nearest is number";
     assert!(error.kind == ModelErrorKind::BadResponse && error.message.starts_with(said), "{error}");
     assert!(error.message.contains("differs at tools[0]: recorded `\"a\"`, asked nothing"), "{error}");
-    let error = ask(&models, &id, &question("my password is hunter2, or was")).await.unwrap_err();
+    let error = ask(&models, &id, &question("your password is hunter2, or was")).await.unwrap_err();
     assert!(error.message.contains("differs at messages[0].content[0].text"), "{error}");
     assert!(!error.message.contains("hunter2"), "{error}");
 }

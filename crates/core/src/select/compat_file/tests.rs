@@ -75,7 +75,7 @@ fn a_recording_is_never_recommended() {
     let written = r#"{"llm:score@1.0.0": {"recommended": ["replay:r.jsonl", "p/a"], "scores": {"replay:s": 1.0}}}"#;
     let compat = CompatFile::parse(written).expect("read").compat(&[]);
     assert_eq!(compat.recommended(id), ["p/a"]);
-    assert_eq!(compat.models_for(id, 0.0).collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(compat.models_for(id, 0.0).collect::<Vec<_>>(), ["p/a"]);
 }
 
 #[test]
