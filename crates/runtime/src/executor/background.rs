@@ -354,10 +354,9 @@ struct Kept {
 }
 
 /// Follows a job's work to its end, on a task of its own.
-fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, work: Work) {
+fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
-        let mut work = work;
         let outcome =
             contained(work.as_mut()).await.unwrap_or_else(|panicked| Outcome::failed(call, panicked.error("a job")));
         let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);

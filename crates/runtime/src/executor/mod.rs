@@ -421,11 +421,10 @@ impl Executor {
 
     async fn stage(
         self: &Arc<Self>,
-        ready: checking::Indexed<Planned>,
+        mut ready: checking::Indexed<Planned>,
         outcomes: &mut [Option<Outcome>],
         run: &RunContext,
     ) {
-        let mut ready = ready;
         if ready.len() == 1
             && let Some((index, planned)) = ready.pop()
         {
