@@ -112,7 +112,7 @@ pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failur
     let chosen = agent.model.clone().or_else(|| house.config().written.models.default.clone());
     match chosen {
         Some(model) => {
-            models.check(&model).map_err(Failure::usage)?;
+            models.ready(&model).await.map_err(Failure::usage)?;
             Ok(model)
         }
         None => default_model(&variable, models.http()).await.map_err(Failure::usage),

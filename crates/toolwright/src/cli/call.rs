@@ -64,7 +64,8 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
 /// The model and the mode that were asked for. A tool that prefers no model, where none is configured, gets one that
 /// the environment offers.
 async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
-    let given = LlmTerms { model: call.model.as_deref().map(Arc::from), mode: call.mode.as_deref().map(Arc::from) };
+    let (model, mode) = (call.model.as_deref().map(Arc::from), call.mode.as_deref().map(Arc::from));
+    let given = LlmTerms { model, mode, ..LlmTerms::default() };
     // A name that means nothing is the executor's to refuse.
     let Resolution::Found(index, _) = snapshot.resolve(&call.tool) else { return Ok(given) };
     let Some(entry) = snapshot.list().get(index) else { return Ok(given) };

@@ -190,6 +190,7 @@ impl House {
         let http = HttpModelClient::new(build::endpoints(&config, &*variables));
         let models = Arc::new(Models::new(http, Arc::clone(&redactor) as _));
         models.on_replay(replay::warning(&events));
+        replay::read(&models, &config).await;
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
@@ -303,7 +304,7 @@ impl House {
     /// # Errors
     /// See [`embedder`].
     pub async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
-        self.embeddings.of(&self.config()).await
+        self.embeddings.of(self, &self.config()).await
     }
 
     /// The saved runs.
