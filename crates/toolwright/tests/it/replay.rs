@@ -210,7 +210,12 @@ async fn check_fallback(first: Turn, second: Turn, answer: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_fell_back_from_one_model_to_another_is_played() {
     check_fallback(Turn::error(400, "not so"), Turn::text("HEY"), "HEY").await;
-    check_fallback(Turn::text("half of it").with_fault(Fault::CutAfter(200)), Turn::text("HEY"), "HEY").await;
+    check_fallback(
+        Turn::text("half of it, and of what comes behind it").with_fault(Fault::CutAfter(3)),
+        Turn::text("HEY"),
+        "HEY",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

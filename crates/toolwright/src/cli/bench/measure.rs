@@ -163,7 +163,7 @@ impl<'a> Bencher<'a> {
             measured: Measured {
                 key: cell.key.clone(),
                 tool: planned.tool.to_string(),
-                case: case.id.clone(),
+                case: redacted(&case.id).into_owned(),
                 model: model.clone(),
                 repeat: cell.repeat,
                 done: true,
