@@ -12,9 +12,12 @@ use toolwright_core::embedding::{Embedder as _, EmbeddingError, TextRole};
 use toolwright_core::model::{Carrier, Errand, IgnoreModelEvents, ModelError, ModelPriority, Usage};
 use toolwright_models::{EmbeddingsApi, HttpEmbedder, Timeouts};
 
+/// The model, the priority and the characters of an errand, and what came of it.
+type Told = (String, ModelPriority, u64, Result<Usage, String>);
+
 /// Sends an errand twice at most, and keeps what it was told of it.
 #[derive(Default)]
-struct Carries(Mutex<Vec<(String, ModelPriority, u64, Result<Usage, String>)>>);
+struct Carries(Mutex<Vec<Told>>);
 
 #[async_trait]
 impl Carrier for Carries {

@@ -42,7 +42,8 @@ impl Executor {
         self.ask_hearing(model, request, limit, run, &|_| {}).await
     }
 
-    /// [`Executor::ask_model`]. `hears` has the answer, or what was whole of it, before it is told of, entered or recorded, to learn its secrets.
+    /// [`Executor::ask_model`]. `hears` has the answer, or what was whole of it, before it is told of, entered or
+    /// recorded, to learn its secrets.
     pub(super) async fn ask_hearing(
         &self,
         model: &str,

@@ -12,7 +12,7 @@ use toolwright_runtime::executor::Errands;
 use super::House;
 use crate::config::{Config, EmbeddingSource};
 
-/// The session of requests for vectors: what one of them makes serves all others.
+/// What the session of requests for vectors is called, one a house: what one of them makes serves all others.
 const SESSION: &str = "embeddings";
 
 /// What was loaded last, and from where.
@@ -32,8 +32,8 @@ impl Embeddings {
         let embedder = match source {
             EmbeddingSource::Directory(path) => embedder(path).await?,
             EmbeddingSource::Api { api, base_url, key, model } => {
-                let carrier: Arc<dyn Carrier> =
-                    Arc::new(Errands::new(Arc::clone(&house.executor), house.session(SESSION)));
+                let session = house.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
+                let carrier: Arc<dyn Carrier> = Arc::new(Errands::new(Arc::clone(&house.executor), session));
                 let made = HttpEmbedder::new(*api, base_url, key.clone(), model, carrier);
                 Arc::new(made.of_provider(house.models.endpoints())) as _
             }
