@@ -87,8 +87,8 @@ def value_of(element, schema, namespace=""):
             holder = element.find(own) if wrapped else element
             items = follow(DOCUMENT, member["items"])
             outer = member.get("xml", {}).get("name", name) if wrapped else name
-            item = f"{{{namespace}}}{outer}" if items["type"] == "object" and "name" not in items.get("xml", {}) else name_of(items, outer, namespace)
-            each = [] if holder is None else [value_of(one, items, namespace) for one in holder.findall(item)]
+            found_in = [] if holder is None else holder.findall(name_of(items, outer, namespace))
+            each = [value_of(one, items, namespace) for one in found_in]
             if each:
                 found[name] = each
         elif (inner := element.find(own)) is not None:
@@ -128,5 +128,6 @@ async def test_xml_and_parts_of_any_kind_read_as_what_was_meant():
                         item = DOCUMENT["paths"][path]
                         result = api.unmarshal_request(Received(DOCUMENT, item, item["post"], path, "", request))
                         assert not result.errors, (path, value, result.errors[0].__cause__ or result.errors)
-                        read = plain(result.body)
+                        # To the reader a list of which there is no part is empty.
+                        read = {key: member for key, member in plain(result.body).items() if member != [] or key in value}
                         assert read == value, f"{path}: sent {value!r}, read {read!r}: {request[3]!r}"
