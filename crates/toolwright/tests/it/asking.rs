@@ -13,6 +13,7 @@ use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright::core::session::{Principal, Session};
 use toolwright::core::{
     ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId,
 };
@@ -118,6 +119,26 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
         assert_eq!(offered.contains_key("sampling"), declared, "{rules} {asks_somebody}");
         house.shut_down().await;
     }
+}
+
+#[tokio::test]
+async fn forms_go_to_the_inbox_for_the_owners_calls_alone() {
+    let place = Place::new();
+    let house = house(&place).await;
+    let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
+    let plain = || GatewayHouse::new(Arc::clone(&house), None, Arc::clone(&nobody));
+    let forms = || plain().with_forms(house.ask_forms(|_| ()));
+    let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
+    for (gateway, principal, offered) in
+        [(forms(), Principal::owner(), true), (forms(), guest, false), (plain(), Principal::owner(), false)]
+    {
+        let session = house.call_session();
+        let session = Session { id: session.id.clone(), principal, root: session.root.clone(), agent: None };
+        let terms = StandInTerms { session: Arc::new(session), profile: None, approver: Arc::clone(&nobody) };
+        assert_eq!(gateway.offers(&terms).contains_key("elicitation"), offered);
+        assert_eq!(gateway.client(&terms).capabilities().contains_key("elicitation"), offered);
+    }
+    house.shut_down().await;
 }
 
 /// Says `always`, and remembers what was asked.
