@@ -16,7 +16,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Usage,
+    Effort, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Usage,
     is_replay,
 };
 use toolwright_core::name::ToolId;
@@ -36,6 +36,8 @@ pub struct LlmTerms {
     pub model: Option<Arc<str>>,
     /// The mode of asking, for tools whose variants have modes.
     pub mode: Option<Arc<str>>,
+    /// How much the model is to think, in place of the tool's word.
+    pub effort: Option<Effort>,
 }
 
 /// The models of one call.
@@ -191,6 +193,7 @@ impl ByModel {
             model: Arc::new(client),
             model_id: Some(model.to_string()),
             model_mode: self.run.llm.mode.clone(),
+            model_effort: self.run.llm.effort,
             usage: Arc::clone(usage) as _,
             ..services.clone()
         }

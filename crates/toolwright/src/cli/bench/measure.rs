@@ -130,7 +130,7 @@ impl<'a> Bencher<'a> {
         let run = RunContext {
             lineage,
             priority: Priority::Low,
-            llm: LlmTerms { model: Some(model.into()), mode: mode.map(Arc::from) },
+            llm: LlmTerms { model: Some(model.into()), mode: mode.map(Arc::from), effort: None },
             ..RunContext::new(
                 Arc::clone(&self.session),
                 Arc::clone(&self.prepared.snapshot),
