@@ -26,7 +26,7 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::error::ToolError;
-use toolwright_core::model::{Message, ModelError, ModelRequest, Reuse, Usage};
+use toolwright_core::model::{Message, ModelError, ModelRequest, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::UserRequest;
 use toolwright_core::repair::RepairRecord;
@@ -216,7 +216,7 @@ impl RunState {
                 max_tokens: self.spec.max_tokens,
                 temperature: self.spec.temperature,
                 settings: self.spec.settings.clone(),
-                reuse: Reuse::Conversation,
+                reuse: self.reuse(*last),
                 ..ModelRequest::default()
             }),
             Phase::Calls { calls } => {

@@ -207,8 +207,8 @@ pub struct ModelRequest {
     /// How it is to answer beside that.
     #[serde(default, skip_serializing_if = "ModelSettings::is_empty")]
     pub settings: ModelSettings,
-    /// What of it will be sent again soon. No part of what is sent.
-    #[serde(skip)]
+    /// What of it will be sent again soon. No part of what is said, so that it is not written down.
+    #[serde(default, skip_serializing)]
     pub reuse: Reuse,
     /// Who goes first where requests wait for each other. No part of what is sent.
     #[serde(skip)]

@@ -95,8 +95,9 @@ pub enum PromptCache {
     Hour,
 }
 
-/// What of a request will be sent again soon, and so is worth keeping. No part of what is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What of a request will be sent again soon, and so is worth keeping. No part of what is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reuse {
     /// Nothing that is known of.
     #[default]
