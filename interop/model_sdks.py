@@ -267,6 +267,8 @@ class Anthropic(Side):
             extra["stop_sequences"] = how["stop"]
         if effort := self.effort("anthropic"):
             extra["output_config"] = {"effort": effort}
+            # Thoughts count towards the limit, so there is to be room for them.
+            extra["max_tokens"] += {"low": 1024, "max": 32768}[how["effort"]]
             if self.model("anthropic") == "claude-opus-4-8":
                 extra["thinking"] = {"type": "adaptive"}
         if how.get("effort") == "none" and self.model("anthropic") == "claude-sonnet-5-5":

@@ -61,8 +61,6 @@ pub(crate) struct Thinking {
     pub thinking: Option<Value>,
     /// `output_config.effort`.
     pub effort: Option<&'static str>,
-    /// Tokens that the thinking takes of the answer's limit.
-    pub budget: u32,
 }
 
 /// The fewest tokens that a budget may have.
@@ -144,12 +142,12 @@ pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Optio
                 return Thinking::default();
             }
             let thinking = json!({"type": "enabled", "budget_tokens": budget});
-            Thinking { thinking: Some(thinking), effort: None, budget }
+            Thinking { thinking: Some(thinking), effort: None }
         }
         Claude::Budget | Claude::Either | Claude::Adaptive => {
             let effort = word(if kind == Claude::Adaptive { newer } else { older });
             let thinking = effort.filter(|_| may_think).map(|_| json!({"type": "adaptive"}));
-            Thinking { thinking, effort, budget: 0 }
+            Thinking { thinking, effort }
         }
         Claude::Default if says_none => Thinking { thinking: Some(json!({"type": "disabled"})), ..Thinking::default() },
         Claude::BetweenTools if says_none => {

@@ -29,9 +29,9 @@ const NAMES: Names = Names {
 /// Those that it takes of a model that is told to think.
 const THINKING: Names = Names { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
 
-/// The limit of an answer whose request says none: what is thought within a budget comes on top.
+/// The limit of an answer whose request says none: what the model is told to think comes on top.
 pub(crate) fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
-    DEFAULT_MAX_TOKENS.saturating_add(reasoning::anthropic(model, settings, None, Choice::Free).budget)
+    DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings))
 }
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
@@ -53,8 +53,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let is_forced = shown.json().is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
     let choosing = if is_forced { Choice::Forced } else { Choice::Free };
     let thinking = reasoning::anthropic(model, &request.settings, request.max_tokens, choosing);
-    // Where nobody limits the answer, what is thought comes on top.
-    let most = request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.saturating_add(thinking.budget));
+    let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
     set(&mut output_config, "effort", thinking.effort);
     let marks = Marks::of(request);
     body.insert("max_tokens".into(), json!(most));

@@ -11,6 +11,10 @@ fn within(tokens: u32) -> ModelSettings {
     ModelSettings { thinking_tokens: Some(tokens), ..ModelSettings::default() }
 }
 
+fn budget_of(thinking: Option<&Value>) -> u64 {
+    thinking.and_then(|thinking| thinking["budget_tokens"].as_u64()).unwrap_or(0)
+}
+
 /// What becomes of each effort, none to max; `-` for nothing.
 fn words(word: &dyn Fn(&ModelSettings) -> Option<String>) -> String {
     Effort::ALL.map(|effort| word(&at(effort)).unwrap_or("-".into())).join(" ")
@@ -43,9 +47,9 @@ fn models_of_openai_get_the_next_word_that_they_know() {
 #[test]
 fn a_claude_is_told_what_its_generation_takes() {
     let said = |model: &str, settings: &ModelSettings| {
-        let Thinking { thinking, effort, budget } = anthropic(model, settings, Some(20_000), Choice::Free);
+        let Thinking { thinking, effort } = anthropic(model, settings, Some(20_000), Choice::Free);
         let kind = thinking.as_ref().and_then(|thinking| thinking["type"].as_str()).unwrap_or("-").to_owned();
-        format!("{kind}/{}/{budget}", effort.unwrap_or("-"))
+        format!("{kind}/{}/{}", effort.unwrap_or("-"), budget_of(thinking.as_ref()))
     };
     for (model, none, low, max, tokens) in [
         ("claude-3-5-sonnet-20241022", "-/-/0", "-/-/0", "-/-/0", "-/-/0"),
@@ -72,13 +76,14 @@ fn a_claude_is_told_what_its_generation_takes() {
 
 #[test]
 fn a_budget_fits_the_answer_and_no_call_is_forced_beside_thinking() {
-    let budget = |most, choice| anthropic("claude-haiku-4-5", &at(Effort::Medium), most, choice).budget;
+    let budget =
+        |most, choice| budget_of(anthropic("claude-haiku-4-5", &at(Effort::Medium), most, choice).thinking.as_ref());
     assert_eq!(budget(None, Choice::Free), 8192);
     assert_eq!(budget(Some(3000), Choice::Free), 2999);
     assert_eq!(budget(Some(1024), Choice::Free), 0, "no room for the least budget");
     assert_eq!(budget(None, Choice::Forced), 0);
     let forced = anthropic("claude-opus-4-8", &at(Effort::High), None, Choice::Forced);
-    assert_eq!(forced, Thinking { thinking: None, effort: Some("high"), budget: 0 });
+    assert_eq!(forced, Thinking { thinking: None, effort: Some("high") });
     for (model, refuses) in [
         ("claude-sonnet-4-5", false),
         ("claude-opus-5", false),

@@ -93,7 +93,7 @@ fn what_a_model_does_not_take_is_not_sent() {
         Api::Anthropic,
         "claude-opus-4-8",
         &anthropic,
-        &[null.clone(), null.clone(), null.clone(), end.clone(), json!({"type": "adaptive"}), effort, json!(8192)],
+        &[null.clone(), null.clone(), null.clone(), end.clone(), json!({"type": "adaptive"}), effort, json!(16_384)],
     );
     let gemini = ["/generationConfig/topP", "/generationConfig/topK", "/generationConfig/thinkingConfig"];
     check(Api::Gemini, "gemini-2.5-flash", &gemini, &[most, forty, json!({"thinkingBudget": 8192})]);
