@@ -1,6 +1,5 @@
 //! The one HTTP client of all models.
 
-use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Once, OnceLock};
@@ -18,6 +17,7 @@ use toolwright_core::model::{
 
 use crate::anthropic;
 use crate::api::{Api, EncodedRequest};
+use crate::configured::as_configured;
 use crate::decoder::Decoder;
 use crate::encoder::encode_shown;
 use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
@@ -26,7 +26,6 @@ use crate::known::Known;
 use crate::limits::limits;
 use crate::ollama;
 use crate::reading::{media_type, read, read_all};
-use crate::reasoning;
 use crate::shape::RefusedShapes;
 use crate::shown::ShownCache;
 use crate::tool_search;
@@ -167,9 +166,7 @@ impl HttpModelClient {
         let habits = self.endpoints.habits(model);
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
-        let asked = with_room_to_think(as_configured(request, habits), endpoint.api, name);
-        let asked = within_output(asked, endpoint.api, habits);
-        let asked = self.refused.around(model, asked);
+        let asked = self.refused.around(model, as_configured(request, endpoint.api, name, habits));
         let mut encoded = encode_shown(&asked, name, &shown);
         if endpoint.api == Api::Ollama {
             if let Some(window) = habits.window {
@@ -258,38 +255,6 @@ impl HttpModelClient {
             .body(encoded.bytes());
         let answered = first_bytes(endpoint, request, timeouts.first_byte, events).await;
         answered.map_err(|error| redacted(endpoint, error))
-    }
-}
-
-/// The request, and where it does not say how the model is to answer, what is configured.
-fn as_configured<'r>(request: &'r ModelRequest, habits: &ModelHabits) -> Cow<'r, ModelRequest> {
-    if habits.temperature.is_none() && habits.settings.is_empty() {
-        return Cow::Borrowed(request);
-    }
-    Cow::Owned(ModelRequest {
-        temperature: request.temperature.or(habits.temperature),
-        settings: request.settings.clone().or(&habits.settings),
-        ..request.clone()
-    })
-}
-
-/// The request, with room beside its answer for what the model is told to think: the limits of all APIs are of both.
-fn with_room_to_think<'r>(request: Cow<'r, ModelRequest>, api: Api, model: &str) -> Cow<'r, ModelRequest> {
-    match (request.max_tokens, reasoning::room(api, model, &request.settings)) {
-        (Some(asked), room @ 1..) => {
-            Cow::Owned(ModelRequest { max_tokens: Some(asked.saturating_add(room)), ..request.into_owned() })
-        }
-        _ => request,
-    }
-}
-
-/// The request, asking for no longer answer than the model gives. An API that demands a limit gets the model's.
-fn within_output<'r>(request: Cow<'r, ModelRequest>, api: Api, habits: &ModelHabits) -> Cow<'r, ModelRequest> {
-    let Some(most) = habits.max_output else { return request };
-    match request.max_tokens {
-        Some(asked) if asked <= most => request,
-        None if api != Api::Anthropic => request,
-        _ => Cow::Owned(ModelRequest { max_tokens: Some(most), ..request.into_owned() }),
     }
 }
 

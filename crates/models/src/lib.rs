@@ -9,6 +9,7 @@ mod answer;
 mod anthropic;
 pub mod api;
 pub mod composed;
+mod configured;
 pub mod decoder;
 pub mod dialect;
 pub mod discover;

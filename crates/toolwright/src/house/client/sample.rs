@@ -45,6 +45,7 @@ impl Tool for Sample {
                 "systemPrompt": {"type": "string"},
                 "maxTokens": {"type": "integer", "minimum": 1},
                 "temperature": {"type": "number"},
+                "stopSequences": {"type": "array", "items": {"type": "string"}},
             },
             "required": ["source", "messages", "maxTokens"],
         });
