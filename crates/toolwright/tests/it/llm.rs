@@ -244,7 +244,7 @@ async fn a_tool_in_a_file_asks_as_it_says_and_follows_its_file() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_s_model_answers_as_its_file_the_caller_and_the_configuration_say() {
     let file = "---\ndescription: Says it.\nparameters: {type: object}\nmodelPreference: {effort: medium, topP: 0.4, stop: \
-                [END], maxTokens: 50}\nvariants:\n  - {id: brief, mode: brief, modelPreference: {effort: minimal}}\n---\n\
+                [END], maxTokens: 50}\nvariants:\n  - {id: usual, isDefault: true}\n  - {id: brief, mode: brief, modelPreference: {effort: minimal}}\n---\n\
                 # System\nBe brief.\n# User\nSay it.\n";
     let check = async |more: &[&str], expect: Value| {
         let (server, variables) = with_model(WireApi::OpenAi, vec![Turn::text("said")].into()).await;
