@@ -218,6 +218,8 @@ pub struct RunContext {
     pub became: Option<Became>,
     /// What the caller calls the tools of the snapshot; `None`: by their wire names.
     pub names: Option<CallerNames>,
+    /// On whose wish they are made; see [`ApprovalRequest::asker`](toolwright_core::approval::ApprovalRequest::asker).
+    pub asker: Option<Arc<str>>,
 }
 
 impl RunContext {
@@ -268,6 +270,7 @@ impl RunContext {
             budget: None,
             became: None,
             names: None,
+            asker: None,
         }
     }
 
