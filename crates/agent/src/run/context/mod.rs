@@ -413,7 +413,8 @@ impl RunState {
         let besides = EstimatedTokens::of_text(&self.system()) + tools;
         let kept = |at: usize| self.stays(at);
         let notes = &self.guard.notes;
-        what(&Crowded { messages: &self.messages, besides, limit, target, kept: &kept, notes, memory, reach })
+        let unsure = if reach == Reach::Seen { size::unsure(&self.messages) } else { 0 };
+        what(&Crowded { messages: &self.messages, besides, unsure, limit, target, kept: &kept, notes, memory, reach })
     }
 
     /// Whether a message is never put together with others.

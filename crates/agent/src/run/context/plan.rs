@@ -33,6 +33,8 @@ pub(super) struct Crowded<'a> {
     pub(super) messages: &'a [Message],
     /// What every request has besides: system prompt and tools.
     pub(super) besides: usize,
+    /// What the newest results may have more than is estimated: no API has counted them yet.
+    pub(super) unsure: usize,
     /// What a request may have.
     pub(super) limit: usize,
     /// What it is to have once room was made, if that can be.
@@ -84,7 +86,7 @@ impl Crowded<'_> {
     /// nearest to it.
     pub(super) fn plan(&self) -> Plan {
         let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
-        let total = self.besides + sizes.iter().sum::<usize>();
+        let total = self.besides + self.unsure + sizes.iter().sum::<usize>();
         let trigger = if self.reach == Reach::All { self.limit } else { self.limit * FULL / 100 };
         if total <= trigger {
             return Plan::default();
@@ -103,7 +105,7 @@ impl Crowded<'_> {
         if !self.is_worthwhile(total, left) {
             return Plan::default();
         }
-        Plan { truncate, summarize: None, full: left > self.limit }
+        Plan { truncate, summarize: None, full: left.saturating_sub(self.unsure) > self.limit }
     }
 
     /// Tokens that could be freed, whatever it takes.
@@ -221,6 +223,7 @@ mod tests {
         let crowded = Crowded {
             messages: &messages,
             besides: 0,
+            unsure: 0,
             limit: 1000,
             target: 500,
             kept: &kept,
