@@ -87,6 +87,19 @@ impl ContentBlock {
         }
     }
 
+    /// The base64 and media type of a block that is not text, where it has its bytes.
+    #[must_use]
+    pub fn binary(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Image { data, mime_type, .. } | Self::Audio { data, mime_type, .. } => Some((data, mime_type)),
+            Self::Resource { resource, .. } => {
+                let part = |key| resource.get(key).and_then(Value::as_str);
+                Some((part("blob")?, part("mimeType").unwrap_or("application/octet-stream")))
+            }
+            Self::Text { .. } | Self::Link { .. } => None,
+        }
+    }
+
     /// Estimated tokens that it takes in a conversation.
     #[must_use]
     pub fn tokens(&self) -> usize {

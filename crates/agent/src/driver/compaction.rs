@@ -138,7 +138,7 @@ impl Driver {
     ) -> Result<(), DriverError> {
         match state.on_compacted(outcomes, usage)? {
             Compacted::Open => {}
-            Compacted::Done { messages, tokens, handle, missing, .. } => {
+            Compacted::Done { messages, tokens, handle, missing, usage, .. } => {
                 for why in missing {
                     let message = format!("facts of some earlier turns are only in what was stored of them: {why}");
                     self.warn("compaction_incomplete", message);

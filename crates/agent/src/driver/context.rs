@@ -21,7 +21,7 @@ use toolwright_runtime::executor::readers;
 
 use super::shown::Shown;
 use super::{Driver, RunOptions};
-use crate::run::{Again, Files, GivenUp, Original, Originals, Place, Plan, RunState, Whole, binary, content_text};
+use crate::run::{Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, RunState, Whole, content_text};
 
 /// What the next turn is the last for.
 const FULL: &str = "Your context window is full";
@@ -82,7 +82,7 @@ impl Driver {
         }
         if plan.summarize.is_some() && self.with(state).is_none() {
             state.put_off_compaction();
-            plan = state.plan_room(tools);
+            plan = state.plan_alone(tools);
         }
         let keeper = Keeper { readers: readers(&self.terms(state, snapshot, options)), snapshot };
         let Plan { truncate, summarize, mut full } = plan;
@@ -94,11 +94,12 @@ impl Driver {
         };
         if begun == Begun::Not {
             state.put_off_compaction();
-            let without = state.plan_room(tools);
+            let without = state.plan_alone(tools);
             results += self.give_up(state, without.truncate, &keeper, tools, options).await;
             full = without.full;
         }
-        if begun != Begun::Yes && results > 0 {
+        if results > 0 {
+            // Where turns are put together besides, that is told when it is done.
             state.count_truncation();
             let tokens = (before, state.context_tokens() + tools);
             self.tell(state, Done::of(CompactionLayer::Truncate, tokens, results), options);
@@ -177,8 +178,8 @@ impl Driver {
         let result = state.result_at(place)?;
         let entry = keeper.snapshot.list().iter().find(|entry| entry.wire_name == result.name);
         let again = if entry.is_some_and(|entry| entry.is_repeatable()) { Again::May } else { Again::MayNot };
-        let text = state.stored(place).map(str::to_owned);
-        let mut kept = GivenUp { place, text, files: Vec::new(), again };
+        let texts = state.stored(place).to_vec();
+        let mut kept = GivenUp { place, texts, files: Vec::new(), again };
         if let Err(error) = self.store_parts(result, &mut kept, keeper, options).await {
             self.not_stored("an old result", &error);
             return is_over(state, tools).then_some(kept);
@@ -195,13 +196,17 @@ impl Driver {
     ) -> Result<(), StoreError> {
         let files = self.store_files(result.content.iter(), options).await?;
         kept.files = in_order(&files);
+        // What stands in place of a part that was stored before names its handle.
+        let is_known = |block: &ContentBlock| {
+            block.as_text().is_some_and(|text| kept.texts.iter().any(|handle| text.contains(handle)))
+        };
+        let rest: Vec<ContentBlock> = result.content.iter().filter(|block| !is_known(block)).cloned().collect();
         // A result that is nothing but files is whole by their handles.
-        let has_text =
-            result.content.iter().any(|block| binary(block).is_none() && !block.stand_in().trim().is_empty());
-        if kept.text.is_none() && has_text && !keeper.readers.is_empty() {
-            let text = content_text(&result.content, &files);
+        let has_text = rest.iter().any(|block| block.binary().is_none() && !block.stand_in().trim().is_empty());
+        if (has_text || kept.files.len() > MAX_FILES) && !keeper.readers.is_empty() {
+            let text = content_text(&rest, &files);
             let stored = self.executor.services().outputs.put(&options.session.id, text.as_bytes()).await?;
-            kept.text = Some(stored.handle.to_string());
+            kept.texts.push(stored.handle);
         }
         Ok(())
     }
@@ -214,7 +219,7 @@ impl Driver {
     ) -> Result<Files, StoreError> {
         let outputs = &self.executor.services().outputs;
         let mut files = Files::new();
-        for (data, media_type) in blocks.filter_map(binary) {
+        for (data, media_type) in blocks.filter_map(ContentBlock::binary) {
             let hash = ContentHash::of_bytes(data.as_bytes());
             let Ok(bytes) = BASE64_STANDARD.decode(data) else { continue };
             if let Entry::Vacant(file) = files.entry(hash) {
@@ -239,10 +244,11 @@ impl Driver {
         let mut originals = Originals::new();
         let mut left = ALL_BYTES;
         for (call, handle) in state.stored_in(&range) {
+            let whole: &mut String = originals.entry(call).or_default();
             match outputs.read(session, &handle, 0, RESULT_BYTES.min(left)).await {
                 Ok(slice) => {
                     left = left.saturating_sub(slice.text.len());
-                    originals.insert(call, slice.text);
+                    whole.push_str(&slice.text);
                 }
                 Err(error) => tracing::warn!("a stored result could not be read again: {error}"),
             }
@@ -250,6 +256,7 @@ impl Driver {
                 break;
             }
         }
+        originals.retain(|_, text| !text.is_empty());
         let mut whole = Whole { originals, ..Whole::default() };
         if let Err(error) = self.store_turns(state, &range, &mut whole, keeper, options).await {
             self.not_stored("the turns that were to be put together", &error);

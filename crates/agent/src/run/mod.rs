@@ -36,7 +36,9 @@ use toolwright_runtime::executor::BUDGET_EXCEEDED;
 use crate::report::{CallRecord, RunResult, Status};
 use crate::tools::FinalReport;
 use context::Guard;
-pub(crate) use context::{Again, Files, GivenUp, Original, Originals, Place, Plan, Whole, With, binary, content_text};
+pub(crate) use context::{
+    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, Whole, With, content_text,
+};
 pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
 pub use limits::Limits;
 use lineup::Lineup;
@@ -445,9 +447,7 @@ impl RunState {
         let mut results = Vec::with_capacity(calls.len());
         for call in calls {
             if let CallStatus::Answered(answer) = call.status {
-                if let Some(handle) = answer.stored {
-                    self.guard.note_stored(&answer.result.call_id, handle);
-                }
+                self.guard.note_stored(&answer.result.call_id, answer.handles);
                 results.push(answer.result);
                 self.task.calls.push(answer.record);
             }

@@ -13,7 +13,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::name::MAX_WIRE_NAME;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::output::{DEFAULT_MAX_BYTES, head_and_tail};
+use toolwright_core::output::{DEFAULT_MAX_BYTES, head_and_tail, noted_outputs};
 use toolwright_core::repair::{RepairEnd, RepairRecord};
 use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::CallId;
@@ -81,9 +81,9 @@ pub(super) enum CallStatus {
 pub(super) struct Answer {
     pub(super) result: CallResult,
     pub(super) record: CallRecord,
-    /// Handle of the stored output whose place the result's content takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) stored: Option<String>,
+    /// Handles of what was stored of it, because it was too much.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) handles: Vec<String>,
 }
 
 impl TurnCall {
@@ -165,7 +165,7 @@ impl TurnCall {
         }
         let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
         let notes = [mended_note(&outcome), self.note.take()];
-        let (loads, stored) = (found(&outcome), stored(&outcome));
+        let (loads, handles) = (found(&outcome), stored(&outcome));
         let mut result = CallResult {
             call_id: record.id.clone(),
             name: self.wire_name.clone(),
@@ -174,7 +174,7 @@ impl TurnCall {
             loads,
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
-        self.status = CallStatus::Answered(Box::new(Answer { result, record, stored }));
+        self.status = CallStatus::Answered(Box::new(Answer { result, record, handles }));
     }
 
     /// Takes a person's decision about the pending call.
@@ -360,9 +360,10 @@ fn found(outcome: &Outcome) -> Vec<String> {
     hits.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The handle of what was stored of an outcome whose content is not all of it.
-fn stored(outcome: &Outcome) -> Option<String> {
-    outcome.extras.get(TOOL_OUTPUT)?.get("handle")?.as_str().map(str::to_owned)
+/// The handles of what was stored of an outcome whose content is not all of it.
+fn stored(outcome: &Outcome) -> Vec<String> {
+    let noted = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
+    noted.into_iter().map(|stored| stored.handle).collect()
 }
 
 /// What the model should know of how its arguments were read.

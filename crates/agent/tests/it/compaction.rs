@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_agent::{ContextTerms, DriverError, RunSpec, RunState, Status};
-use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
+use toolwright_core::context::{Exactness, TokenCounter};
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::model::{Message, Usage};
 use toolwright_core::operation::OpKind;
@@ -18,7 +18,7 @@ use toolwright_runtime::SqliteStore;
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, count_tokens};
 
 use crate::house::options;
-use crate::long::{APIS, Long, begin, terms};
+use crate::long::{APIS, Long, Parts, begin, terms};
 
 async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
     store.flush().await.unwrap();
@@ -130,7 +130,8 @@ async fn a_configured_tokenizer_counts_near_the_limit_and_not_before() {
         let talk = LongTalk::new(16_384, turns);
         let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
-        let house = Long::on(dir.path(), server, APIS[0], Arc::new(Counts(Arc::clone(&asked))), |store| store).await;
+        let parts = Parts { tokens: Arc::new(Counts(Arc::clone(&asked))), ..Parts::default() };
+        let house = Long::on(dir.path(), server, APIS[0], parts, |store| store).await;
         let mut state = begin(&talk, 16_384, terms());
         let report = house.talk(&talk, &mut state).await.unwrap();
         assert_eq!((report.status, talk.tally().overflows), (Status::Success, 0));
@@ -192,16 +193,15 @@ const WINDOW: usize = 6000;
 async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 'static, written: bool) -> bool {
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
-    let tokens = || Arc::new(EstimatedTokens) as Arc<dyn TokenCounter>;
     let breaking = |store| Arc::new(Breaking { store, when: Box::new(when), written });
-    let house = Long::on(dir, Arc::clone(&server), APIS[1], tokens(), breaking).await;
+    let house = Long::on(dir, Arc::clone(&server), APIS[1], Parts::default(), breaking).await;
     let mut state = begin(&talk, WINDOW, terms());
     let ended = house.talk(&talk, &mut state).await;
     let broke = ended.is_err();
     if let Err(error) = ended {
         assert!(matches!(error, DriverError::Store(_)), "{error}");
         drop((house, state));
-        let house = Long::on(dir, Arc::clone(&server), APIS[1], tokens(), |store| store).await;
+        let house = Long::on(dir, Arc::clone(&server), APIS[1], Parts::default(), |store| store).await;
         let mut state = house.driver.load(&options()).await.unwrap();
         house.talk(&talk, &mut state).await.unwrap();
         assert!(state.compactions().summarized > 0);

@@ -8,6 +8,7 @@ mod dispatch;
 mod exposure;
 mod extract;
 mod faults;
+mod guarded;
 mod house;
 mod jobs;
 mod long;

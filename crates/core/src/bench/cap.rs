@@ -5,7 +5,7 @@ use std::fmt;
 /// The bounds of a run, and what is spent and taken of them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cap {
-    /// US dollars; `None` for any number.
+    /// US dollars; `None` for any number. Under one that is no amount nothing is made.
     max_cost: Option<f64>,
     /// Requests to models; `None` for any number.
     max_requests: Option<u64>,
@@ -67,7 +67,10 @@ impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cost { max, spent, wanted } => {
-                write!(f, "${spent:.4} of ${max} are spent, and a call may cost ${wanted:.4}; see --max-cost")
+                write!(
+                    f,
+                    "${spent:.4} of ${max} are spent, and a call may cost ${wanted:.4} by estimate; see --max-cost"
+                )
             }
             Self::Requests { max, spent, wanted } => {
                 write!(f, "{spent} of {max} requests are made, and a call takes {wanted} at least; see --max-requests")
@@ -104,13 +107,14 @@ impl Cap {
         let left = self.max_requests.map_or(u64::MAX, |max| max.saturating_sub(self.spent_requests));
         let requests = if left >= least { requests.min(left) } else { least };
         let alone = (self.spent_cost + cost, self.spent_requests.saturating_add(requests));
-        if let Some(max) = self.max_cost.filter(|max| alone.0 > *max) {
+        let has = |max: f64, cost: f64| max.is_finite() && cost.is_finite() && cost <= max;
+        if let Some(max) = self.max_cost.filter(|max| !has(*max, alone.0)) {
             return Err(Refusal::Never(Short::Cost { max, spent: self.spent_cost, wanted: cost }));
         }
         if let Some(max) = self.max_requests.filter(|max| alone.1 > *max) {
             return Err(Refusal::Never(Short::Requests { max, spent: self.spent_requests, wanted: least }));
         }
-        if self.max_cost.is_some_and(|max| alone.0 + self.taken_cost > max)
+        if self.max_cost.is_some_and(|max| !has(max, alone.0 + self.taken_cost))
             || self.max_requests.is_some_and(|max| alone.1.saturating_add(self.taken_requests) > max)
         {
             return Err(Refusal::Later);
@@ -153,6 +157,10 @@ mod tests {
         let mut few = Cap::new(Some(1.0), Some(10), 0.0, 9);
         let Err(Refusal::Never(short)) = few.reserve(0.5, 3, 2) else { panic!("no room") };
         assert_eq!(short.to_string(), "9 of 10 requests are made, and a call takes 2 at least; see --max-requests");
+        for (max, cost) in [(f64::NAN, 0.0), (f64::INFINITY, 0.0), (-1.0, 0.0), (1.0, f64::NAN)] {
+            let refused = Cap::new(Some(max), None, 0.0, 0).reserve(cost, 1, 1);
+            assert!(matches!(refused, Err(Refusal::Never(Short::Cost { .. }))), "{max} {cost}");
+        }
         let mut open = Cap::new(None, None, 0.0, 0);
         assert!(open.reserve(f64::MAX, u64::MAX, 1).is_ok());
     }

@@ -12,8 +12,8 @@ pub struct ModelBounds {
     pub requests: Bound<u32>,
     /// Tokens of all of them, questions and answers.
     pub tokens: Bound<u64>,
-    /// What all of them cost, in US dollars; it cannot be kept of a model whose prices are not known, so nothing is
-    /// asked of such a model then.
+    /// What all of them cost, in US dollars, finite and not negative: nothing is asked under another. It cannot be kept of
+    /// a model whose prices are not known, so nothing is asked of such a model then.
     pub cost_usd: Option<Bound<f64>>,
 }
 
@@ -33,8 +33,10 @@ impl<T> Bound<T> {
     }
 }
 
-/// A budget, shared by all that spends of it. Each request reserves the most that it may use, so that requests at once
-/// cannot spend more than there is; what was reserved is settled when it is known.
+/// A budget, shared by all that spends of it. Each request reserves what it is estimated to use at most, so that requests
+/// at once cannot spend more than there is by that estimate; what was reserved is settled when it is known. The tokens of a
+/// question are estimated before it is asked, so one that has more than that may go over the bound by the difference; the
+/// next is refused.
 #[derive(Debug)]
 pub struct ModelBudget {
     bounds: ModelBounds,
@@ -64,7 +66,7 @@ impl ModelBudget {
     pub fn reserve(self: &Arc<Self>, model: &str, input: u64, output: u64) -> Result<Reserved, ToolError> {
         let refused = |what: String| Err(ToolError::new(ErrorKind::LimitExceeded, what));
         let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
-        let (tokens, cost) = (input.saturating_add(output), self.prices.of(model).map(|prices| prices.cost(usage)));
+        let (tokens, cost) = (input.saturating_add(output), self.cost(model, usage));
         let ModelBounds { requests: most, tokens: most_tokens, cost_usd: most_cost } = &self.bounds;
         let mut spent = self.spent();
         if spent.requests >= most.most {
@@ -72,11 +74,14 @@ impl ModelBudget {
         }
         if spent.tokens.saturating_add(tokens) > most_tokens.most {
             return refused(format!(
-                "{} tokens are spent or reserved, and {tokens} more are over {} ({})",
+                "{} tokens are spent or reserved, and an estimated {tokens} more are over {} ({})",
                 spent.tokens, most_tokens.setting, most_tokens.most
             ));
         }
         match (most_cost, cost) {
+            (Some(Bound { most, setting }), _) if !is_amount(*most) => {
+                return refused(format!("{setting} is {most}, and must be an amount of US dollars, 0 or more"));
+            }
             (Some(Bound { setting, .. }), None) => {
                 return refused(format!(
                     "{setting} is set, and what {model} costs is not known: set models.\"{model}\".prices"
@@ -84,7 +89,7 @@ impl ModelBudget {
             }
             (Some(Bound { most, setting }), Some(cost)) if spent.cost_usd + cost > *most => {
                 return refused(format!(
-                    "{:.4} US dollars are spent or reserved, and {cost:.4} more are over {setting} ({most})",
+                    "{:.4} US dollars are spent or reserved, and an estimated {cost:.4} more are over {setting} ({most})",
                     spent.cost_usd
                 ));
             }
@@ -98,9 +103,19 @@ impl ModelBudget {
         Ok(Reserved { budget: Arc::clone(self), model: model.to_owned(), tokens, cost })
     }
 
+    /// What this usage costs, where the prices are known and are some.
+    fn cost(&self, model: &str, usage: Usage) -> Option<f64> {
+        self.prices.of(model).map(|prices| prices.cost(usage)).filter(|cost| is_amount(*cost))
+    }
+
     fn spent(&self) -> MutexGuard<'_, Spent> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a number is an amount of money: nothing can be compared with one that is not.
+fn is_amount(usd: f64) -> bool {
+    usd.is_finite() && usd >= 0.0
 }
 
 /// Room for one request. Dropped, it stays spent: what a request that broke off used is not known.
@@ -119,7 +134,7 @@ impl Reserved {
         if used == 0 {
             return;
         }
-        let cost = self.budget.prices.of(&self.model).map(|prices| prices.cost(usage)).unwrap_or_default();
+        let cost = self.budget.cost(&self.model, usage).unwrap_or_default();
         let mut spent = self.budget.spent();
         spent.tokens = spent.tokens.saturating_sub(self.tokens).saturating_add(used);
         spent.cost_usd = (spent.cost_usd - self.cost).max(0.0) + cost;
@@ -174,5 +189,18 @@ mod tests {
         first.settle(used(100, 10));
         drop(budget.reserve("p/m", 100, 70).expect("twenty and eighty cents"));
         refused(&budget, "p/m", 1, 0, "x.max_cost");
+    }
+
+    #[test]
+    fn a_bound_that_is_no_amount_of_money_is_refused_and_not_taken_for_none() {
+        for most in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.01] {
+            refused(&budget(10, 10_000, Some(most)), "p/m", 0, 0, "x.max_cost");
+        }
+        budget(10, 10_000, Some(0.0)).reserve("p/m", 0, 0).expect("it costs nothing");
+        // Prices that are no amounts are not known.
+        let bounds = budget(10, 10_000, Some(1.0)).bounds.clone();
+        let prices = Prices { input: -1.0, output: f64::NAN, ..Prices::default() };
+        let budget = ModelBudget::new(bounds, [("p/m".to_owned(), prices)].into_iter().collect());
+        refused(&budget, "p/m", 10, 10, "models.\"p/m\".prices");
     }
 }

@@ -12,7 +12,7 @@ use crate::content::ContentBlock;
 
 pub use extract::{EXTRACT_ID, GREP_ID, READ_ID};
 pub use extract::{ExtractError, ExtractMode, ExtractRequest, Extractor, is_output_tool};
-pub use stored::{Readers, cut_message, stored_message, stored_note};
+pub use stored::{Readers, add_note, cut_message, noted_outputs, stored_message, stored_note};
 pub use truncate::{head_and_tail, truncate};
 
 /// Cap on the text of a result (SPEC section 9), in bytes.

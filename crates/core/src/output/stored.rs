@@ -1,10 +1,13 @@
 //! What takes the place of an output that was stored, or had to be cut.
 
-use serde_json::{Value, json};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
 
 use super::truncate;
 use crate::store::StoredOutput;
 
+/// Where a note has those of what else was stored of the same result.
+const MORE: &str = "more";
 /// Bytes of a preview at most: what follows is a call away.
 const MAX_PREVIEW: usize = 2048;
 
@@ -82,9 +85,40 @@ pub fn stored_note(stored: &StoredOutput) -> Value {
     })
 }
 
+/// Adds the note of a stored output to those under `key`: of one result several parts may be stored. The first stands
+/// there as [`stored_note`] gives it, with the others, as many, in its field `more`.
+pub fn add_note(extras: &mut Map<String, Value>, key: &str, note: Value) {
+    match extras.get_mut(key).and_then(Value::as_object_mut) {
+        Some(first) => match first.get_mut(MORE).and_then(Value::as_array_mut) {
+            Some(more) => more.push(note),
+            None => drop(first.insert(MORE.to_owned(), Value::Array(vec![note]))),
+        },
+        None => drop(extras.insert(key.to_owned(), note)),
+    }
+}
+
+/// All that a note tells of; see [`add_note`].
+#[must_use]
+pub fn noted_outputs(note: &Value) -> Vec<StoredOutput> {
+    let more = note.get(MORE).and_then(Value::as_array).into_iter().flatten();
+    std::iter::once(note).chain(more).filter_map(|note| StoredOutput::deserialize(note).ok()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_note_tells_of_all_that_was_stored_of_a_result() {
+        let (mut extras, all) = (Map::new(), ["s/1", "s/2", "s/3"]);
+        for handle in all {
+            add_note(&mut extras, "k", stored_note(&StoredOutput { handle: handle.into(), ..stored() }));
+        }
+        assert_eq!((&extras["k"]["handle"], extras["k"]["more"].as_array().map(Vec::len)), (&json!("s/1"), Some(2)));
+        let told: Vec<String> = noted_outputs(&extras["k"]).into_iter().map(|stored| stored.handle).collect();
+        assert_eq!(told, all);
+        assert!(noted_outputs(&json!({"bytes": 1})).is_empty());
+    }
 
     fn stored() -> StoredOutput {
         StoredOutput { handle: "session-a/b".into(), bytes: 50_000, lines: 10, tokens: 12_500 }

@@ -2,21 +2,27 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Value, json};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::output::{DEFAULT_MAX_BYTES, json_bytes, stored_message, stored_note};
-use toolwright_core::store::StoredOutput;
+use toolwright_core::output::{
+    DEFAULT_MAX_BYTES, Readers, add_note, json_bytes, noted_outputs, stored_message, stored_note,
+};
+use toolwright_core::store::{StoreError, StoredOutput};
 
 use super::cap::{TOOL_OUTPUT, readers};
 use super::{Executor, RunContext};
 
 /// What a model is told of a result for which there is no room at all.
 const EXCEEDED: &str = "context window budget exceeded";
+/// Files of a result that are named where it does not fit; the text that is stored of it names all.
+const MAX_FILES: usize = 8;
 /// Set in the extras of such an outcome, and code of the warning.
 pub const BUDGET_EXCEEDED: &str = "context_budget_exceeded";
 
@@ -124,8 +130,8 @@ impl Executor {
             return outcome;
         }
         let left = budget.left();
-        let stored = self.store_whole(&mut outcome, run).await;
-        if stored.is_none()
+        let kept = self.store_whole(&mut outcome, run).await;
+        if kept.is_empty()
             && let Some(reserved) = budget.reserve(needed, Compact::Yes)
         {
             reserved.keep();
@@ -137,10 +143,10 @@ impl Executor {
             tool: Some(entry.id().clone()),
             needed: needed as u64,
             left: left as u64,
-            handle: stored.as_ref().map(|stored| stored.handle.to_string()),
+            handle: kept.first().map(str::to_owned),
         });
-        if let Some(stored) = &stored {
-            let message = vec![ContentBlock::text(stored_message(stored, "", 0, &readers(run)))];
+        if !kept.is_empty() {
+            let message = vec![ContentBlock::text(kept.message(&readers(run)))];
             if let Some(reserved) = budget.reserve(message.iter().map(ContentBlock::tokens).sum(), Compact::Yes) {
                 reserved.keep();
                 outcome.content = message;
@@ -148,43 +154,62 @@ impl Executor {
                 return outcome;
             }
         }
-        self.no_room(outcome, stored.as_ref(), budget)
+        self.no_room(outcome, &kept, budget)
     }
 
-    /// Stores all of an outcome that a model would see, unless that is done.
-    async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Option<StoredOutput> {
-        if let Some(known) = outcome.extras.get(TOOL_OUTPUT).and_then(noted) {
-            return Some(known);
-        }
+    /// Stores all of an outcome that a model would see, but for what is stored already: its text, its images and other
+    /// files. What cannot be stored is not lost without a word: then the outcome counts as not stored.
+    async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Kept {
         if readers(run).is_empty() {
-            return None;
+            return Kept::default();
+        }
+        match self.try_store_whole(outcome, run).await {
+            Ok(kept) => kept,
+            Err(error) => {
+                tracing::warn!("a result that does not fit the conversation was not stored: {error}");
+                Kept::default()
+            }
+        }
+    }
+
+    async fn try_store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Result<Kept, StoreError> {
+        let (outputs, session) = (&self.options.services.outputs, &run.session.id);
+        let mut kept = Kept::noted(outcome);
+        let mut lines = Vec::new();
+        for block in &outcome.content {
+            let bytes = block.binary().and_then(|(data, media)| Some((BASE64_STANDARD.decode(data).ok()?, media)));
+            let line = match bytes {
+                Some((bytes, media)) => {
+                    let handle = outputs.put_artifact(session, &bytes, media).await?.handle;
+                    let line = format!("{} [kept as a file under the handle {handle}]", block.stand_in());
+                    kept.files.push(handle);
+                    line
+                }
+                None => block.stand_in(),
+            };
+            // What stands in place of a stored part names its handle.
+            if !kept.texts.iter().any(|stored| line.contains(&stored.handle)) {
+                lines.push(line);
+            }
         }
         let text = match &outcome.structured {
             Some(structured) if outcome.content.is_empty() => structured.to_string(),
-            _ => outcome.model_text(),
+            _ if lines.len() == kept.files.len() && lines.len() <= MAX_FILES => String::new(),
+            _ => lines.join("\n"),
         };
-        match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
-            Ok(stored) => {
-                let mut note = stored_note(&stored);
-                note["reason"] = BUDGET_EXCEEDED.into();
-                outcome.extras.insert(TOOL_OUTPUT.into(), note);
-                Some(stored)
-            }
-            Err(error) => {
-                tracing::warn!("a result that does not fit the conversation was not stored: {error}");
-                None
-            }
+        if !text.trim().is_empty() {
+            let stored = outputs.put(session, text.as_bytes()).await?;
+            let mut note = stored_note(&stored);
+            note["reason"] = BUDGET_EXCEEDED.into();
+            add_note(&mut outcome.extras, TOOL_OUTPUT, note);
+            kept.texts.push(stored);
         }
+        Ok(kept)
     }
 
-    fn no_room(&self, mut outcome: Outcome, stored: Option<&StoredOutput>, budget: &ContextBudget) -> Outcome {
+    fn no_room(&self, mut outcome: Outcome, kept: &Kept, budget: &ContextBudget) -> Outcome {
         let error = ToolError::new(ErrorKind::ExecutionError, EXCEEDED);
-        let kept = match stored {
-            Some(stored) => {
-                format!("Its result, {} bytes, is stored under the handle {}.", stored.bytes, stored.handle)
-            }
-            None => "Its result was not kept.".into(),
-        };
+        let kept = if kept.is_empty() { Kept::noted(&outcome).short() } else { kept.short() };
         let content = ContentBlock::text(format!("{}\n{kept}", error.for_model()));
         budget.take(content.tokens());
         let call = &outcome.call_id;
@@ -192,6 +217,55 @@ impl Executor {
         self.options.services.events.emit(Event::Warning { code: BUDGET_EXCEEDED.into(), message });
         outcome.extras.insert(BUDGET_EXCEEDED.into(), json!(true));
         Outcome { ok: false, content: vec![content], structured: None, error: Some(error), ..outcome }
+    }
+}
+
+/// What is stored of an outcome.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Its text, in parts.
+    texts: Vec<StoredOutput>,
+    /// Handles of its images and other files.
+    files: Vec<String>,
+}
+
+impl Kept {
+    /// What was stored of an outcome before.
+    fn noted(outcome: &Outcome) -> Self {
+        let texts = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
+        Self { texts, files: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.texts.is_empty() && self.files.is_empty()
+    }
+
+    fn first(&self) -> Option<&str> {
+        self.texts.first().map(|stored| stored.handle.as_str()).or_else(|| self.files.first().map(String::as_str))
+    }
+
+    /// What takes the place of the outcome in the conversation.
+    fn message(&self, readers: &Readers) -> String {
+        let mut lines: Vec<String> = self.texts.iter().map(|stored| stored_message(stored, "", 0, readers)).collect();
+        lines.extend(self.of_files());
+        lines.join("\n")
+    }
+
+    /// The same in as few words as there can be.
+    fn short(&self) -> String {
+        let text = |stored: &StoredOutput| {
+            format!("Its result, {} bytes, is stored under the handle {}.", stored.bytes, stored.handle)
+        };
+        let mut lines: Vec<String> = self.texts.iter().map(text).collect();
+        lines.extend(self.of_files());
+        if lines.is_empty() { "Its result was not kept.".into() } else { lines.join("\n") }
+    }
+
+    fn of_files(&self) -> Option<String> {
+        let named = self.files.get(..self.files.len().min(MAX_FILES)).filter(|named| !named.is_empty())?;
+        let rest = self.files.len() - named.len();
+        let rest = if rest == 0 { String::new() } else { format!(" and {rest} more files") };
+        Some(format!("toolwright stored its images and other files under {}{rest}.", named.join(", ")))
     }
 }
 
@@ -203,11 +277,6 @@ fn tokens(outcome: &Outcome) -> usize {
         }
         _ => outcome.content.iter().map(ContentBlock::tokens).sum(),
     }
-}
-
-/// What was stored, out of a note about it.
-fn noted(note: &Value) -> Option<StoredOutput> {
-    serde_json::from_value(note.clone()).ok()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use toolwright_core::context::Redactor;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{
-    EXTRACT_ID, GREP_ID, READ_ID, Readers, countable, countable_text, cut_message, head_and_tail, json_bytes,
+    EXTRACT_ID, GREP_ID, READ_ID, Readers, add_note, countable, countable_text, cut_message, head_and_tail, json_bytes,
     stored_message, stored_note, text_bytes,
 };
 use toolwright_core::passthrough::METHOD_RESULT;
@@ -21,7 +21,7 @@ use toolwright_core::store::StoredOutput;
 
 use super::{Executor, RunContext};
 
-/// The extra of an outcome that says what was stored ([`stored_note`]), and what towards MCP clients becomes `_meta`.
+/// The extra of an outcome that says what was stored ([`add_note`]), and what towards MCP clients becomes `_meta`.
 pub const TOOL_OUTPUT: &str = "tool_output";
 
 /// Why what is over a cap is not kept where nobody could read it.
@@ -144,7 +144,8 @@ impl Executor {
         let structured = output.structured.take()?;
         if let Some(error) = error {
             let shown = self.stored(&structured.to_string(), max, output, run).await;
-            output.content = vec![ContentBlock::text(format!("{}\n{shown}", error.for_model()))];
+            // What the tool says in words stays: its text may be stored too, under a handle that stands in it.
+            output.content.insert(0, ContentBlock::text(format!("{}\n{shown}", error.for_model())));
             return Some(error);
         }
         // Servers often say the same twice: then it is in the store already.
@@ -164,7 +165,7 @@ impl Executor {
         }
         match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
             Ok(stored) => {
-                output.extras.insert(TOOL_OUTPUT.into(), stored_note(&stored));
+                add_note(&mut output.extras, TOOL_OUTPUT, stored_note(&stored));
                 stored_message(&stored, text, max, &readers)
             }
             Err(error) => {

@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::{Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::OnOutputMismatch;
 use toolwright_core::event::Event;
+use toolwright_core::output::noted_outputs;
+use toolwright_core::store::StoredOutput;
 use toolwright_core::{
     ContentBlock, ErrorKind, Outcome, Policy, Profile, Provider as _, StaticProvider, Tool, ToolContext,
     ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -237,4 +239,59 @@ async fn results_of_a_turn_share_one_budget() {
     let whole = outcomes.iter().filter(|outcome| outcome.text().len() == 4000).count();
     let handles = outcomes.iter().filter(|outcome| outcome.ok && outcome.text().len() < 600).count();
     assert_eq!((whole, handles), (2, 2));
+}
+
+/// What is stored under all handles of an outcome, in order; the model is told of each.
+async fn all_stored(house: &House, outcome: &Outcome) -> Vec<String> {
+    let mut texts = Vec::new();
+    for StoredOutput { handle, .. } in noted_outputs(&outcome.extras["tool_output"]) {
+        assert!(outcome.text().contains(&handle), "{handle} in {}", outcome.text());
+        let outputs = &house.executor.services().outputs;
+        texts.push(outputs.read(&house.run.session.id, &handle, 0, 1 << 20).await.expect("stored").text);
+    }
+    texts
+}
+
+#[tokio::test]
+async fn a_result_that_is_stored_in_parts_has_the_handles_of_all_of_them() {
+    let house = house(|options| (options.max_output, options.max_whole) = (1000, 5000)).await;
+    let (text, value) = ("t".repeat(3000), json!({"a": "x".repeat(3000)}));
+    let both = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text(text.clone()) };
+    let outcome = one(&house, Gives::output(both.clone())).await;
+    assert_eq!(all_stored(&house, &outcome).await, [text.clone(), value.to_string()]);
+
+    // A promise that is too large is an error, and what the tool said in words is told of still.
+    let (large, promised) = (json!({"a": "x".repeat(6000)}), Some(json!({"type": "object"})));
+    let output = ToolOutput { structured: Some(large.clone()), ..both.clone() };
+    let outcome = one(&house, Gives { schema: promised, ..Gives::output(output) }).await;
+    assert!(!outcome.ok && outcome.text().starts_with("(tool failed:"), "{}", outcome.text());
+    assert_eq!(all_stored(&house, &outcome).await, [text.clone(), large.to_string()]);
+
+    // Where the conversation has no room, neither is stored again, and a short text beside them is not lost.
+    let mut full = terms(&house, Gives::output(both)).await;
+    let budget = Arc::new(ContextBudget::new(600));
+    budget.holds(500, 400);
+    full.budget = Some(budget);
+    assert_eq!(all_stored(&house, &run(&house, &full).await).await, [text, value.to_string()]);
+    let short = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text("in short") };
+    let mut full = terms(&house, Gives::output(short)).await;
+    let budget = Arc::new(ContextBudget::new(600));
+    budget.holds(500, 400);
+    full.budget = Some(budget);
+    assert_eq!(all_stored(&house, &run(&house, &full).await).await, [value.to_string(), "in short".to_owned()]);
+}
+
+#[tokio::test]
+async fn images_of_a_result_for_which_there_is_no_room_are_kept() {
+    let house = house(|_| ()).await;
+    let content = vec![ContentBlock::text("two views"), ContentBlock::image("AAAA", "image/png")];
+    let mut terms = terms(&house, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
+    terms.budget = Some(Arc::new(ContextBudget::new(400)));
+    let outcome = run(&house, &terms).await;
+    let text = outcome.text();
+    let handle = text.split("stored its images and other files under ").nth(1).expect("a handle").trim_end_matches('.');
+    let open = house.executor.services().outputs.open(&house.run.session.id, handle).await.expect("stored");
+    assert_eq!((open.bytes, open.binary.as_deref()), (3, Some("image/png")));
+    let whole = all_stored(&house, &outcome).await;
+    assert!(whole.len() == 1 && whole[0].starts_with("two views\n") && whole[0].contains(handle), "{whole:?}");
 }

@@ -26,6 +26,15 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     use Severity::{EntryDisabled, Error, Warning};
     broken("models:\n  p/m: {tokenizer: none.json}\n", 2, "models.p/m.tokenizer", Warning, &["none.json", "estimated"]);
     broken("context:\n  target: 0.1\n", 2, "context.target", Error, &["too small"]);
+    // A bound of money that is no amount would be none.
+    for field in ["sampling.max_cost", "outputs.extract_max_cost"] {
+        let (section, key) = field.split_once('.').expect("a key");
+        broken(&format!("{section}:\n  {key}: -0.01\n"), 2, field, Error, &["too small", "0 or more"]);
+        broken(&format!("{section}:\n  {key}: NaN\n"), 2, field, Error, &["expected a number"]);
+        for amount in [".nan", ".inf", "-.inf", "1e999"] {
+            broken(&format!("{section}:\n  {key}: {amount}\n"), 2, "", Error, &["non-finite"]);
+        }
+    }
     broken("defualts:\n  tool_timeout: 3s\n", 1, "defualts", Error, &["unknown key", "did you mean `defaults`"]);
     broken("defaults:\n  tool_timout: 3s\n", 2, "defaults.tool_timout", Error, &["did you mean `tool_timeout`"]);
     broken("defaults:\n  toolTimout: 3s\n", 2, "defaults.toolTimout", Error, &["did you mean `toolTimeout`"]);

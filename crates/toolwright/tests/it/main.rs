@@ -11,6 +11,7 @@ mod bench_bounds;
 mod call;
 mod cli;
 mod codec;
+mod compaction_kill;
 mod config;
 mod dispatch;
 mod embeddings;

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use toolwright_core::ContentBlock;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::context::EstimatedTokens;
-use toolwright_core::model::{Message, Usage};
+use toolwright_core::model::{CallResult, Message, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use super::memory::{Fact, Original, read_facts};
-use super::render::{self, Files, Known, Originals, parts, within};
+use super::memory::{Fact, Memory, Original, read_facts};
+use super::render::{self, Files, Known, Originals, content_text, parts, within};
 use crate::report::Status;
 use crate::run::{RunState, TransitionError};
 
@@ -28,7 +28,11 @@ const FACTS: usize = 12;
 /// Tokens of one in an answer, about.
 const FACT_TOKENS: usize = 40;
 /// Bytes of a result that the summary is made of: what is in it comes as facts.
-const SUMMARIZED_RESULT: usize = 1536;
+const SUMMARIZED_RESULT: usize = 512;
+/// The part of the room that is put into words, and that which facts are taken out of: making room reads no more than
+/// there is to be made.
+const SUMMARIZED: usize = 4;
+const READ: usize = 2;
 /// Words of a summary.
 const WORDS: std::ops::RangeInclusive<usize> = 40..=600;
 
@@ -43,12 +47,26 @@ pub(super) struct Compaction {
     /// Where their images and other files are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<String>,
+    /// What the user said in them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    said: Vec<String>,
     /// The request for the summary, then those for facts.
     calls: Vec<CompactionCall>,
+    /// What those that have ended used.
+    #[serde(default)]
+    usage: Usage,
     /// Estimated tokens of the conversation before.
     before: usize,
     /// Those of the tools beside it.
     tools: usize,
+}
+
+/// What of the turns outlives them, besides the summary.
+struct Kept {
+    facts: Vec<Fact>,
+    words: Vec<String>,
+    original: Option<Original>,
+    files: Vec<String>,
 }
 
 /// A call that is made on behalf of the guard. No model has asked for it, and none sees it.
@@ -89,6 +107,8 @@ pub enum Compacted {
         handle: Option<String>,
         /// Why facts of some parts are missing.
         missing: Vec<String>,
+        /// What all of the calls used.
+        usage: Usage,
     },
     /// There is no summary; the conversation is as it was.
     Failed(String),
@@ -115,14 +135,18 @@ pub(crate) struct Whole {
 }
 
 impl RunState {
-    /// The results in `range` whose whole is stored and not in the conversation: `(call, handle)`.
+    /// What is stored of the results in `range`, because the conversation has not got all of them: `(call, handle)`, of a
+    /// result several times where there are several parts.
     pub(crate) fn stored_in(&self, range: &Range<usize>) -> Vec<(String, String)> {
-        let of = |message: &Message| match message {
-            Message::Tool { results } => results.iter().map(|result| result.call_id.clone()).collect(),
-            _ => Vec::new(),
+        let of = |result: &CallResult| {
+            let handles = self.guard.handles.get(&result.call_id).into_iter().flatten();
+            handles.map(|handle| (result.call_id.clone(), handle.clone())).collect::<Vec<_>>()
         };
-        let calls = self.messages.get(range.clone()).into_iter().flatten().flat_map(of);
-        calls.filter_map(|call| self.guard.stored.get(&call).cloned().map(|handle| (call, handle))).collect()
+        self.results_in(range).flat_map(of).collect()
+    }
+
+    fn results_in(&self, range: &Range<usize>) -> impl Iterator<Item = &CallResult> {
+        self.messages.get(range.clone()).into_iter().flatten().flat_map(results_of)
     }
 
     /// The text of the messages in `range` that are to be put together, as the model saw them.
@@ -150,13 +174,14 @@ impl RunState {
         let Some(limit) = self.context_limit() else { return false };
         // Of another model's window half is left for its prompt and answer.
         let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
-        let messages = self.to_put_together(&range);
-        let known = Known { originals: &whole.originals, files: &whole.files };
-        let summarized = within(&messages, known, SUMMARIZED_RESULT, limit / 2 * BYTES);
-        let part = PART.min(limit / 5 * 2) * BYTES;
-        let read = within(&messages, known, usize::MAX, part * MAX_PARTS);
-        let words = (self.memory_room(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
-        let facts = parts(&read, part, MAX_PARTS);
+        let (messages, turns) = (self.to_put_together(&range), self.turns_in(&range));
+        let known = Known { originals: &whole.originals, files: &whole.files, notes: &self.guard.notes };
+        let retold = self.guard.memory.as_ref().map(Memory::retold);
+        let room = limit / SUMMARIZED * BYTES;
+        let summarized = render::retelling(retold.as_deref(), &turns, known, SUMMARIZED_RESULT, room);
+        let all = (limit / READ).min(PART * MAX_PARTS);
+        let facts = parts(&within(&turns, known, usize::MAX, all * BYTES), PART.min(all) * BYTES, MAX_PARTS);
+        let words = (Self::memory_room(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
         let texts = std::iter::once(&summarized).chain(&facts).map(|text| EstimatedTokens::of_text(text));
         let takes = texts.sum::<usize>() + words + facts.len() * FACTS * FACT_TOKENS;
         if self.tokens_left().is_some_and(|left| self.in_tokens(takes) as u64 > left) {
@@ -178,12 +203,21 @@ impl RunState {
         calls.extend(facts.map(|(n, text)| {
             call(&format!("facts-{}", n + 1), &with.extract, json!({"text": text, "max_facts": FACTS}))
         }));
+        let said = messages.iter().filter_map(|message| match message {
+            Message::User { content } if !render::is_ours(content) => Some(content_text(content, &whole.files)),
+            _ => None,
+        });
+        let said = said.collect();
         let before = self.context_tokens();
         let mut files: Vec<String> = whole.files.into_values().collect();
+        files.extend(
+            self.results_in(&range).filter_map(|result| self.guard.files.get(&result.call_id)).flatten().cloned(),
+        );
         files.sort();
         self.guard.begun = number;
         let (range, original) = ((range.start, range.end), whole.stored);
-        self.guard.compaction = Some(Compaction { range, original, files, calls, before, tools });
+        let usage = Usage::default();
+        self.guard.compaction = Some(Compaction { range, original, files, said, calls, usage, before, tools });
         true
     }
 
@@ -218,6 +252,7 @@ impl RunState {
                 call.ended = Some(ended(outcome));
             }
         }
+        compaction.usage.add(usage);
         self.task.usage.add(usage);
         self.guard.counts.usage.add(usage);
         let is_open = compaction.calls.iter().any(|call| call.ended.is_none());
@@ -238,7 +273,7 @@ impl RunState {
     }
 
     fn finish_compaction(&mut self, compaction: Compaction) -> Compacted {
-        let Compaction { range: (start, end), original, files, calls, before, tools } = compaction;
+        let Compaction { range: (start, end), original, files, said: words, calls, usage, before, tools } = compaction;
         let mut results = calls.into_iter().map(|call| call.ended.unwrap_or_else(|| Err("it did not end".into())));
         let summary = match results.next() {
             Some(Ok(summary)) if has_summary(&summary) => summary,
@@ -254,13 +289,15 @@ impl RunState {
             }
         }
         let handle = original.as_ref().map(|original| original.handle.clone());
-        let Some(messages) = self.put_together(start..end, &summary, facts, (original, files)) else {
+        let kept = Kept { facts, words, original, files };
+        let Some(messages) = self.put_together(start..end, &summary, kept) else {
             return self.compaction_failed("the conversation is another by now".into());
         };
         self.guard.counts.summarized += 1;
         self.guard.counts.messages += messages as u64;
         let facts = self.guard.memory.as_ref().map_or(0, |memory| memory.facts());
-        Compacted::Done { messages, tokens: (before + tools, self.context_tokens() + tools), facts, handle, missing }
+        let tokens = (before + tools, self.context_tokens() + tools);
+        Compacted::Done { messages, tokens, facts, handle, missing, usage }
     }
 
     fn compaction_failed(&mut self, why: String) -> Compacted {
@@ -274,20 +311,22 @@ impl RunState {
         all.filter(|(at, _)| !self.stays(*at)).map(|(_, message)| message).collect()
     }
 
-    /// Puts one message in the place of those in `range`, and behind it those of them that stay. Returns how many it
-    /// stands for.
-    fn put_together(
-        &mut self,
-        range: Range<usize>,
-        summary: &Value,
-        facts: Vec<Fact>,
-        (original, files): (Option<Original>, Vec<String>),
-    ) -> Option<usize> {
+    /// The same without the record of those before, which needs no other reading: its facts are kept as they are.
+    fn turns_in(&self, range: &Range<usize>) -> Vec<&Message> {
+        let record = self.guard.memory.as_ref().map(|memory| memory.at);
+        let all = self.messages.iter().enumerate().take(range.end).skip(range.start);
+        all.filter(|(at, _)| !self.stays(*at) && record != Some(*at)).map(|(_, message)| message).collect()
+    }
+
+    /// Puts one message in the place of those in `range`, and before it those of them that stay, so that who reads on
+    /// knows the task before the work on it. Returns how many it stands for.
+    fn put_together(&mut self, range: Range<usize>, summary: &Value, kept_of: Kept) -> Option<usize> {
+        let Kept { facts, words, original, files } = kept_of;
         if range.end > self.messages.len() || range.start >= range.end {
             return None;
         }
         let (start, end) = (range.start, range.end);
-        let room = self.memory_room(self.context_limit().unwrap_or_default()).max(100);
+        let room = Self::memory_room(self.context_limit().unwrap_or_default()).max(100);
         let kept: Vec<usize> = range.clone().filter(|at| self.stays(*at)).collect();
         let mut answers = 0;
         let (mut stay, mut gone, mut loads) = (Vec::new(), 0, Vec::new());
@@ -305,7 +344,7 @@ impl RunState {
                 }
                 Message::Tool { results } => {
                     for result in results {
-                        self.guard.stored.remove(&result.call_id);
+                        self.guard.forget(&result.call_id);
                         loads.extend(result.loads);
                     }
                 }
@@ -316,19 +355,27 @@ impl RunState {
         self.load(loads);
         let stays = stay.len();
         let mut memory = self.guard.memory.take().unwrap_or_default();
-        memory.at = start;
+        memory.at = start + stays;
         memory.take(summary, facts, answers, original, room);
+        memory.take_words(words);
         memory.keep_files(files);
-        self.messages.splice(start..start, std::iter::once(memory.message()).chain(stay));
+        self.messages.splice(start..start, stay.into_iter().chain(std::iter::once(memory.message(room))));
         self.guard.memory = Some(memory);
         let moved = |at: usize| match at {
             _ if at < start => at,
             _ if at >= end => at - (end - start) + 1 + stays,
-            _ => start + 1 + kept.iter().position(|kept| *kept == at).unwrap_or_default(),
+            _ => start + kept.iter().position(|kept| *kept == at).unwrap_or_default(),
         };
         self.guard.task_at = self.guard.task_at.map(moved);
         self.guard.pins.iter_mut().for_each(|at| *at = moved(*at));
         Some(gone)
+    }
+}
+
+fn results_of(message: &Message) -> &[CallResult] {
+    match message {
+        Message::Tool { results } => results,
+        _ => &[],
     }
 }
 

@@ -5,13 +5,16 @@ use toolwright_core::output::Readers;
 
 use super::Place;
 
+/// Files that a note names at most; what is stored of the text names all.
+pub(crate) const MAX_FILES: usize = 4;
+
 /// A result that gives way, and where its parts are now.
 #[derive(Debug, Clone)]
 pub(crate) struct GivenUp {
     pub(crate) place: Place,
-    /// Handle of its text.
-    pub(crate) text: Option<String>,
-    /// Handles of its images and other files.
+    /// Handles of its text: several where parts of it were stored before.
+    pub(crate) texts: Vec<String>,
+    /// Handles of its images and other files. What is stored of its text names them too.
     pub(crate) files: Vec<String>,
     pub(crate) again: Again,
 }
@@ -25,15 +28,24 @@ pub(crate) enum Again {
 }
 
 impl GivenUp {
-    /// The note. `readers` read stored text; without any, nothing is told of its handle.
-    pub(super) fn note(&self, result: &CallResult, readers: &Readers) -> String {
-        let bytes: usize = result.content.iter().filter_map(|block| block.as_text()).map(str::len).sum();
+    /// The note, with `beginning` bytes of the result. `readers` read stored text; without any, nothing is told of its
+    /// handles.
+    pub(super) fn note(&self, result: &CallResult, readers: &Readers, beginning: usize) -> String {
+        let texts = || result.content.iter().filter_map(|block| block.as_text());
+        let bytes: usize = texts().map(str::len).sum();
         let mut how = Vec::new();
-        if let Some(handle) = self.text.as_ref().filter(|_| !readers.is_empty()) {
-            how.push(way(handle, readers));
+        if let Some((first, more)) = self.texts.split_first().filter(|_| !readers.is_empty()) {
+            how.push(way(first, readers));
+            if !more.is_empty() {
+                how.push(format!("further parts of it under {}", more.join(", ")));
+            }
         }
-        if !self.files.is_empty() {
-            how.push(format!("its images and other files are kept under {}", self.files.join(", ")));
+        if let Some(named) = self.files.get(..self.files.len().min(MAX_FILES)).filter(|files| !files.is_empty()) {
+            let rest = match self.files.len() - named.len() {
+                0 => String::new(),
+                rest => format!(" and {rest} more, which the stored text names"),
+            };
+            how.push(format!("its images and other files are kept under {}{rest}", named.join(", ")));
         }
         if how.is_empty() {
             how.push(match self.again {
@@ -41,7 +53,12 @@ impl GivenUp {
                 Again::MayNot => "it was not kept, and the call is not to be made again for it".to_owned(),
             });
         }
-        format!("[toolwright took this result, {bytes} bytes, out to make room; {}]", how.join("; "))
+        let note = format!("[toolwright took this result, {bytes} bytes, out to make room; {}]", how.join("; "));
+        let text = texts().find(|text| !text.trim().is_empty()).filter(|_| beginning > 0);
+        match text.map(|text| &text[..text.floor_char_boundary(beginning)]) {
+            Some(begins) => format!("{note}\nIt began: {begins}…"),
+            None => note,
+        }
     }
 }
 
@@ -68,21 +85,35 @@ mod tests {
     fn a_note_says_where_the_result_is_and_how_it_is_read() {
         let result = CallResult { content: vec![ContentBlock::text("four")], ..CallResult::default() };
         let (both, grep) = (named(Some("output__read"), Some("output__grep")), named(None, Some("output__grep")));
-        let check = |text: Option<&str>, files: &[&str], again, readers: &Readers, expect: &str| {
-            let files = files.iter().map(|file| (*file).to_owned()).collect();
+        let check = |texts: &[&str], files: &[&str], again, readers: &Readers, expect: &str| {
+            let all = |handles: &[&str]| handles.iter().map(|handle| (*handle).to_owned()).collect();
             let place = Place { message: 0, result: 0 };
-            let note = GivenUp { place, text: text.map(str::to_owned), files, again }.note(&result, readers);
+            let note = GivenUp { place, texts: all(texts), files: all(files), again }.note(&result, readers, 0);
             assert_eq!(note, format!("[toolwright took this result, 4 bytes, out to make room; {expect}]"));
         };
         let read = "it is stored. Read it with output__read {\"handle\": \"s/1\", \"offset\": 0}";
-        check(Some("s/1"), &[], Again::May, &both, read);
+        check(&["s/1"], &[], Again::May, &both, read);
+        check(&["s/1", "s/2", "s/3"], &[], Again::May, &both, &format!("{read}; further parts of it under s/2, s/3"));
         let search = "it is stored under the handle s/1. Search it with output__grep {\"handle\": …, \"pattern\": …}";
-        check(Some("s/1"), &[], Again::May, &grep, search);
+        check(&["s/1"], &[], Again::May, &grep, search);
         let files = "its images and other files are kept under s/2, s/3";
-        check(None, &["s/2", "s/3"], Again::May, &both, files);
-        check(Some("s/1"), &["s/2", "s/3"], Again::MayNot, &both, &format!("{read}; {files}"));
+        check(&[], &["s/2", "s/3"], Again::May, &both, files);
+        check(&["s/1"], &["s/2", "s/3"], Again::MayNot, &both, &format!("{read}; {files}"));
+        let many =
+            "its images and other files are kept under s/2, s/3, s/4, s/5 and 2 more, which the stored text names";
+        let all = ["s/2", "s/3", "s/4", "s/5", "s/6", "s/7"];
+        check(&["s/1"], &all, Again::May, &both, &format!("{read}; {many}"));
         let none = named(None, None);
-        check(Some("s/1"), &[], Again::May, &none, "it was not kept; call the tool again if you need it");
-        check(None, &[], Again::MayNot, &both, "it was not kept, and the call is not to be made again for it");
+        check(&["s/1"], &[], Again::May, &none, "it was not kept; call the tool again if you need it");
+        check(&[], &[], Again::MayNot, &both, "it was not kept, and the call is not to be made again for it");
+    }
+
+    #[test]
+    fn the_beginning_of_a_result_stays_behind_its_note() {
+        let result = CallResult { content: vec![ContentBlock::text("größer als alles")], ..CallResult::default() };
+        let place = Place { message: 0, result: 0 };
+        let gone = GivenUp { place, texts: Vec::new(), files: Vec::new(), again: Again::May };
+        let note = gone.note(&result, &named(None, None), 3);
+        assert!(note.ends_with("if you need it]\nIt began: gr…"), "{note}");
     }
 }

@@ -8,8 +8,9 @@ mod memory;
 mod plan;
 mod render;
 mod size;
+mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
@@ -25,10 +26,10 @@ use super::{Phase, RunState};
 
 pub use self::compaction::{Compacted, CompactionCall};
 pub(crate) use self::compaction::{Whole, With};
-pub(crate) use self::given_up::{Again, GivenUp};
+pub(crate) use self::given_up::{Again, GivenUp, MAX_FILES};
 pub(crate) use self::memory::Original;
 pub(crate) use self::plan::{Place, Plan};
-pub(crate) use self::render::{Files, Originals, binary, content_text};
+pub(crate) use self::render::{Files, Originals, content_text};
 pub(crate) use self::size::Countable;
 
 /// The part of a window that is left free, since counts are not certain.
@@ -39,8 +40,8 @@ const ANSWER: usize = 4096;
 const NEAR: usize = 80;
 /// Answers of the model before turns are put together again.
 const ANSWERS_BETWEEN: u32 = 5;
-/// The part of the room that a summary may have, and as much the facts.
-const MEMORY: usize = 12;
+/// The part of the room that a summary may have, as much the facts, and as much what the user said.
+const MEMORY: usize = 18;
 /// What an overflow that nobody foresaw says of the room: this many quarters of the conversation.
 const AFTER_OVERFLOW: usize = 3;
 
@@ -68,7 +69,7 @@ impl Default for ContextTerms {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compactions {
-    /// Times that old results gave way without a model's help.
+    /// Times that old results gave way, which takes no model; where turns are put together besides, that counts for itself.
     pub truncated: u32,
     /// Times that turns were put together.
     pub summarized: u32,
@@ -96,9 +97,15 @@ pub(super) struct Guard {
     /// Where messages stand that stay by the word of whoever runs this.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pins: Vec<usize>,
-    /// Handles of results whose place something else takes in the conversation, by the ids of their calls.
+    /// Handles of results of which the conversation has a part only, or none, by the ids of their calls.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    stored: BTreeMap<String, String>,
+    handles: BTreeMap<String, Vec<String>>,
+    /// Handles of the images and other files of results that gave way, by the ids of their calls.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    files: BTreeMap<String, Vec<String>>,
+    /// Ids of calls whose result is a note of ours by now.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    notes: BTreeSet<String>,
     /// Ids of calls that are not in the conversation any more: no other call gets them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gone: Vec<String>,
@@ -154,9 +161,18 @@ impl Guard {
         }
     }
 
-    /// Something else takes the place of this call's result.
-    pub(super) fn note_stored(&mut self, call: &str, handle: String) {
-        self.stored.insert(call.to_owned(), handle);
+    /// These are the handles of all of this call's result that the conversation has not got.
+    pub(super) fn note_stored(&mut self, call: &str, handles: Vec<String>) {
+        if !handles.is_empty() {
+            self.handles.insert(call.to_owned(), handles);
+        }
+    }
+
+    /// The result of this call is in the conversation no more.
+    fn forget(&mut self, call: &str) {
+        self.handles.remove(call);
+        self.files.remove(call);
+        self.notes.remove(call);
     }
 
     pub(super) fn gone(&self) -> &[String] {
@@ -221,9 +237,11 @@ impl RunState {
     /// Estimated tokens of what could give way to further results: old ones, and turns that may be put together.
     #[must_use]
     pub fn removable_tokens(&self) -> usize {
-        let memory = self.context_limit().filter(|_| self.may_summarize()).map(|limit| self.memory_room(limit) * 2);
+        let limit = self.context_limit();
+        let memory = limit.filter(|_| self.spec.context.summarize && self.is_due()).map(Self::record_room);
         // The model has seen all that is in the conversation while calls run.
-        self.in_room(0, Room { limit: 0, target: 0, memory, reach: Reach::All }, |crowded| crowded.most())
+        let room = Room { limit: limit.unwrap_or(0), target: 0, memory, reach: Reach::All };
+        self.in_room(0, room, |crowded| crowded.most())
     }
 
     /// Makes room where the next request is over `budget` estimated tokens: the oldest results give way to a note that
@@ -290,20 +308,19 @@ impl RunState {
     /// What is to be done before the model is asked, whose tools have `tools` estimated tokens.
     pub(crate) fn plan_room(&self, tools: usize) -> Plan {
         let Phase::Model { last, .. } = self.phase else { return Plan::default() };
-        if self.guard.is_compacting() {
-            return Plan::default();
-        }
+        let Some(limit) = self.context_limit().filter(|_| !self.guard.is_compacting()) else { return Plan::default() };
+        let (target, reach) = (self.target(limit), self.reach());
+        let plan = |memory| self.plan_in(tools, Room { limit, target, memory, reach });
+        let record = (self.spec.context.summarize && !last).then(|| Self::record_room(limit));
+        let mild = plan(record.filter(|_| self.is_due()));
+        // Before a run ends, turns are put together sooner than is due; and models fail for a moment, so that is tried again.
+        if mild.full && self.guard.failures <= 1 { plan(record) } else { mild }
+    }
+
+    /// The same where no model can be asked to help.
+    pub(crate) fn plan_alone(&self, tools: usize) -> Plan {
         let Some(limit) = self.context_limit() else { return Plan::default() };
-        let reach = if last { Reach::All } else { Reach::Seen };
-        let memory = (self.may_summarize() && !last).then(|| self.memory_room(limit) * 2);
-        let target = (limit as f64 * self.spec.context.target.clamp(0.2, 0.8)) as usize;
-        let plan = self.plan_in(tools, Room { limit, target, memory, reach });
-        // Models fail for a moment: before a run ends for that, it is tried once more.
-        let again = plan.full && !last && self.spec.context.summarize && self.guard.failures == 1;
-        if again {
-            return self.plan_in(tools, Room { limit, target, memory: Some(self.memory_room(limit) * 2), reach });
-        }
-        plan
+        self.plan_in(tools, Room { limit, target: self.target(limit), memory: None, reach: self.reach() })
     }
 
     /// The plan where nothing else helps: results that the model has not seen may give way too.
@@ -321,9 +338,15 @@ impl RunState {
         !last || !self.plan_last(tools).truncate.is_empty()
     }
 
-    /// The handle of what stands in place of this result, if its whole was stored before.
-    pub(crate) fn stored(&self, place: Place) -> Option<&str> {
-        self.guard.stored.get(&self.result_at(place)?.call_id).map(String::as_str)
+    /// The handles of what was stored of this result before.
+    pub(crate) fn stored(&self, place: Place) -> &[String] {
+        let handles = self.result_at(place).and_then(|result| self.guard.handles.get(&result.call_id));
+        handles.map_or(&[], Vec::as_slice)
+    }
+
+    /// Bytes of an old result that stay in the conversation when it gives way: of a small room none.
+    pub(crate) fn beginning(&self) -> usize {
+        self.context_limit().map_or(0, plan::beginning)
     }
 
     pub(crate) fn result_at(&self, place: Place) -> Option<&CallResult> {
@@ -335,14 +358,17 @@ impl RunState {
 
     /// Results give way to notes that name where they are now. `readers` read stored text.
     pub(crate) fn truncate(&mut self, given_up: Vec<GivenUp>, readers: &Readers) {
+        let beginning = self.beginning();
         for gone in given_up {
             let Some(result) = self.result_mut(gone.place) else { continue };
             let call = result.call_id.clone();
-            result.content = vec![ContentBlock::text(gone.note(result, readers))];
+            result.content = vec![ContentBlock::text(gone.note(result, readers, beginning))];
             self.guard.counts.results += 1;
-            if let Some(handle) = gone.text {
-                self.guard.note_stored(&call, handle);
+            self.guard.note_stored(&call, gone.texts);
+            if !gone.files.is_empty() {
+                self.guard.files.insert(call.clone(), gone.files);
             }
+            self.guard.notes.insert(call);
         }
     }
 
@@ -351,7 +377,7 @@ impl RunState {
         self.guard.since = Some(ANSWERS_BETWEEN - 1);
     }
 
-    /// Old results gave way without a model's help.
+    /// Old results gave way.
     pub(crate) fn count_truncation(&mut self) {
         self.guard.counts.truncated += 1;
     }
@@ -363,10 +389,19 @@ impl RunState {
         }
     }
 
-    /// Whether turns may be put together now.
-    fn may_summarize(&self) -> bool {
-        let is_due = self.guard.since.is_none_or(|answers| answers >= ANSWERS_BETWEEN);
-        self.spec.context.summarize && is_due
+    /// Whether turns may be put together by now.
+    fn is_due(&self) -> bool {
+        self.guard.since.is_none_or(|answers| answers >= ANSWERS_BETWEEN)
+    }
+
+    /// What making room leaves of `limit`.
+    fn target(&self, limit: usize) -> usize {
+        (limit as f64 * self.spec.context.target.clamp(0.2, 0.8)) as usize
+    }
+
+    /// The results that may give way now: those that the model has not seen yet only where it is asked for the last time.
+    fn reach(&self) -> Reach {
+        if self.is_last_turn() { Reach::All } else { Reach::Seen }
     }
 
     fn plan_in(&self, tools: usize, room: Room) -> Plan {
@@ -377,7 +412,9 @@ impl RunState {
         let Room { limit, target, memory, reach } = room;
         let besides = EstimatedTokens::of_text(&self.system()) + tools;
         let kept = |at: usize| self.stays(at);
-        what(&Crowded { messages: &self.messages, besides, limit, target, kept: &kept, memory, reach })
+        let notes = &self.guard.notes;
+        let unsure = if reach == Reach::Seen { size::unsure(&self.messages) } else { 0 };
+        what(&Crowded { messages: &self.messages, besides, unsure, limit, target, kept: &kept, notes, memory, reach })
     }
 
     /// Whether a message is never put together with others.
@@ -385,9 +422,14 @@ impl RunState {
         self.guard.task_at == Some(at) || self.guard.pins.contains(&at)
     }
 
-    /// Estimated tokens that a summary may have in a room of `limit`, and as many its facts.
-    fn memory_room(&self, limit: usize) -> usize {
+    /// Estimated tokens that a summary may have in a room of `limit`, and as many its facts and the user's words.
+    fn memory_room(limit: usize) -> usize {
         limit / MEMORY
+    }
+
+    /// Estimated tokens of what takes the place of turns, at most.
+    fn record_room(limit: usize) -> usize {
+        Self::memory_room(limit) * 3
     }
 }
 

@@ -1,18 +1,29 @@
 //! What is to be done where a conversation has become too long. Pure: sizes in, a plan out.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use toolwright_core::model::Message;
 
-/// Results below this are kept: a handle in their place gains next to nothing.
-const WORTH_REMOVING: usize = 150;
-/// Tokens of the note that takes the place of a result, at most.
+/// Results below so many hundredths of a note are kept: a handle in their place gains next to nothing.
+const WORTH_REMOVING: usize = 250;
+/// Tokens of the note that takes the place of a result, at most, but for the beginning of the result in it.
 const NOTE: usize = 60;
+/// From a room of so many tokens on, the note has the beginning of the result: a byte for so many tokens of the room, and
+/// no more than so many bytes.
+const ROOMY: usize = 60_000;
+const TOKENS_A_BYTE: usize = 500;
+const MOST_BYTES: usize = 400;
+/// Bytes for each token of a text.
+const BYTES: usize = 4;
 /// Turns at the end that are never put together.
 const LAST_TURNS: usize = 2;
 /// A plan that frees less than this part of the room is left until there is no other way: each one costs the
 /// provider's prompt cache.
 const WORTHWHILE: usize = 10;
+/// What old results alone may leave of the room, in hundredths, where they do not come down to the target: asking a model
+/// costs more than losing the provider's prompt cache once more.
+const ENOUGH: usize = 70;
 /// What a conversation may fill of its room before room is made, in hundredths: what is left is for the results of
 /// the next turn.
 const FULL: usize = 90;
@@ -22,12 +33,16 @@ pub(super) struct Crowded<'a> {
     pub(super) messages: &'a [Message],
     /// What every request has besides: system prompt and tools.
     pub(super) besides: usize,
+    /// What the newest results may have more than is estimated: no API has counted them yet.
+    pub(super) unsure: usize,
     /// What a request may have.
     pub(super) limit: usize,
     /// What it is to have once room was made, if that can be.
     pub(super) target: usize,
     /// Where messages stand that stay as they are.
     pub(super) kept: &'a dyn Fn(usize) -> bool,
+    /// Ids of calls whose result is a note already: it names where the result is, and stays.
+    pub(super) notes: &'a BTreeSet<String>,
     /// Tokens of the message that the oldest turns would be put together to; `None`: they may not be now.
     pub(super) memory: Option<usize>,
     pub(super) reach: Reach,
@@ -67,17 +82,18 @@ impl Plan {
 }
 
 impl Crowded<'_> {
-    /// The mildest plan that comes to the target; where none does, the one that comes nearest to it.
+    /// The mildest plan that comes to the target, or near enough without a model; where none does, the one that comes
+    /// nearest to it.
     pub(super) fn plan(&self) -> Plan {
         let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
-        let total = self.besides + sizes.iter().sum::<usize>();
+        let total = self.besides + self.unsure + sizes.iter().sum::<usize>();
         let trigger = if self.reach == Reach::All { self.limit } else { self.limit * FULL / 100 };
         if total <= trigger {
             return Plan::default();
         }
         let results = self.removable();
         let (truncate, left) = self.truncated(&results, 0, total);
-        if left <= self.target {
+        if left <= self.target.max(self.limit * ENOUGH / 100) {
             return Plan { truncate, ..Plan::default() };
         }
         if let Some((range, gain)) = self.range(&sizes, total) {
@@ -89,7 +105,7 @@ impl Crowded<'_> {
         if !self.is_worthwhile(total, left) {
             return Plan::default();
         }
-        Plan { truncate, summarize: None, full: left > self.limit }
+        Plan { truncate, summarize: None, full: left.saturating_sub(self.unsure) > self.limit }
     }
 
     /// Tokens that could be freed, whatever it takes.
@@ -106,9 +122,23 @@ impl Crowded<'_> {
         before > self.limit || before - after.min(before) >= self.limit / WORTHWHILE
     }
 
-    /// The results that could be removed, the oldest first, with what that gains.
+    /// The results that could be removed, the oldest first, with what that gains. What they load stays loaded.
     fn removable(&self) -> Vec<(Place, usize)> {
-        removable(self.messages, self.reach).collect()
+        let note = NOTE + beginning(self.limit) / BYTES;
+        let newest = self.messages.iter().rposition(|message| matches!(message, Message::Tool { .. })).unwrap_or(0);
+        let end = if self.reach == Reach::All { self.messages.len() } else { newest };
+        let results = self.messages[..end].iter().enumerate().filter_map(|(at, message)| match message {
+            Message::Tool { results } => Some((at, results)),
+            _ => None,
+        });
+        let each = results.flat_map(|(message, results)| {
+            results.iter().enumerate().map(move |(result, content)| (Place { message, result }, content))
+        });
+        each.filter(|(_, result)| !self.notes.contains(&result.call_id))
+            .map(|(place, result)| (place, result.tokens()))
+            .filter(|(_, tokens)| *tokens >= note * WORTH_REMOVING / 100)
+            .map(|(place, tokens)| (place, tokens - note))
+            .collect()
     }
 
     /// Of the results from message `from` on, as many as it takes to get from `total` to the target; and what is left.
@@ -154,20 +184,9 @@ impl Crowded<'_> {
     }
 }
 
-/// The results that could be removed, the oldest first, with what that gains. What they load stays loaded.
-fn removable(messages: &[Message], reach: Reach) -> impl Iterator<Item = (Place, usize)> {
-    let newest = messages.iter().rposition(|message| matches!(message, Message::Tool { .. })).unwrap_or(0);
-    let end = if reach == Reach::All { messages.len() } else { newest };
-    let results = messages[..end].iter().enumerate().filter_map(|(at, message)| match message {
-        Message::Tool { results } => Some((at, results)),
-        _ => None,
-    });
-    let each = results.flat_map(|(message, results)| {
-        results.iter().enumerate().map(move |(result, content)| (Place { message, result }, content))
-    });
-    each.map(|(place, result)| (place, result.tokens()))
-        .filter(|(_, tokens)| *tokens >= WORTH_REMOVING)
-        .map(|(place, tokens)| (place, tokens - NOTE))
+/// Bytes of a result that stay in its note, in a room of `limit` tokens.
+pub(super) fn beginning(limit: usize) -> usize {
+    if limit < ROOMY { 0 } else { (limit / TOKENS_A_BYTE).min(MOST_BYTES) }
 }
 
 #[cfg(test)]
@@ -177,16 +196,15 @@ mod tests {
 
     use super::*;
 
-    /// `u40` a user's message of about so many tokens, `a40` an answer in text, `c40` a call with a result.
+    /// `u40` a user's message of about so many tokens, `a40` an answer in text, `c40` a call with a result, `n40` one whose
+    /// result is a note.
     fn messages(written: &str) -> Vec<Message> {
         let of = |part: &str| {
             let text = "four".repeat(part[1..].parse::<usize>().expect("a number"));
             let call = WrittenCall { id: "1".into(), name: "t".into(), arguments: "{}".into() };
-            let result = CallResult {
-                content: vec![ContentBlock::text(text.clone())],
-                call_id: "1".into(),
-                ..CallResult::default()
-            };
+            let call_id = if part.starts_with('n') { "noted".into() } else { "1".into() };
+            let result =
+                CallResult { content: vec![ContentBlock::text(text.clone())], call_id, ..CallResult::default() };
             let answer = |text, calls| Message::Assistant { text, calls, opaque: Vec::new() };
             match part.as_bytes()[0] {
                 b'u' => vec![Message::user(text)],
@@ -201,7 +219,18 @@ mod tests {
     fn check(written: &str, memory: Option<usize>, kept: &[usize], reach: Reach, expect: &str) {
         let messages = messages(written);
         let kept = |at: usize| kept.contains(&at);
-        let crowded = Crowded { messages: &messages, besides: 0, limit: 1000, target: 500, kept: &kept, memory, reach };
+        let notes = BTreeSet::from(["noted".to_owned()]);
+        let crowded = Crowded {
+            messages: &messages,
+            besides: 0,
+            unsure: 0,
+            limit: 1000,
+            target: 500,
+            kept: &kept,
+            notes: &notes,
+            memory,
+            reach,
+        };
         let plan = crowded.plan();
         let places: Vec<String> = plan.truncate.iter().map(|place| place.message.to_string()).collect();
         let truncate = (!places.is_empty()).then(|| format!("t{}", places.join(",")));
@@ -218,6 +247,8 @@ mod tests {
         check("u10 c400 c400 c20", Some(100), &[], seen, "");
         // Old results alone are enough, the oldest first, and no more than it takes.
         check("u10 c400 c400 c150 c20", Some(100), &[], seen, "t2,4");
+        // Where they are nearly, no model is asked.
+        check("u10 a400 c500 c100", Some(100), &[], seen, "t3");
         // They are not: the oldest turns are put together, and what is left over the target of results goes too.
         check("u10 a300 a300 a200 a100 a50", Some(100), &[], seen, "s1..3");
         check("u10 a400 c200 c400 a10 a10", Some(100), &[], seen, "s1..6");
@@ -226,6 +257,15 @@ mod tests {
         check("u10 a800 c150", None, &[], seen, "");
         check("u10 a800 c280", None, &[], seen, "full");
         check("u10 a800 c280", None, &[], Reach::All, "t3");
+        // A note stays, however long it is: what it stands for is stored under the handles in it.
+        check("u10 n400 c400 c150 c20", Some(100), &[], seen, "t4,6");
+    }
+
+    #[test]
+    fn a_large_room_keeps_the_beginning_of_what_gives_way() {
+        for (limit, bytes) in [(7000, 0), (59_999, 0), (60_000, 120), (120_000, 240), (1_000_000, 400)] {
+            assert_eq!(beginning(limit), bytes, "{limit}");
+        }
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Turns as text: for the models that put them together, and as the stored original.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{CallResult, Message};
@@ -12,7 +11,7 @@ use super::super::lineup::NOTICE;
 use super::memory::one_line;
 
 /// Bytes of a result, from the first try to the last.
-const RESULT: [usize; 7] = [12_288, 6144, 3072, 1536, 768, 384, 192];
+const RESULT: [usize; 13] = [12_288, 8704, 6144, 4352, 3072, 2176, 1536, 1088, 768, 544, 384, 272, 192];
 /// Bytes of a message or of the arguments of a call where even short results are too much.
 const MESSAGE: usize = 2048;
 /// Bytes of the marker that says what was cut.
@@ -34,11 +33,30 @@ const MARGIN: &str = "  ";
 pub(super) struct Known<'a> {
     pub(super) originals: &'a Originals,
     pub(super) files: &'a Files,
+    /// Ids of calls whose result is a note of ours: it is short, and of no use cut.
+    pub(super) notes: &'a BTreeSet<String>,
 }
 
 /// The turns as the model saw them.
 pub(super) fn whole(messages: &[&Message], files: &Files) -> String {
-    render(messages, Known { originals: &HashMap::new(), files }, usize::MAX, usize::MAX)
+    let known = Known { originals: &HashMap::new(), files, notes: &BTreeSet::new() };
+    render(messages, known, usize::MAX, usize::MAX)
+}
+
+/// The turns as [`within`] gives them, behind what was said of those before them.
+pub(super) fn retelling(
+    before: Option<&str>,
+    messages: &[&Message],
+    known: Known<'_>,
+    longest: usize,
+    max: usize,
+) -> String {
+    let mut text = String::new();
+    if let Some(before) = before {
+        say(&mut text, "Summary of what was before", before);
+    }
+    let left = max.saturating_sub(text.len()).max(max / 2);
+    text + &within(messages, known, longest, left)
 }
 
 /// The turns in at most `max` bytes, results as they were and of at most `longest` bytes each: where that is too much,
@@ -83,7 +101,7 @@ pub(super) fn said(messages: &[&Message]) -> String {
     words
 }
 
-fn is_ours(content: &[ContentBlock]) -> bool {
+pub(super) fn is_ours(content: &[ContentBlock]) -> bool {
     content.first().and_then(ContentBlock::as_text).is_some_and(|text| text.starts_with(NOTICE))
 }
 
@@ -107,7 +125,7 @@ fn render(messages: &[&Message], known: Known<'_>, result: usize, message: usize
                 for one in results {
                     let failed = if one.is_error { " (failed)" } else { "" };
                     let who = format!("Result of {}{failed}", one_line(&one.name));
-                    say(&mut out, &who, &cut(&result_text(one, known), result));
+                    say(&mut out, &who, &result_text(one, known, result));
                 }
             }
         }
@@ -116,7 +134,7 @@ fn render(messages: &[&Message], known: Known<'_>, result: usize, message: usize
 }
 
 /// Adds what `who` said, each line behind the margin, whatever ends it.
-fn say(out: &mut String, who: &str, text: &str) {
+pub(super) fn say(out: &mut String, who: &str, text: &str) {
     out.push_str(who);
     out.push_str(":\n");
     let ends = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
@@ -128,8 +146,13 @@ fn say(out: &mut String, who: &str, text: &str) {
     out.push('\n');
 }
 
-fn result_text(result: &CallResult, known: Known<'_>) -> String {
-    known.originals.get(&result.call_id).cloned().unwrap_or_else(|| content_text(&result.content, known.files))
+fn result_text(result: &CallResult, known: Known<'_>, max: usize) -> String {
+    let shown = || content_text(&result.content, known.files);
+    match known.originals.get(&result.call_id) {
+        Some(whole) => cut(whole, max),
+        None if known.notes.contains(&result.call_id) => shown(),
+        None => cut(&shown(), max),
+    }
 }
 
 /// Every block as text: binary ones with the handle of what was stored of them.
@@ -145,22 +168,8 @@ pub(crate) fn content_text(content: &[ContentBlock], files: &Files) -> String {
 }
 
 fn files_of<'a>(block: &ContentBlock, files: &'a Files) -> Option<&'a String> {
-    let (data, _) = binary(block)?;
+    let (data, _) = block.binary()?;
     files.get(&ContentHash::of_bytes(data.as_bytes()))
-}
-
-/// The base64 and media type of a block, where it has any.
-pub(crate) fn binary(block: &ContentBlock) -> Option<(&str, &str)> {
-    match block {
-        ContentBlock::Image { data, mime_type, .. } | ContentBlock::Audio { data, mime_type, .. } => {
-            Some((data, mime_type))
-        }
-        ContentBlock::Resource { resource, .. } => {
-            let part = |key| resource.get(key).and_then(Value::as_str);
-            Some((part("blob")?, part("mimeType").unwrap_or("application/octet-stream")))
-        }
-        ContentBlock::Text { .. } | ContentBlock::Link { .. } => None,
-    }
 }
 
 /// Beginning and end of turns. What is left of a line keeps its margin.
@@ -228,7 +237,7 @@ mod tests {
         let expect = "User:\n  Go\n\nAssistant:\n  Let me see.\n\nAssistant calls fs__read:\n  {\"a\":1}\n\n\
                       Result of fs__read (failed):\n  ";
         assert_eq!(whole(&messages, &Files::new()), format!("{expect}a note\n\n"));
-        let known = Known { originals: &originals, files: &Files::new() };
+        let known = Known { originals: &originals, files: &Files::new(), notes: &BTreeSet::new() };
         assert_eq!(within(&messages, known, usize::MAX, 1000), format!("{expect}all of it\n\n"));
     }
 
@@ -256,12 +265,26 @@ mod tests {
             assert!(speakers(&part).iter().all(|line| !line.starts_with("User")), "{part}");
         }
         let long = [&answer; 600];
-        let known = Known { originals: &Originals::new(), files: &Files::new() };
+        let known = Known { originals: &Originals::new(), files: &Files::new(), notes: &BTreeSet::new() };
         for max in 900..1000 {
             let text = within(&long, known, usize::MAX, max);
             let roles = speakers(&text).into_iter().filter(|line| !line.starts_with("[…"));
             assert!(roles.clone().all(|line| "Assistant calls fs__read:".starts_with(line)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_note_is_not_cut_and_what_was_before_comes_first() {
+        let [_, mut results] = turn("", &"note ".repeat(100));
+        let notes = BTreeSet::from(["1".to_owned()]);
+        let known = Known { originals: &Originals::new(), files: &Files::new(), notes: &notes };
+        let text = retelling(Some("It began.\nUser: y"), &[&results], known, 192, 4000);
+        assert!(text.starts_with("Summary of what was before:\n  It began.\n  User: y\n\n"), "{text}");
+        assert!(!text.contains("toolwright cut"), "{text}");
+        if let Message::Tool { results } = &mut results {
+            results[0].call_id = "2".into();
+        }
+        assert!(retelling(None, &[&results], known, 192, 4000).contains("toolwright cut"));
     }
 
     #[test]
@@ -278,7 +301,7 @@ mod tests {
         let turns: Vec<Message> = (0..20).flat_map(|_| turn("said", &"found it ".repeat(400))).collect();
         let messages: Vec<&Message> = turns.iter().collect();
         for max in [100_000, 40_000, 9_000, 3_000, 500] {
-            let known = Known { originals: &Originals::new(), files: &Files::new() };
+            let known = Known { originals: &Originals::new(), files: &Files::new(), notes: &BTreeSet::new() };
             let text = within(&messages, known, usize::MAX, max);
             assert!(text.len() <= max, "{max}");
             assert_eq!(text.matches("Assistant:\n  said").count() == 20, max >= 9_000, "{max}");

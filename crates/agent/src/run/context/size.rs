@@ -11,6 +11,19 @@ pub(super) fn conversation(system: &str, messages: &[Message]) -> usize {
     EstimatedTokens::of_text(system) + messages.iter().map(Message::tokens).sum::<usize>()
 }
 
+/// What the results that no request had yet may take more than is estimated: of dense texts (dumps, tables) each digit and
+/// sign may be a token of its own, where the estimate takes two for one.
+pub(super) fn unsure(messages: &[Message]) -> usize {
+    let unseen = messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }));
+    let results = unseen.filter_map(|message| match message {
+        Message::Tool { results } => Some(results),
+        _ => None,
+    });
+    let texts = results.flatten().flat_map(|result| &result.content).filter_map(ContentBlock::as_text);
+    let is_sign = |c: &char| c.is_ascii() && !c.is_ascii_alphabetic() && !c.is_ascii_whitespace();
+    texts.map(|text| text.chars().filter(is_sign).count() / 2).sum()
+}
+
 /// What is to be counted to know a request exactly: its texts, and the tokens of all else.
 #[derive(Debug, Default)]
 pub(crate) struct Countable {
@@ -74,5 +87,22 @@ impl Countable {
         if !text.is_empty() {
             self.texts.push(text.to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::model::CallResult;
+
+    use super::*;
+
+    #[test]
+    fn dense_results_are_unsure_until_they_were_sent() {
+        let result = |text: &str| CallResult { content: vec![ContentBlock::text(text)], ..CallResult::default() };
+        let tool = Message::Tool { results: vec![result("plain words"), result("0123456789abcd{}")] };
+        assert_eq!(unsure(&[tool.clone(), Message::user("a notice")]), 6);
+        let answer = Message::Assistant { text: "Yes.".into(), calls: Vec::new(), opaque: Vec::new() };
+        assert_eq!(unsure(&[tool, answer]), 0);
+        assert_eq!(unsure(&[]), 0);
     }
 }

@@ -49,13 +49,14 @@ fn texts(state: &RunState) -> Vec<String> {
 #[test]
 fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
     let mut state = windowed(ContextTerms::default());
-    chat(&mut state, "second", 900);
+    chat(&mut state, "second", 400);
     assert!(state.pin("never forget"));
-    chat(&mut state, "third", 900);
-    chat(&mut state, "fourth", 900);
+    chat(&mut state, "third", 400);
+    chat(&mut state, "fourth", 400);
     // The task is within what is put together, and stays too.
-    for call in ["1", "2", "3"] {
-        state.on_model(response(&"four".repeat(250), &[(call, "fs__read", "{}")]), &resolve).expect("calls");
+    for call in ["1", "2", "3", "4", "5", "6"] {
+        let arguments = format!("{{\"path\": \"{call}\"}}");
+        state.on_model(response(&"four".repeat(400), &[(call, "fs__read", &arguments)]), &resolve).expect("calls");
         state.on_tools(vec![done(&CallId::new(call), "read")]).expect("tools");
     }
     let before = state.context_tokens();
@@ -67,10 +68,13 @@ fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
     );
     let texts = texts(&state);
     let record = texts.iter().position(|text| text.contains("It was said.")).expect("a record");
-    assert_eq!((texts[0].as_str(), record), ("the task", 1));
-    assert!(texts[1].starts_with("[toolwright notice]") && texts[1].contains("- code: 4711"), "{}", texts[1]);
-    assert_eq!(texts[2..4], ["never forget".to_owned(), "fourth".into()]);
+    // Who reads on knows the task before the work on it.
+    assert_eq!(texts[..3], ["the task".to_owned(), "never forget".into(), "fourth".into()]);
+    assert_eq!(record, 3);
+    assert!(texts[3].starts_with("[toolwright notice]") && texts[3].contains("- code: 4711"), "{}", texts[3]);
     assert!(!texts.iter().any(|text| text == "second" || text == "third"));
+    // What the user said before holds, in their own words.
+    assert!(texts[3].contains("<user>\nUser:\n  second\n\nUser:\n  third\n</user>"), "{}", texts[3]);
     legal(&state);
     // An id that was in what is gone is not given again.
     state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");

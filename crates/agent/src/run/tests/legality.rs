@@ -134,13 +134,19 @@ fn apply(state: &mut RunState, event: Happening) {
 
 /// As the driver does, without a store.
 fn make_room(state: &mut RunState) {
-    let Plan { truncate, summarize, full } = state.plan_room(0);
-    let given_up = |place| GivenUp { place, text: Some("session-1/2".into()), files: Vec::new(), again: Again::MayNot };
+    let Plan { truncate, summarize, mut full } = state.plan_room(0);
+    let given_up =
+        |place| GivenUp { place, texts: vec!["session-1/2".into()], files: Vec::new(), again: Again::MayNot };
     let readers = Readers { read: Some("output__read".into()), ..Readers::default() };
     state.truncate(truncate.into_iter().map(given_up).collect(), &readers);
     if let Some(range) = summarize {
         let with = With { summarize: "s".into(), extract: "f".into(), window: None };
-        state.begin_compaction(range, Whole::default(), &with, 0);
+        if !state.begin_compaction(range, Whole::default(), &with, 0) {
+            state.put_off_compaction();
+            let without = state.plan_alone(0);
+            state.truncate(without.truncate.into_iter().map(given_up).collect(), &readers);
+            full = without.full;
+        }
     }
     if full {
         state.force_final("full");

@@ -18,11 +18,12 @@ pub struct SamplingSection {
     /// Tokens of one answer.
     #[schemars(range(min = 1))]
     pub max_tokens: u32,
-    /// Requests in one `run`, `chat` or `call`, or in one call of a client of `serve`.
+    /// Requests in one `run`, `chat` or `call`; behind `serve`, in each call of a gateway's client.
     pub max_requests: u32,
-    /// Tokens of all of these, questions and answers.
+    /// Tokens of all of these, questions and answers. What a question has is estimated before it is asked, and put right by
+    /// what its API reports.
     pub max_total_tokens: u64,
-    /// What all of these may cost, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    /// What all of these may cost, estimated likewise, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub max_cost: Option<f64>,

@@ -334,9 +334,10 @@ pub struct OutputsSection {
     /// Requests that one call of output__extract may make.
     #[schemars(range(min = 1))]
     pub extract_max_requests: u32,
-    /// Tokens of all of these, questions and answers.
+    /// Tokens of all of these, questions and answers. What a question has is estimated before it is asked, and put right by
+    /// what its API reports.
     pub extract_max_tokens: u64,
-    /// What all of these may cost, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    /// What all of these may cost, estimated likewise, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub extract_max_cost: Option<f64>,

@@ -1,0 +1,250 @@
+//! The context guard where things go wrong, and with what is not text: stores that fail, images, whose model is asked.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use toolwright_agent::{ContextTerms, RunSpec, RunState, Status};
+use toolwright_core::event::{CompactionLayer, Event};
+use toolwright_core::model::Message;
+use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
+use toolwright_core::{ContentBlock, SessionId};
+use toolwright_models::ModelHabits;
+use toolwright_testkit::model_server::{LongTalk, Reply, STEP_TOOL, Script, ScriptedModel, Turn};
+
+use crate::house::options;
+use crate::long::{APIS, Long, Parts, Step, begin, terms};
+
+/// What is asked of a store.
+enum Does<'a> {
+    Put(&'a str),
+    PutFile,
+    Read,
+}
+
+/// Outputs on a disk that fails at what `fails` says.
+struct Failing {
+    inner: Arc<dyn OutputStore>,
+    fails: fn(Does<'_>) -> bool,
+}
+
+impl Failing {
+    fn check(&self, does: Does<'_>) -> Result<(), StoreError> {
+        if (self.fails)(does) { Err(StoreError::NotFound("the disk".into())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl OutputStore for Failing {
+    async fn put(&self, session: &SessionId, bytes: &[u8]) -> Result<StoredOutput, StoreError> {
+        self.check(Does::Put(std::str::from_utf8(bytes).unwrap()))?;
+        self.inner.put(session, bytes).await
+    }
+    async fn put_artifact(&self, session: &SessionId, bytes: &[u8], media: &str) -> Result<StoredOutput, StoreError> {
+        self.check(Does::PutFile)?;
+        self.inner.put_artifact(session, bytes, media).await
+    }
+    async fn writer(&self, session: &SessionId) -> Result<Box<dyn OutputWriter>, StoreError> {
+        self.inner.writer(session).await
+    }
+    async fn read(
+        &self,
+        session: &SessionId,
+        handle: &str,
+        offset: u64,
+        limit: usize,
+    ) -> Result<OutputSlice, StoreError> {
+        self.check(Does::Read)?;
+        self.inner.read(session, handle, offset, limit).await
+    }
+    async fn read_lines(
+        &self,
+        session: &SessionId,
+        handle: &str,
+        range: LineRange,
+        limit: usize,
+    ) -> Result<OutputSlice, StoreError> {
+        self.inner.read_lines(session, handle, range, limit).await
+    }
+    async fn open(&self, session: &SessionId, handle: &str) -> Result<OpenOutput, StoreError> {
+        self.inner.open(session, handle).await
+    }
+    fn has_outputs(&self, session: &SessionId) -> bool {
+        self.inner.has_outputs(session)
+    }
+}
+
+/// Turns of a talk in which a model makes room at least once.
+const TURNS: usize = 60;
+const WINDOW: usize = 8192;
+
+/// A talk with a disk that fails goes on to its end. `warned`: whether anybody is told; `kept`: whether the turns that were put
+/// together were stored.
+async fn check_failing(fails: fn(Does<'_>) -> bool, warned: bool, kept: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let talk = LongTalk::new(WINDOW as u64, TURNS);
+    let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
+    let house = Long::on(
+        dir.path(),
+        server,
+        APIS[0],
+        Parts { outputs: Box::new(move |inner| Arc::new(Failing { inner, fails })), ..Parts::default() },
+        |store| store,
+    )
+    .await;
+    let mut state = begin(&talk, WINDOW, terms());
+    let report = house.talk(&talk, &mut state).await.unwrap();
+    let (tally, done) = (talk.tally(), state.compactions());
+    assert_eq!((report.status, tally.turns, tally.overflows), (Status::Success, TURNS, 0), "{report:?}");
+    assert!(done.summarized > 0 && done.failed == 0, "{done:?}");
+    let told = house.warnings();
+    assert_eq!(told.iter().any(|warning| warning.starts_with("output_store_failed")), warned, "{told:?}");
+    let log = house.log.0.lock().unwrap();
+    let handles = log.iter().filter_map(|event| match event {
+        Event::Compacted { layer: CompactionLayer::Summarize, handle, .. } => Some(handle.is_some()),
+        _ => None,
+    });
+    assert!(handles.clone().count() > 0 && handles.into_iter().all(|handle| handle == kept));
+    let record = texts(&state).into_iter().find(|text| text.contains("<record>")).unwrap();
+    assert_eq!(record.contains("The whole text was not kept."), !kept, "{record}");
+    assert!(record.contains("north_gate_code: 4711-K"), "what was read in time is kept: {record}");
+}
+
+fn texts(state: &RunState) -> Vec<String> {
+    let text = |message: &Message| match message {
+        Message::User { content } => content.iter().filter_map(ContentBlock::as_text).collect(),
+        Message::Tool { results } => {
+            results.iter().flat_map(|result| &result.content).filter_map(ContentBlock::as_text).collect()
+        }
+        Message::Assistant { text, .. } => text.clone(),
+    };
+    state.messages().iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn a_store_that_fails_amid_putting_turns_together_ends_no_run() {
+    // Nothing can be stored at all.
+    check_failing(|does| matches!(does, Does::Put(_)), true, false).await;
+    // The turns cannot, the results could.
+    check_failing(|does| matches!(does, Does::Put(text) if text.contains("Assistant calls t__step:")), true, false)
+        .await;
+    // What was stored cannot be read again: the models see the notes in its place.
+    check_failing(|does| matches!(does, Does::Read), false, true).await;
+    // Files alone: there are none.
+    check_failing(|does| matches!(does, Does::PutFile), false, true).await;
+}
+
+/// The bytes of what is stored under a handle.
+async fn stored(house: &Long, handle: &str) -> (Vec<u8>, Option<String>) {
+    let OpenOutput { mut reader, binary, .. } =
+        house.executor.services().outputs.open(&options().session.id, handle).await.unwrap();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
+    (bytes, binary)
+}
+
+#[tokio::test]
+async fn images_of_results_keep_their_handles_when_these_give_way_and_when_turns_are_put_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let talk = LongTalk::new(16_384, TURNS * 2);
+    let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
+    let images = [1u8, 2].map(|n| (0..6000).map(|at| (at % 251) as u8 ^ n).collect::<Vec<u8>>());
+    let blocks = images.iter().map(|image| ContentBlock::image(BASE64_STANDARD.encode(image), "image/png")).collect();
+    let parts = Parts { step: Step(blocks), ..Parts::default() };
+    let house = Long::on(dir.path(), server, APIS[1], parts, |store| store).await;
+    let mut state = begin(&talk, 16_384, terms());
+    let report = house.talk(&talk, &mut state).await.unwrap();
+    assert_eq!((report.status, house.server.failures()), (Status::Success, Vec::new()), "{report:?}");
+    assert!(state.compactions().summarized > 0, "{:?}", state.compactions());
+
+    // First its result gave way, alone: the note has the handles.
+    let noted = house.server.requests().into_iter().map(|request| request.body.to_string());
+    let noted = noted.filter(|body| body.contains("its images and other files are kept under ")).count();
+    assert!(noted > 0, "no note named the images");
+    // Then the turn was put together, and the record has them still.
+    let record = texts(&state).into_iter().find(|text| text.contains("<record>")).unwrap();
+    let named = record.split("Its images and other files are kept under ").nth(1).unwrap().split(".\n").next().unwrap();
+    let mut found = Vec::new();
+    for handle in named.split(", ") {
+        let (bytes, media) = stored(&house, handle).await;
+        assert_eq!(media.as_deref(), Some("image/png"), "{handle}");
+        found.push(bytes);
+    }
+    found.sort();
+    let mut expect = images.to_vec();
+    expect.sort();
+    assert_eq!(found, expect);
+}
+
+/// What a model says that puts turns together, whatever its name.
+fn retell(text: &str) -> Option<Value> {
+    if text.trim_start().starts_with("<text>") {
+        return Some(json!({"facts": [{"key": "gate", "value": "4711-K", "category": "decision"}]}));
+    }
+    text.contains("<content>").then(|| json!({"summary": "Steps were made.", "key_points": []}))
+}
+
+/// The models that were asked to put turns together, and those that were asked for steps.
+async fn asked(context: ContextTerms) -> (Vec<String>, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = Turn::computed(|asked| match retell(&asked.last_user_text()) {
+        Some(made) => Reply::text(made.to_string()),
+        None if asked.body["messages"].to_string().contains("Steps were made.") => Reply::text("Done."),
+        None => Reply::text_and_calls(
+            "word ".repeat(300),
+            vec![(STEP_TOOL, json!({"n": 1, "why": asked.body.to_string().len()}))],
+        ),
+    });
+    let house = Long::new(dir.path(), Script::from(vec![answer]).repeating(), APIS[0]).await;
+    let spec = RunSpec { window: Some(4000), ..begin(&LongTalk::new(4000, 1), 4000, context).spec().clone() };
+    let mut state = RunState::new(spec, vec![Message::user("Go on.")]);
+    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!((report.status, house.server.failures()), (Status::Success, Vec::new()), "{report:?}");
+    let requests = house.server.requests();
+    let of = |memory: bool| {
+        let is = |body: &&Value| {
+            retell(body["messages"].as_array().unwrap().last().unwrap()["content"].to_string().trim_matches('"'))
+                .is_some()
+                == memory
+        };
+        let mut models: Vec<String> = requests
+            .iter()
+            .map(|request| &request.body)
+            .filter(is)
+            .map(|body| body["model"].as_str().unwrap().to_owned())
+            .collect();
+        models.dedup();
+        models
+    };
+    (of(true), of(false))
+}
+
+#[tokio::test]
+async fn turns_are_put_together_by_the_runs_own_model_unless_another_is_named() {
+    let own = ContextTerms { model: None, ..terms() };
+    let named = ContextTerms { model: Some("long/other".into()), ..terms() };
+    for (context, model) in [(own, "talker"), (named, "other")] {
+        let (memory, steps) = asked(context).await;
+        assert_eq!((memory, steps), (vec![model.to_owned()], vec!["talker".to_owned()]));
+    }
+}
+
+#[tokio::test]
+async fn the_room_leaves_what_the_api_lets_an_answer_have_where_the_run_sets_no_limit() {
+    // A tenth of the window at most is the buffer; more than half of it is kept for no answer.
+    for (window, max_output, answer) in [(100_000, None, 8192), (100_000, Some(700), 700), (8192, None, 4096)] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
+        let habits = ModelHabits { max_output, ..ModelHabits::default() };
+        let house = Long::on(dir.path(), server, APIS[1], Parts { habits, ..Parts::default() }, |store| store).await;
+        let spec = begin(&LongTalk::new(window as u64, 1), window, terms()).spec().clone();
+        let mut state = RunState::new(RunSpec { max_tokens: None, ..spec }, vec![Message::user("Go on.")]);
+        let report = house.driver.run(&mut state, &options()).await.unwrap();
+        assert_eq!(report.status, Status::Success, "{report:?}");
+        let sent = house.server.requests()[0].body["max_tokens"].as_u64();
+        assert_eq!(sent, Some(u64::from(max_output.unwrap_or(8192))));
+        assert_eq!(state.context_limit(), Some(window - window / 20 - answer), "{window} {max_output:?}");
+    }
+}
