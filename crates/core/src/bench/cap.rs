@@ -164,6 +164,7 @@ mod tests {
         let mut open = Cap::new(None, None, 0.0, 0);
         assert!(open.reserve(f64::MAX, u64::MAX, 1).is_ok());
     }
+
     #[test]
     fn the_end_of_a_bound_of_requests_is_used_too() {
         let mut cap = Cap::new(None, Some(10), 0.0, 0);
