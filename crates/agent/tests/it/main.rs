@@ -19,3 +19,4 @@ mod prefix;
 mod recorded;
 mod resume;
 mod runs;
+mod used;
