@@ -12,6 +12,7 @@ mod guarded;
 mod house;
 mod jobs;
 mod long;
+mod many;
 mod mended;
 mod own_tools;
 mod plan;
