@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::call::ToolCall;
 use crate::cancel::Cancel;
@@ -240,6 +240,11 @@ pub trait Redactor: Send + Sync {
     /// From now on these values are secrets, for a while at least.
     fn learn(&self, _values: Vec<String>) {}
 
+    /// Whether a number of a JSON value is a secret.
+    fn is_secret_number(&self, _number: &Number) -> bool {
+        false
+    }
+
     /// The text with secrets replaced; borrowed when there are none.
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let spans = self.spans(text);
@@ -257,7 +262,7 @@ pub trait Redactor: Send + Sync {
         Cow::Owned(out)
     }
 
-    /// Every string of a JSON value, keys too.
+    /// Every string of a JSON value, keys too, and every number that is a secret.
     fn redact_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.redact(text).into_owned()),
@@ -265,6 +270,7 @@ pub trait Redactor: Send + Sync {
             Value::Object(map) => {
                 map.iter().map(|(key, item)| (self.redact(key).into_owned(), self.redact_value(item))).collect()
             }
+            Value::Number(number) if self.is_secret_number(number) => MARK.into(),
             other => other.clone(),
         }
     }

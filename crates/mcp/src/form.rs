@@ -15,6 +15,7 @@ pub struct Form {
     pub message: String,
     /// What for, in its order.
     pub fields: Vec<Field>,
+    schema: Value,
 }
 
 /// One thing that is asked for.
@@ -68,7 +69,14 @@ impl Form {
     /// In words, for what is no form, or has a field that is not of the flat kinds.
     pub fn of(params: &Value) -> Result<Self, String> {
         let message = text(params, "message").ok_or("it has no message")?;
-        let schema = params.get("requestedSchema").ok_or("it has no requestedSchema")?;
+        Self::new(message, params.get("requestedSchema").ok_or("it has no requestedSchema")?)
+    }
+
+    /// A form of this schema.
+    ///
+    /// # Errors
+    /// In words, where it has a field that is not of the flat kinds.
+    pub fn new(message: String, schema: &Value) -> Result<Self, String> {
         let empty = Map::new();
         let properties = match schema.get("properties") {
             Some(properties) => properties.as_object().ok_or("its properties are no object")?,
@@ -91,7 +99,34 @@ impl Form {
             })
         };
         let fields: Result<_, String> = properties.iter().map(field).collect();
-        Ok(Self { message, fields: fields? })
+        Ok(Self { message, fields: fields?, schema: schema.clone() })
+    }
+
+    /// The schema, as it was given.
+    #[must_use]
+    pub fn schema(&self) -> &Value {
+        &self.schema
+    }
+
+    /// What was given, as the answer to the form; what was left out and has a default is filled in.
+    ///
+    /// # Errors
+    /// All that is wrong with it, in words.
+    pub fn check(&self, mut given: Map<String, Value>) -> Result<Map<String, Value>, Vec<String>> {
+        let mut content = Map::new();
+        let mut wrong = Vec::new();
+        for field in &self.fields {
+            match given.shift_remove(&field.name).or_else(|| field.default.clone()) {
+                Some(value) => match field.check(value) {
+                    Ok(value) => drop(content.insert(field.name.clone(), value)),
+                    Err(why) => wrong.push(format!("`{}`: {why}", field.name)),
+                },
+                None if field.is_required => wrong.push(format!("`{}` is missing", field.name)),
+                None => {}
+            }
+        }
+        wrong.extend(given.keys().map(|name| format!("there is no field `{name}`")));
+        if wrong.is_empty() { Ok(content) } else { Err(wrong) }
     }
 }
 
@@ -168,6 +203,11 @@ impl Field {
                 words.map(|word| chosen(choices, word)).collect::<Result<Value, _>>()?
             }
         };
+        self.check(value)
+    }
+
+    /// The value, if this field can have it.
+    fn check(&self, value: Value) -> Result<Value, String> {
         let compiled = CompiledSchema::compile(&self.schema).map_err(|error| error.to_string())?;
         match compiled.violations(&value).into_iter().next() {
             Some(violation) => Err(violation.message),
@@ -224,6 +264,31 @@ mod tests {
         check(several.clone(), "a, 3", Some(json!(["a", "c"])));
         check(several.clone(), "", Some(json!([])));
         check(several, "a,b,c", None);
+    }
+
+    #[test]
+    fn what_is_given_at_once_is_checked_field_by_field_and_defaults_are_filled_in() {
+        let schema = json!({"type": "object", "required": ["name", "n"], "properties": {
+            "name": {"type": "string", "minLength": 2},
+            "n": {"type": "integer", "default": 3},
+            "of": {"type": "string", "enum": ["a", "b"]},
+        }});
+        let form = Form::new("m".into(), &schema).expect("a form");
+        for (given, expect) in [
+            (json!({"name": "Ann"}), Ok(json!({"name": "Ann", "n": 3}))),
+            (json!({"name": "Ann", "n": 4, "of": "b"}), Ok(json!({"name": "Ann", "n": 4, "of": "b"}))),
+            (json!({"n": "4", "of": "c", "x": 1}), Err(["`name` is missing", "`n`: ", "`of`: ", "`x`"])),
+        ] {
+            let checked = form.check(given.as_object().cloned().expect("object"));
+            match (checked, expect) {
+                (Ok(content), Ok(expect)) => assert_eq!(Value::from(content), expect),
+                (Err(wrong), Err(says)) => {
+                    assert_eq!(wrong.len(), says.len(), "{wrong:?}");
+                    wrong.iter().zip(says).for_each(|(wrong, says)| assert!(wrong.contains(says), "{wrong}"));
+                }
+                (checked, _) => panic!("{given}: {checked:?}"),
+            }
+        }
     }
 
     #[test]

@@ -25,10 +25,15 @@ impl Page {
         let text = |key: &str| params.get(key).and_then(Value::as_str);
         let message = text("message").ok_or("it has no message")?.to_owned();
         let address = text("url").ok_or("it has no url")?;
+        let too_long = || format!("its url has more than {MAX_ADDRESS} bytes");
         if address.len() > MAX_ADDRESS {
-            return Err(format!("its url has more than {MAX_ADDRESS} bytes"));
+            return Err(too_long());
         }
         let address = Url::parse(address).map_err(|error| format!("its url cannot be read: {error}"))?;
+        // What is shown is this: one letter of a path may be nine bytes here.
+        if address.as_str().len() > MAX_ADDRESS {
+            return Err(too_long());
+        }
         if !matches!(address.scheme(), "https" | "http") {
             return Err("its url is neither https nor http".into());
         }
@@ -72,6 +77,8 @@ mod tests {
             json!({"url": "https://h"}),
             json!({"message": "m"}),
             json!({"message": "m", "url": "https://h/".to_owned() + &"x".repeat(MAX_ADDRESS)}),
+            // It is shorter as it is written than as it is shown.
+            json!({"message": "m", "url": "https://h/".to_owned() + &"\u{4e00}".repeat(MAX_ADDRESS / 6)}),
         ] {
             assert!(Page::of(&params).is_err(), "{params}");
         }

@@ -1,12 +1,14 @@
 //! Sentence embeddings over HTTP: `POST /embeddings` of OpenAI (platform.openai.com/docs/api-reference/embeddings)
 //! and what is compatible with it, and `POST /api/embed` of Ollama (github.com/ollama/ollama, docs/api.md).
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Map, json};
 use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
-use toolwright_core::model::ModelError;
+use toolwright_core::model::{Carrier, Errand, ModelError, ModelErrorKind, ModelEvents, ModelPriority, Usage};
 
 use crate::api::{Api, EncodedRequest};
 use crate::endpoint::{Endpoint, Endpoints};
@@ -30,9 +32,16 @@ pub enum EmbeddingsApi {
     Ollama,
 }
 
-/// Asks an API for vectors. A request is sent again where that is safe and may help, four times in all at most.
+/// The provider of models of embeddings that no other provider has, in their ids.
+const PROVIDER: &str = "embeddings";
+
+/// Asks an API for vectors, by requests that a [`Carrier`] lets out: like those to any model they wait in a queue, are
+/// sent again where that is safe and may help, and are entered in the account.
 pub struct HttpEmbedder {
     id: String,
+    /// What the model is called there, `provider/model`.
+    called: String,
+    carrier: Arc<dyn Carrier>,
     api: EmbeddingsApi,
     endpoint: Endpoint,
     model: String,
@@ -46,10 +55,16 @@ impl std::fmt::Debug for HttpEmbedder {
 }
 
 impl HttpEmbedder {
-    /// The `model` of an API at a base URL, like `https://api.openai.com/v1` or `http://localhost:11434`. Asks
-    /// nobody yet.
+    /// The `model` of an API at a base URL, like `https://api.openai.com/v1` or `http://localhost:11434`, called
+    /// `embeddings/model`. Asks nobody yet.
     #[must_use]
-    pub fn new(api: EmbeddingsApi, base_url: &str, key: Option<Secret>, model: &str) -> Self {
+    pub fn new(
+        api: EmbeddingsApi,
+        base_url: &str,
+        key: Option<Secret>,
+        model: &str,
+        carrier: Arc<dyn Carrier>,
+    ) -> Self {
         let wire = match api {
             EmbeddingsApi::OpenAi => Api::OpenAiChat,
             EmbeddingsApi::Ollama => Api::Ollama,
@@ -58,10 +73,29 @@ impl HttpEmbedder {
         let path = url::Url::parse(base_url).map(|url| url.path().trim_end_matches('/').to_owned()).unwrap_or_default();
         Self {
             id: format!("{model} of {}{path}", describe(&endpoint)),
+            called: format!("{PROVIDER}/{model}"),
+            carrier,
             api,
             endpoint,
             model: model.to_owned(),
             client: HttpModelClient::new(Endpoints::default()),
+        }
+    }
+
+    /// The same, called by the name of its provider where one of these has this address: it shares that one's queue
+    /// and prices then. With the time limits that are set for it.
+    #[must_use]
+    pub fn of_provider(self, endpoints: &Endpoints) -> Self {
+        let place = |url: &str| url::Url::parse(url.trim_end_matches('/')).ok();
+        let here = place(&self.endpoint.base_url);
+        let provider = endpoints.iter().find(|endpoint| here.is_some() && place(&endpoint.base_url) == here);
+        let provider = provider.map_or(PROVIDER, |endpoint| &endpoint.provider);
+        let called = format!("{provider}/{}", self.model);
+        let timeouts = endpoints.habits(&called).timeouts;
+        let this = Self { called, ..self };
+        match timeouts {
+            Some(timeouts) => this.with_timeouts(timeouts),
+            None => this,
         }
     }
 
@@ -71,7 +105,7 @@ impl HttpEmbedder {
         Self { client: HttpModelClient::with_timeouts(Endpoints::default(), timeouts), ..self }
     }
 
-    async fn ask(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+    async fn ask(&self, texts: &[&str], priority: ModelPriority) -> Result<Vec<Vec<f32>>, EmbeddingError> {
         let mut body = Map::new();
         body.insert("model".into(), json!(self.model));
         body.insert("input".into(), json!(texts));
@@ -83,12 +117,11 @@ impl HttpEmbedder {
             EmbeddingsApi::Ollama => "/api/embed",
         };
         let request = EncodedRequest::new(path, body);
-        let answer = self.client.post(&self.endpoint, &request).await.map_err(|error| self.unanswered(error))?;
-        let vectors = match self.api {
-            EmbeddingsApi::OpenAi => serde_json::from_slice(&answer).map(Listed::in_order),
-            EmbeddingsApi::Ollama => serde_json::from_slice(&answer).map(|Bare { embeddings }| embeddings),
-        };
-        let mut vectors = vectors.map_err(|error| self.unfit(&format!("it is not what the API gives ({error})")))?;
+        let characters = texts.iter().map(|text| text.chars().count() as u64).sum();
+        let batch = Batch { of: self, request, characters, answer: Mutex::default() };
+        self.carrier.carry(&self.called, &batch, priority).await.map_err(|error| self.unanswered(error))?;
+        let answer = batch.answer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut vectors = answer.ok_or_else(|| self.unfit("its request was not sent"))?;
         if vectors.len() != texts.len() {
             return Err(self.unfit(&format!("it has {} vectors for {} texts", vectors.len(), texts.len())));
         }
@@ -104,6 +137,9 @@ impl HttpEmbedder {
     }
 
     fn unanswered(&self, error: ModelError) -> EmbeddingError {
+        if error.source.as_ref().is_some_and(|source| source.is::<Unreadable>()) {
+            return self.unfit(&error.message);
+        }
         let message = format!(
             "no embeddings by {}: {}; check `url`, `api`, `model` and `api_key` of selection.embeddings",
             self.model, error.message
@@ -120,6 +156,45 @@ impl HttpEmbedder {
     }
 }
 
+/// An answer that is none of its API, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is none of the API")]
+struct Unreadable(#[source] serde_json::Error);
+
+/// The texts of one request, and what it was answered.
+struct Batch<'a> {
+    of: &'a HttpEmbedder,
+    request: EncodedRequest,
+    characters: u64,
+    answer: Mutex<Option<Vec<Vec<f32>>>>,
+}
+
+#[async_trait]
+impl Errand for Batch<'_> {
+    async fn send(&self, events: &dyn ModelEvents) -> Result<Usage, ModelError> {
+        let HttpEmbedder { api, endpoint, client, .. } = self.of;
+        let bytes = client.post(endpoint, &self.request, events).await?;
+        let read = match api {
+            EmbeddingsApi::OpenAi => serde_json::from_slice(&bytes)
+                .map(|listed: Listed| (listed.usage.as_ref().and_then(|used| used.prompt_tokens), listed.in_order())),
+            EmbeddingsApi::Ollama => {
+                serde_json::from_slice(&bytes).map(|bare: Bare| (bare.prompt_eval_count, bare.embeddings))
+            }
+        };
+        let (input_tokens, vectors) = read.map_err(|error| {
+            let message = format!("it is not what the API gives ({error})");
+            let source = Some(Box::new(Unreadable(error)) as _);
+            ModelError { source, ..ModelError::new(ModelErrorKind::BadResponse, message) }
+        })?;
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(vectors);
+        Ok(Usage { input_tokens: input_tokens.unwrap_or_default(), ..Usage::default() })
+    }
+
+    fn characters(&self) -> u64 {
+        self.characters
+    }
+}
+
 #[async_trait]
 impl Embedder for HttpEmbedder {
     /// Model, host and path. Weights that change behind the same name go unnoticed.
@@ -127,12 +202,17 @@ impl Embedder for HttpEmbedder {
         &self.id
     }
 
-    async fn embed(&self, texts: &[&str], _role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+    async fn embed(&self, texts: &[&str], role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        // Somebody waits for what a query finds; of tools there may be thousands.
+        let priority = match role {
+            TextRole::Query => ModelPriority::Interactive,
+            TextRole::Tool => ModelPriority::Background,
+        };
         let texts: Vec<&str> = texts.iter().map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]).collect();
         let mut vectors: Vec<Vec<f32>> = Vec::with_capacity(texts.len());
         while vectors.len() < texts.len() {
             let rest = &texts[vectors.len()..];
-            vectors.extend(self.ask(&rest[..batch(rest)]).await?);
+            vectors.extend(self.ask(&rest[..batch(rest)], priority).await?);
         }
         let lengths = |pair: &[Vec<f32>]| pair[0].len() != pair[1].len();
         if vectors.windows(2).any(lengths) {
@@ -167,6 +247,12 @@ fn normalise(vector: &mut [f32]) -> bool {
 #[derive(Deserialize)]
 struct Listed {
     data: Vec<Item>,
+    usage: Option<Used>,
+}
+
+#[derive(Deserialize)]
+struct Used {
+    prompt_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -189,6 +275,7 @@ impl Listed {
 #[derive(Deserialize)]
 struct Bare {
     embeddings: Vec<Vec<f32>>,
+    prompt_eval_count: Option<u64>,
 }
 
 #[cfg(test)]

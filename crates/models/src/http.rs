@@ -1,7 +1,6 @@
 //! The one HTTP client of all models.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -12,8 +11,8 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    RetryTerms, Traffic, Usability, Usage, retry,
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Traffic, Usability,
+    Usage,
 };
 
 use crate::api::{Api, EncodedRequest};
@@ -203,22 +202,15 @@ impl HttpModelClient {
         }
     }
 
-    /// The body of a POST that changes nothing, at most [`crate::decoder::MAX_ANSWER`] bytes. Sent again where that
-    /// may help.
-    pub(crate) async fn post(&self, endpoint: &Endpoint, request: &EncodedRequest) -> Result<Vec<u8>, ModelError> {
-        let mut attempt = 1;
-        loop {
-            let error = match self.send(endpoint, request, self.timeouts, &IgnoreModelEvents).await {
-                Ok((response, first)) => {
-                    return read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts).await;
-                }
-                Err(error) => error,
-            };
-            let seed = RandomState::new().build_hasher().finish();
-            let Some(wait) = retry(&error, attempt, false, RetryTerms::default(), seed) else { return Err(error) };
-            tokio::time::sleep(wait).await;
-            attempt += 1;
-        }
+    /// The body of a POST that changes nothing, at most [`crate::decoder::MAX_ANSWER`] bytes. Sent once.
+    pub(crate) async fn post(
+        &self,
+        endpoint: &Endpoint,
+        request: &EncodedRequest,
+        events: &dyn ModelEvents,
+    ) -> Result<Vec<u8>, ModelError> {
+        let (response, first) = self.send(endpoint, request, self.timeouts, events).await?;
+        read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts).await
     }
 
     /// Sends the request once and waits for the first bytes of a good answer.
@@ -288,7 +280,7 @@ impl ModelClient for HttpModelClient {
         // This API demands a limit, so that one is sent whatever the caller says.
         let api = self.endpoints.resolve(model).ok().map(|(at, _)| at.api);
         let answer = max_output.or((api == Some(Api::Anthropic)).then_some(crate::anthropic::DEFAULT_MAX_TOKENS));
-        ModelCard { usability, window, max_output, answer, stands_for: None }
+        ModelCard { usability, window, max_output, answer, ..ModelCard::default() }
     }
 }
 

@@ -54,7 +54,8 @@ impl Models {
         self.http.endpoints()
     }
 
-    /// Whether there is such a model, as far as it can be told without asking it.
+    /// Whether there is such a model, as far as it can be told without asking it and without I/O: of a recording that
+    /// nobody has made ready ([`ModelClient::ready`]) nothing is said.
     ///
     /// # Errors
     /// `Unsupported` with the reason.
@@ -84,14 +85,11 @@ impl ModelClient for Models {
             let message = format!("the model request was cancelled {}", cause.describe());
             return Err(ModelError::new(ModelErrorKind::Canceled, message));
         }
-        if !self.replays.is_open(model) {
-            let (replays, id) = (Arc::clone(&self.replays), model.to_owned());
-            let read = tokio::task::spawn_blocking(move || replays.check(&id)).await;
-            read.map_err(|error| {
-                ModelError::new(ModelErrorKind::Unsupported, format!("{model} was not read: {error}"))
-            })??;
-        }
-        self.replays.answer(model, request, events, &|replayed| self.tell(replayed))
+        self.replays.answer(model, request, events, &|replayed| self.tell(replayed)).await
+    }
+
+    async fn ready(&self, model: &str) -> Result<(), ModelError> {
+        if is_replay(model) { self.replays.ready(model).await.map(drop) } else { self.check(model) }
     }
 
     fn has_tool_search(&self, model: &str) -> bool {

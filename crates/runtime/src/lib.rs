@@ -20,7 +20,7 @@ pub mod redact;
 pub mod select;
 pub mod store;
 
-pub use approvals::{Inbox, InboxParts};
+pub use approvals::{FormInbox, FormInboxParts, Inbox, InboxParts};
 pub use cache::Responses;
 pub use catalogue::Catalogue;
 pub use clock::SystemClock;

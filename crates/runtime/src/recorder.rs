@@ -8,8 +8,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use serde_json::Value;
 use toolwright_core::Redactor;
 use toolwright_core::model::{
-    MAX_RECORDED_LINE, MAX_RECORDING, ModelError, ModelErrorKind, ModelRequest, ModelResponse, RecordedError,
-    RecordedLine,
+    MAX_RECORDED_LINE, MAX_RECORDING, ModelError, ModelErrorKind, ModelRequest, ModelResponse, RECORDING_VERSION,
+    RecordedError, RecordedLine,
 };
 
 /// Writes every request to a model with what became of it, whoever made it: one line a request, redacted, once it was
@@ -90,9 +90,10 @@ impl Recorder {
         let (response, error) = match answer {
             Ok(answer) => (Some(answer.clone()), None),
             Err(error) if error.kind == ModelErrorKind::Canceled => return Ok(()),
-            Err(error) => (None, Some(RecordedError { kind: error.kind, message: error.message.clone() })),
+            Err(error) => (None, Some(RecordedError::of(error))),
         };
-        let line = RecordedLine::Exchange { model: model.to_owned(), request, response, error };
+        let line =
+            RecordedLine::Exchange { version: RECORDING_VERSION, model: model.to_owned(), request, response, error };
         let line =
             serde_json::to_value(line).map_err(|error| format!("a request to {model} is not recorded: {error}"))?;
         let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,6 +218,53 @@ mod tests {
         recorder.answered("p/m", request, &Ok(ModelResponse::default()), &Stars).expect("written");
         let text = std::fs::read_to_string(&path).expect("file");
         assert!(text.contains("It is [secret].") && !text.contains("hunter2"), "{text}");
+    }
+
+    /// As several processes do it, each of which makes requests at once.
+    #[test]
+    fn requests_at_once_are_recorded_whole_and_each_once() {
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("r.jsonl");
+        let recorders = [Recorder::default(), Recorder::default()];
+        recorders.iter().for_each(|recorder| recorder.start(&path).expect("started"));
+        let long = "é".repeat(20_000);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (recorder, long) = (&recorders[thread % 2], &long);
+                scope.spawn(move || {
+                    (0..20).for_each(|n| answer(recorder, format!("{thread}-{n} {long}")).expect("written"))
+                });
+            }
+        });
+        let text = std::fs::read_to_string(&path).expect("file");
+        let said = |line: &str| match serde_json::from_str(line).expect("a whole line") {
+            RecordedLine::Exchange { response: Some(response), .. } => {
+                response.text.split(' ').next().map(str::to_owned)
+            }
+            other => panic!("{other:?}"),
+        };
+        let said: std::collections::BTreeSet<_> = text.lines().map(said).collect();
+        assert_eq!((text.lines().count(), said.len()), (160, 160));
+    }
+
+    #[test]
+    fn a_failure_is_recorded_with_what_it_used_and_what_was_whole() {
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("r.jsonl");
+        let recorder = Recorder::default();
+        recorder.start(&path).expect("started");
+        let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
+        let usage = toolwright_core::model::Usage { input_tokens: 9, ..Default::default() };
+        let partial = ModelResponse { text: "half".into(), usage, ..ModelResponse::default() };
+        let error = ModelError {
+            usage,
+            partial: Some(Box::new(partial)),
+            ..ModelError::new(ModelErrorKind::BadResponse, "it broke off")
+        };
+        recorder.answered("p/m", request, &Err(error), &NoRedaction).expect("written");
+        let line: Value = serde_json::from_str(&std::fs::read_to_string(&path).expect("file")).expect("json");
+        assert_eq!((&line["model"], &line["error"]["usage"]["input_tokens"]), (&"p/m".into(), &9.into()));
+        assert_eq!((&line["error"]["partial"]["text"], line.get("version")), (&"half".into(), None));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
 use crate::mcp::merged::Owners;
-use crate::mcp::models::ModelHost;
 use crate::mcp::parked::Parked;
 use crate::mcp::sources::Sources;
+use crate::mcp::stand_in::StandIn;
 use crate::mcp::subscriptions::Subscribers;
 use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
@@ -74,8 +74,8 @@ pub struct GatewayOptions {
     pub approver: Arc<dyn Approver>,
     /// Whether clients are asked.
     pub elicitation: Elicitation,
-    /// Who answers what sources ask of a model where a call's client does not; `None`: nobody.
-    pub models: Option<Arc<dyn ModelHost>>,
+    /// Who answers what sources ask where a call's client cannot; `None`: nobody.
+    pub stand_in: Option<Arc<dyn StandIn>>,
     /// Workspace root of every session.
     pub root: PathBuf,
     /// How the server names itself.
@@ -117,7 +117,7 @@ impl GatewayOptions {
             policy,
             approver,
             elicitation: Elicitation::WherePossible { expiry: EXPIRY },
-            models: None,
+            stand_in: None,
             root,
             info: ServerInfo {
                 name: "toolwright".into(),

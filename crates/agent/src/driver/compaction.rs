@@ -99,7 +99,7 @@ impl Driver {
             // Nobody asked for these calls, so nobody is asked about them.
             approver: Arc::new(NoApprover { remedy: "what makes room in a conversation asks nobody".into() }),
             priority: Priority::Background,
-            llm: LlmTerms { model: Some(memory_model(state).into()), mode: None },
+            llm: LlmTerms { model: Some(memory_model(state).into()), ..LlmTerms::default() },
             usage: Some(Arc::clone(&meter) as _),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
             ..self.terms(state, &self.memory_tools(), options)

@@ -224,6 +224,8 @@ impl Driver {
             agent: options.session.agent.clone(),
             model: state.spec().model.clone(),
         });
+        // Of a model that cannot be asked the first request says so.
+        let _ = self.model.ready(&state.spec().model).await;
         let report = self.drive(state, options).await;
         services.events.tell(|| Event::RunFinished {
             op: options.op(),

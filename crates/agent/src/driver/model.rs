@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
 use toolwright_core::model::{
-    Exposed, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, WrittenCall,
+    Exposed, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, RecordedError, WrittenCall,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::redact::learn_written;
 use toolwright_core::select::Showing;
 use toolwright_core::session::CallId;
 
-use toolwright_runtime::executor::{ModelAccount, ModelAsk};
+use toolwright_runtime::executor::{Asked, ModelAccount, ModelAsk};
 
 use super::room::Room;
 use super::streaming::{Flights, StreamEvents};
@@ -43,7 +43,7 @@ impl Driver {
         state.asked(sees.showing.tokens);
         self.asked(&op, state, &request, sees.showing, options);
         let (session, tools) = (&*options.session, Some(sees.showing));
-        let ask = ModelAsk { op, session, model: &model, request: &request, tools };
+        let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools };
         let account = self.executor.open_model_account(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
@@ -141,14 +141,24 @@ impl Driver {
         answer: &Result<ModelResponse, ModelError>,
         options: &RunOptions,
     ) {
-        for call in answer.iter().flat_map(|answer| &answer.calls) {
+        // What was whole of a broken answer is recorded as well.
+        let said = answer.as_ref().map_or_else(|error| error.partial.as_deref(), Some);
+        for call in said.iter().flat_map(|said| &said.calls) {
             let (id, arguments) = (CallId::new(call.id.as_str()), RawArguments::Text(call.arguments.clone()));
             let call = ToolCall { id, name: call.name.clone(), arguments };
             learn_written(&call, snapshot, &*self.executor.services().redactor);
         }
         self.record(options, || match answer {
             Ok(response) => json!({"type": "response", "turn": turn, "response": response}),
-            Err(error) => json!({"type": "model_error", "turn": turn, "kind": error.kind, "message": error.message}),
+            Err(error) => {
+                let mut line = json!({"type": "model_error", "turn": turn});
+                if let (Value::Object(line), Ok(Value::Object(error))) =
+                    (&mut line, serde_json::to_value(RecordedError::of(error)))
+                {
+                    line.extend(error);
+                }
+                line
+            }
         });
     }
 }

@@ -1,20 +1,22 @@
-//! The inbox: questions that are kept until somebody answers them, perhaps in another process.
+//! The inbox: questions that are kept until somebody answers them, perhaps in another process. Two kinds: may a call run,
+//! and what a tool's source wants to know of a person in the middle of a call.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{ApprovalDecision, ApprovalRequest};
 use crate::error::Unsupported;
+use crate::session::SessionId;
 use crate::store::StoreError;
 
-/// One question that is kept.
+/// Something that is asked, and what became of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Question {
-    /// Its id, for people to type: `ask_` and eight hex digits.
+pub struct Kept<Q, A> {
+    /// Its id, for people to type: `ask_` or `form_`, and eight hex digits.
     pub id: String,
     /// What is asked, as it is shown.
-    pub request: ApprovalRequest,
+    pub request: Q,
     /// When it was asked, in milliseconds since the epoch.
     pub created_ms: u64,
     /// When it expires, in the same.
@@ -22,9 +24,66 @@ pub struct Question {
     /// How it stands.
     pub state: QuestionState,
     /// The answer, once there is one.
-    pub decision: Option<ApprovalDecision>,
+    pub decision: Option<A>,
     /// Who gave it.
     pub decided_by: Option<String>,
+}
+
+/// Whether a call may run.
+pub type Question = Kept<ApprovalRequest, ApprovalDecision>;
+
+/// What a tool's source wants to know.
+pub type FormQuestion = Kept<FormRequest, FormReply>;
+
+/// What the source of a running call wants of a person: MCP's elicitation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FormRequest {
+    /// The call's session.
+    pub session: SessionId,
+    /// On whose behalf the call is made.
+    pub principal: String,
+    /// The tool whose source asks, without its version.
+    pub source: String,
+    /// Why, in the words of the source, without secrets.
+    pub message: String,
+    /// What.
+    pub wants: Wants,
+}
+
+/// What a person is to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wants {
+    /// Fill this in: a JSON Schema of one flat object.
+    Form(Value),
+    /// Go to this address, which nobody opens for them.
+    Page(String),
+}
+
+/// A person's answer to a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "action")]
+pub enum FormReply {
+    /// This is filled in, or the page was opened. What was filled in is for the source alone: it is left out of the
+    /// inbox as soon as the source's call has it.
+    Accept {
+        /// The values, by the names of the fields.
+        #[serde(default, skip_serializing_if = "Map::is_empty")]
+        content: Map<String, Value>,
+    },
+    /// The person does not want to.
+    Decline,
+}
+
+impl FormReply {
+    /// The word for it, as MCP has it.
+    #[must_use]
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Accept { .. } => "accept",
+            Self::Decline => "decline",
+        }
+    }
 }
 
 impl Question {
@@ -35,6 +94,7 @@ impl Question {
         let request = &self.request;
         json!({
             "id": self.id,
+            "kind": "call",
             "tool": request.tool,
             "arguments": request.arguments,
             "reason": request.reason,
@@ -49,13 +109,39 @@ impl Question {
     }
 }
 
+impl FormQuestion {
+    /// The question as programs are shown it, beside those about calls. What was filled in is not shown.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let request = &self.request;
+        let (kind, key, wanted) = match &request.wants {
+            Wants::Form(schema) => ("form", "schema", schema.clone()),
+            Wants::Page(address) => ("page", "address", address.as_str().into()),
+        };
+        json!({
+            "id": self.id,
+            "kind": kind,
+            "tool": request.source,
+            "message": request.message,
+            key: wanted,
+            "session": request.session,
+            "principal": request.principal,
+            "created": self.created_ms,
+            "expires": self.expires_ms,
+            "state": self.state,
+            "decision": self.decision.as_ref().map(|reply| json!({"decision": reply.action()})),
+            "decided_by": self.decided_by,
+        })
+    }
+}
+
 /// How a question stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionState {
     /// Nobody has answered it.
     Pending,
-    /// It was answered with leave to run.
+    /// It was answered with leave to run, or with what was asked for.
     Approved,
     /// It was answered otherwise.
     Denied,
@@ -87,13 +173,13 @@ impl QuestionState {
     }
 }
 
-/// What became of an answer.
+/// What became of an answer to a question `K`.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answered {
+pub enum Answered<K = Question> {
     /// It counts: it is the first, and in time.
     Counts,
     /// It does not: the question stands like this already.
-    TooLate(Box<Question>),
+    TooLate(Box<K>),
     /// There is no such question.
     Unknown,
 }
@@ -118,7 +204,33 @@ pub trait InboxStore: Send + Sync {
     async fn answer(&self, _id: &str, _decision: &ApprovalDecision, _by: &str) -> Result<Answered, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Notes that nobody waits for the answer any more; what is no longer pending stays as it is.
+    /// Keeps a new question of a source.
+    async fn put_form(&self, _form: &FormQuestion) -> Result<(), StoreError> {
+        Err(Unsupported("the inbox").into())
+    }
+    /// A source's question as it stands now.
+    async fn form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
+        Err(Unsupported("the inbox").into())
+    }
+    /// As [`InboxStore::questions`].
+    async fn forms(&self, _state: Option<QuestionState>, _limit: usize) -> Result<Vec<FormQuestion>, StoreError> {
+        Err(Unsupported("the inbox").into())
+    }
+    /// As [`InboxStore::answer`]. The values are not looked at: whoever answers has checked them.
+    async fn answer_form(
+        &self,
+        _id: &str,
+        _reply: &FormReply,
+        _by: &str,
+    ) -> Result<Answered<FormQuestion>, StoreError> {
+        Err(Unsupported("the inbox").into())
+    }
+    /// A source's question as it stands now, for its call: the values that it was answered with are given out, and
+    /// kept no longer.
+    async fn take_form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
+        Err(Unsupported("the inbox").into())
+    }
+    /// Notes that nobody waits for the answer any more, of whichever kind; what is no longer pending stays as it is.
     async fn close_question(&self, _id: &str, _state: QuestionState) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }

@@ -15,7 +15,9 @@ use crate::definition::Effects;
 use crate::name::ToolId;
 use crate::session::{CallId, SessionId};
 
-pub use self::inbox::{Answered, InboxStore, Question, QuestionState};
+pub use self::inbox::{
+    Answered, FormQuestion, FormReply, FormRequest, InboxStore, Kept, Question, QuestionState, Wants,
+};
 
 /// How long a question waits for its answer (SPEC section 8); then the call is denied.
 pub const EXPIRY: Duration = Duration::from_secs(600);
@@ -52,6 +54,10 @@ pub struct ApprovalRequest {
     pub scope: CallScope,
     /// The policy's reason to ask.
     pub reason: String,
+    /// On whose wish the tool is called, where not on that of the caller alone: the server whose tool asks a model. An
+    /// `always` to one is no word for another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker: Option<String>,
 }
 
 impl ApprovalRequest {
@@ -63,6 +69,7 @@ impl ApprovalRequest {
         match self.scope {
             CallScope::Workspace => AlwaysCovers::ToolInWorkspace,
             CallScope::Anywhere if self.effects.destructive => AlwaysCovers::ThisCall,
+            CallScope::Anywhere if self.asker.is_some() => AlwaysCovers::ToolForAsker,
             CallScope::Anywhere => AlwaysCovers::Tool,
         }
     }
@@ -78,7 +85,11 @@ impl ApprovalRequest {
     pub fn standing_key(&self) -> ContentHash {
         let covers = self.always_covers();
         let arguments = self.binds_to.filter(|_| covers == AlwaysCovers::ThisCall);
-        ContentHash::of_value(&json!({"definition": self.definition, "covers": covers, "arguments": arguments}))
+        let mut key = json!({"definition": self.definition, "covers": covers, "arguments": arguments});
+        if let Some(asker) = &self.asker {
+            key["asker"] = asker.as_str().into();
+        }
+        ContentHash::of_value(&key)
     }
 }
 
@@ -88,6 +99,8 @@ impl ApprovalRequest {
 pub enum AlwaysCovers {
     /// Every call of this definition that is not known to stay inside the workspace.
     Tool,
+    /// The same, on the wish of the one that has asked for it ([`ApprovalRequest::asker`]).
+    ToolForAsker,
     /// Calls of this definition that stay inside the workspace.
     ToolInWorkspace,
     /// Calls of this definition with equal arguments.
@@ -130,6 +143,9 @@ pub struct Standing {
     pub covers: AlwaysCovers,
     /// The arguments it is bound to, secrets redacted; `None` where it holds for any.
     pub arguments: Option<Value>,
+    /// On whose wish; `None` where that does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker: Option<String>,
     /// When it was said, in milliseconds since the epoch.
     pub created_ms: u64,
 }
@@ -147,6 +163,7 @@ impl Standing {
             key: request.standing_key(),
             covers,
             arguments: (covers == AlwaysCovers::ThisCall).then(|| request.arguments.clone()),
+            asker: request.asker.clone(),
             created_ms: now_ms,
         }
     }
@@ -160,6 +177,8 @@ pub enum Answers {
     /// From somebody who has yet to look, in minutes perhaps: a client that waits for the call's result had
     /// better not wait for them.
     Elsewhere,
+    /// From nobody: every question is denied at once.
+    Nobody,
 }
 
 /// Somebody who can answer. An answer takes as long as a person takes; dropping the future withdraws
@@ -193,6 +212,10 @@ impl Approver for NoApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         ApprovalDecision::Deny { reason: format!("{}; {}", request.reason, self.remedy) }
     }
+
+    fn answers(&self) -> Answers {
+        Answers::Nobody
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +224,7 @@ mod tests {
 
     #[test]
     fn always_answers_only_for_calls_of_the_same_reach() {
-        let key = |effects: Effects, scope: CallScope, argument: &str| {
+        let request = |effects: Effects, scope: CallScope, argument: &str, asker: Option<&str>| {
             let request = ApprovalRequest {
                 call_id: CallId::new("c"),
                 session: SessionId::new("s"),
@@ -213,9 +236,11 @@ mod tests {
                 effects,
                 scope,
                 reason: String::new(),
+                asker: asker.map(str::to_owned),
             };
             request.standing_key()
         };
+        let key = |effects, scope, argument: &str| request(effects, scope, argument, None);
         use CallScope::{Anywhere, Workspace};
         let mild = Effects { destructive: false, ..Effects::UNKNOWN };
         assert_eq!(key(Effects::WRITE, Workspace, "a"), key(Effects::WRITE, Workspace, "b"));
@@ -224,5 +249,9 @@ mod tests {
         assert_ne!(key(Effects::UNKNOWN, Anywhere, "a"), key(Effects::UNKNOWN, Anywhere, "b"));
         assert_eq!(key(Effects::UNKNOWN, Anywhere, "a"), key(Effects::UNKNOWN, Anywhere, "a"));
         assert_eq!(key(mild, Anywhere, "a"), key(mild, Anywhere, "b"));
+        let of = |asker, argument: &str| request(mild, Anywhere, argument, Some(asker));
+        assert_eq!(of("one", "a"), of("one", "b"), "what one server asks");
+        assert_ne!(of("one", "a"), of("two", "a"), "and what another does");
+        assert_ne!(of("one", "a"), key(mild, Anywhere, "a"));
     }
 }

@@ -23,6 +23,14 @@ pub struct Reservation {
     requests: u64,
 }
 
+impl Reservation {
+    /// How many requests it has room for.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+}
+
 /// Why there is no room.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Refusal {
@@ -50,7 +58,7 @@ pub enum Short {
         max: u64,
         /// Those that were made.
         spent: u64,
-        /// What the call may take.
+        /// What the call takes at least.
         wanted: u64,
     },
 }
@@ -65,7 +73,7 @@ impl fmt::Display for Short {
                 )
             }
             Self::Requests { max, spent, wanted } => {
-                write!(f, "{spent} of {max} requests are made, and a call may take {wanted}; see --max-requests")
+                write!(f, "{spent} of {max} requests are made, and a call takes {wanted} at least; see --max-requests")
             }
         }
     }
@@ -84,18 +92,27 @@ impl Cap {
         self.spent_cost
     }
 
-    /// Takes room for a call that may cost so much and make so many requests.
+    /// Whether there is a bound of requests.
+    #[must_use]
+    pub fn bounds_requests(&self) -> bool {
+        self.max_requests.is_some()
+    }
+
+    /// Takes room for a call that may cost so much and make so many requests. Where the bound leaves less than these
+    /// but `least` of them, it takes what is left, so that nothing of it is unused.
     ///
     /// # Errors
     /// [`Refusal`] where it does not fit.
-    pub fn reserve(&mut self, cost: f64, requests: u64) -> Result<Reservation, Refusal> {
+    pub fn reserve(&mut self, cost: f64, requests: u64, least: u64) -> Result<Reservation, Refusal> {
+        let left = self.max_requests.map_or(u64::MAX, |max| max.saturating_sub(self.spent_requests));
+        let requests = if left >= least { requests.min(left) } else { least };
         let alone = (self.spent_cost + cost, self.spent_requests.saturating_add(requests));
         let has = |max: f64, cost: f64| max.is_finite() && cost.is_finite() && cost <= max;
         if let Some(max) = self.max_cost.filter(|max| !has(*max, alone.0)) {
             return Err(Refusal::Never(Short::Cost { max, spent: self.spent_cost, wanted: cost }));
         }
         if let Some(max) = self.max_requests.filter(|max| alone.1 > *max) {
-            return Err(Refusal::Never(Short::Requests { max, spent: self.spent_requests, wanted: requests }));
+            return Err(Refusal::Never(Short::Requests { max, spent: self.spent_requests, wanted: least }));
         }
         if self.max_cost.is_some_and(|max| !has(max, alone.0 + self.taken_cost))
             || self.max_requests.is_some_and(|max| alone.1.saturating_add(self.taken_requests) > max)
@@ -124,27 +141,49 @@ mod tests {
     #[test]
     fn what_runs_counts_until_it_is_known_what_it_cost() {
         let mut cap = Cap::new(Some(1.0), Some(10), 0.25, 0);
-        let first = cap.reserve(0.5, 1).expect("room");
-        assert_eq!(cap.reserve(0.5, 1), Err(Refusal::Later));
-        assert_eq!(cap.reserve(0.8, 1), Err(Refusal::Never(Short::Cost { max: 1.0, spent: 0.25, wanted: 0.8 })));
-        assert_eq!(cap.reserve(0.1, 10), Err(Refusal::Later));
+        let first = cap.reserve(0.5, 1, 1).expect("room");
+        assert_eq!(cap.reserve(0.5, 1, 1), Err(Refusal::Later));
+        assert_eq!(cap.reserve(0.8, 1, 1), Err(Refusal::Never(Short::Cost { max: 1.0, spent: 0.25, wanted: 0.8 })));
+        assert_eq!(cap.reserve(0.1, 10, 1), Err(Refusal::Later));
         cap.settle(first, 0.125, 2);
         assert!((cap.spent() - 0.375).abs() < 1e-9);
-        let second = cap.reserve(0.5, 8).expect("room");
+        let second = cap.reserve(0.5, 8, 1).expect("room");
         cap.settle(second, 0.7, 8);
         assert_eq!(
-            cap.reserve(0.0, 1),
+            cap.reserve(0.0, 1, 1),
             Err(Refusal::Never(Short::Cost { max: 1.0, spent: 1.075, wanted: 0.0 })),
             "it cost more than expected"
         );
         let mut few = Cap::new(Some(1.0), Some(10), 0.0, 9);
-        let Err(Refusal::Never(short)) = few.reserve(0.5, 2) else { panic!("no room") };
-        assert_eq!(short.to_string(), "9 of 10 requests are made, and a call may take 2; see --max-requests");
+        let Err(Refusal::Never(short)) = few.reserve(0.5, 3, 2) else { panic!("no room") };
+        assert_eq!(short.to_string(), "9 of 10 requests are made, and a call takes 2 at least; see --max-requests");
         for (max, cost) in [(f64::NAN, 0.0), (f64::INFINITY, 0.0), (-1.0, 0.0), (1.0, f64::NAN)] {
-            let refused = Cap::new(Some(max), None, 0.0, 0).reserve(cost, 1);
+            let refused = Cap::new(Some(max), None, 0.0, 0).reserve(cost, 1, 1);
             assert!(matches!(refused, Err(Refusal::Never(Short::Cost { .. }))), "{max} {cost}");
         }
         let mut open = Cap::new(None, None, 0.0, 0);
-        assert!(open.reserve(f64::MAX, u64::MAX).is_ok());
+        assert!(open.reserve(f64::MAX, u64::MAX, 1).is_ok());
+    }
+
+    #[test]
+    fn the_end_of_a_bound_of_requests_is_used_too() {
+        let mut cap = Cap::new(None, Some(10), 0.0, 0);
+        let mut granted = Vec::new();
+        while let Ok(room) = cap.reserve(0.0, 4, 2) {
+            granted.push(room.requests());
+            cap.settle(room, 0.0, 2);
+        }
+        assert_eq!(granted, [4, 4, 4, 4, 2], "each took two");
+        let left = Short::Requests { max: 10, spent: 10, wanted: 2 };
+        assert_eq!(cap.reserve(0.0, 4, 2), Err(Refusal::Never(left)));
+        // What may still be used by what runs is not given twice.
+        let mut two = Cap::new(None, Some(5), 0.0, 0);
+        let first = two.reserve(0.0, 4, 1).expect("room");
+        assert_eq!(two.reserve(0.0, 4, 1), Err(Refusal::Later));
+        two.settle(first, 0.0, 2);
+        assert_eq!(two.reserve(0.0, 4, 1).map(|room| room.requests()), Ok(3));
+        let mut odd = Cap::new(None, Some(3), 0.0, 2);
+        assert_eq!(odd.reserve(0.0, 4, 2), Err(Refusal::Never(Short::Requests { max: 3, spent: 2, wanted: 2 })));
+        assert_eq!(odd.reserve(0.0, 4, 1).map(|room| room.requests()), Ok(1));
     }
 }

@@ -184,6 +184,33 @@ pub struct CaseRow {
 }
 
 impl Row {
+    /// A model and a tool of which nothing was measured.
+    #[must_use]
+    pub fn new(tool: String, model: String) -> Self {
+        Self {
+            tool,
+            model,
+            score: None,
+            cost: None,
+            latency_ms: None,
+            calls: 0,
+            done: 0,
+            failed: 0,
+            sd: None,
+            min: None,
+            p50_ms: None,
+            p95_ms: None,
+            input_tokens: 0,
+            output_tokens: 0,
+            judge_cost: None,
+            threshold: None,
+            recommended: false,
+            contract: String::new(),
+            missing: None,
+            cases: Vec::new(),
+        }
+    }
+
     /// Whether all of its calls were measured.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -245,28 +272,8 @@ struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     fn new(tool: String, model: String, planned: &super::plan::Planned) -> Self {
-        let row = Row {
-            tool,
-            model,
-            score: None,
-            cost: None,
-            latency_ms: None,
-            calls: 0,
-            done: 0,
-            failed: 0,
-            sd: None,
-            min: None,
-            p50_ms: None,
-            p95_ms: None,
-            input_tokens: 0,
-            output_tokens: 0,
-            judge_cost: None,
-            threshold: Some(planned.threshold),
-            recommended: false,
-            contract: planned.contract.to_hex(),
-            missing: None,
-            cases: Vec::new(),
-        };
+        let (threshold, contract) = (Some(planned.threshold), planned.contract.to_hex());
+        let row = Row { threshold, contract, ..Row::new(tool, model) };
         Self {
             row,
             scores: Vec::new(),

@@ -124,6 +124,11 @@ pub enum SourceNotice {
         /// Its address.
         uri: String,
     },
+    /// What its user was asked to do at a page (MCP's elicitation in the mode `url`) is done.
+    ElicitationComplete {
+        /// The name that it gave to that.
+        id: String,
+    },
     /// It logs (the parameters of `notifications/message`), and it is not known for which call.
     Log(Value),
 }

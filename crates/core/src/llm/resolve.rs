@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use crate::definition::ModelPreference;
 use crate::error::{ErrorKind, ToolError};
-use crate::model::{ModelCard, Usability, is_replay};
+use crate::model::{ModelCard, Usability, is_replay, recorded_of};
+
+/// Models of a recording that are tried for one call.
+const MAX_RECORDED: usize = 16;
 
 /// What the choice is made of.
 #[derive(Clone, Copy)]
@@ -18,6 +21,9 @@ pub struct Resolve<'a> {
     pub preference: Option<&'a ModelPreference>,
     /// The configured default, for a tool of which nothing else is known.
     pub default: Option<&'a str>,
+    /// The model of the run that makes the call. It counts here only if it is a recording: what that has of the tool's
+    /// models is taken from it.
+    pub run: Option<&'a str>,
     /// What is known of a model.
     pub card: &'a dyn Fn(&str) -> ModelCard,
 }
@@ -25,9 +31,17 @@ pub struct Resolve<'a> {
 /// The models to ask, in order, each once: recommended, preferred, fallbacks; the default only where there is none of
 /// these. Models without a key, and those of no configured provider, are left out.
 ///
+/// Where the caller, its run or the default names a recording, the tool's models are those of them that it has, in the
+/// same order and with or without keys, and then whatever else it has: which of them the call asked when it was
+/// recorded, and which failed, shows when they are asked. A recording that has none of the models that a tool names
+/// takes no part in it, unless the caller names it.
+///
 /// # Errors
 /// `not_permitted` where nothing is left; it says why of each.
 pub fn models(wanted: &Resolve<'_>) -> Result<Vec<Arc<str>>, ToolError> {
+    if let Some(models) = recorded(wanted) {
+        return Ok(models);
+    }
     let mut unusable = String::new();
     let mut usable: Vec<Arc<str>> = Vec::new();
     for model in candidates(wanted) {
@@ -53,6 +67,36 @@ pub fn models(wanted: &Resolve<'_>) -> Result<Vec<Arc<str>>, ToolError> {
         format!("none of its models can be used: {unusable}")
     };
     Err(ToolError::new(ErrorKind::NotPermitted, message).with_model_message("no model can be used for this tool here"))
+}
+
+/// The models as a recording has them.
+fn recorded(wanted: &Resolve<'_>) -> Option<Vec<Arc<str>>> {
+    let is_recording = |model: &&str| is_replay(model);
+    let recording = match wanted.forced {
+        Some(forced) => Some(forced).filter(is_recording),
+        None => wanted.run.filter(is_recording).or_else(|| wanted.default.filter(is_recording)),
+    }?;
+    let card = (wanted.card)(recording);
+    if card.usability != Usability::Usable {
+        return None;
+    }
+    let named = candidates(&Resolve { forced: None, ..*wanted });
+    let mut models: Vec<&str> =
+        named.iter().copied().filter(|model| card.recorded.iter().any(|known| **known == **model)).collect();
+    let asks_others = models.is_empty() && named.iter().any(|model| !is_replay(model));
+    if asks_others && wanted.forced.is_none() {
+        return None;
+    }
+    if card.recorded.len() < 2 {
+        return Some(vec![recording.into()]);
+    }
+    for model in card.recorded.iter() {
+        if !models.contains(&&**model) {
+            models.push(model);
+        }
+    }
+    models.truncate(MAX_RECORDED);
+    Some(models.into_iter().map(|model| recorded_of(recording, model).into()).collect())
 }
 
 fn candidates<'a>(wanted: &Resolve<'a>) -> Vec<&'a str> {
@@ -104,13 +148,63 @@ mod tests {
                 ..ModelPreference::default()
             };
             let recommended = texts(recommended);
-            let wanted =
-                Resolve { forced, recommended: &recommended, preference: Some(&preference), default, card: &card };
+            let wanted = Resolve {
+                forced,
+                recommended: &recommended,
+                preference: Some(&preference),
+                default,
+                run: None,
+                card: &card,
+            };
             match (models(&wanted), expect) {
                 (Ok(got), Ok(expect)) => assert_eq!(got.iter().map(|model| &**model).collect::<Vec<_>>(), expect),
                 (Err(error), Err(part)) => assert!(error.message().contains(part), "{error}"),
                 (got, expect) => panic!("{got:?}, not {expect:?}"),
             }
         }
+    }
+    /// A recording `replay:N` has answers of `a/1` to `a/N`.
+    fn recordings(model: &str) -> ModelCard {
+        let Some(count) = model.strip_prefix("replay:") else { return card("keyless/x") };
+        let recorded: Vec<Arc<str>> =
+            (1..=count.parse::<usize>().unwrap_or_default()).map(|n| format!("a/{n}").into()).collect();
+        let usability = if recorded.is_empty() { Usability::Unknown("no such file".into()) } else { Usability::Usable };
+        ModelCard { usability, recorded: recorded.into(), ..ModelCard::default() }
+    }
+
+    #[test]
+    fn a_recording_answers_for_the_models_of_a_tool_that_it_has() {
+        let check = |forced, preferred: &str, fallback: &str, default, run, expect: Result<&[&str], &str>| {
+            let text = |model: &str| (!model.is_empty()).then(|| model.to_owned());
+            let preference = ModelPreference {
+                preferred_model: text(preferred),
+                fallback_models: text(fallback).into_iter().collect(),
+                ..ModelPreference::default()
+            };
+            let preference = Some(&preference);
+            let wanted = Resolve { forced, recommended: &[], preference, default, run, card: &recordings };
+            match (models(&wanted), expect) {
+                (Ok(got), Ok(expect)) => assert_eq!(got.iter().map(|model| &**model).collect::<Vec<_>>(), expect),
+                (Err(error), Err(part)) => assert!(error.message().contains(part), "{error}"),
+                (got, expect) => panic!("{got:?}, not {expect:?}"),
+            }
+        };
+        // One model answers by the name of the recording.
+        check(Some("replay:1"), "a/9", "", None, None, Ok(&["replay:1"]));
+        check(None, "", "", Some("replay:1"), None, Ok(&["replay:1"]));
+        check(None, "", "", None, Some("replay:1"), Ok(&["replay:1"]));
+        check(None, "a/1", "", None, Some("replay:1"), Ok(&["replay:1"]));
+        // Of several, those of the tool go first, in its order.
+        let of = ["replay:3?model=a/1", "replay:3?model=a/2", "replay:3?model=a/3"];
+        check(Some("replay:3"), "", "", None, None, Ok(&of));
+        check(None, "", "", Some("a/2"), Some("replay:3"), Ok(&[of[1], of[0], of[2]]));
+        check(None, "a/3", "a/1", Some("a/2"), Some("replay:3"), Ok(&[of[2], of[0], of[1]]));
+        check(None, "a/3", "a/9", None, Some("replay:3"), Ok(&[of[2], of[0], of[1]]));
+        // What it has nothing of is asked for itself, unless the caller names the recording.
+        check(None, "a/9", "", None, Some("replay:3"), Err("there is no key"));
+        check(Some("replay:3"), "a/9", "", None, None, Ok(&of));
+        // Neither does one count that cannot be read, or that somebody else plays.
+        check(Some("replay:0"), "", "", None, None, Err("no such file"));
+        check(Some("a/1"), "", "", None, Some("replay:3"), Err("there is no key"));
     }
 }

@@ -27,4 +27,7 @@ pub struct ModelCard {
     pub answer: Option<u32>,
     /// The model whose recorded answers it gives, where it is a recording: what goes by a model's name goes by this.
     pub stands_for: Option<Arc<str>>,
+    /// The models whose answers a recording has, in the order in which they were first asked; empty for any other
+    /// model.
+    pub recorded: Arc<[Arc<str>]>,
 }

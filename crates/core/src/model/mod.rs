@@ -3,7 +3,9 @@
 
 mod budget;
 mod card;
+mod errand;
 mod recording;
+mod room;
 mod size;
 mod traffic;
 
@@ -19,7 +21,12 @@ use crate::content::ContentBlock;
 
 pub use budget::{Bound, ModelBounds, ModelBudget, Reserved};
 pub use card::{ModelCard, Usability};
-pub use recording::{MAX_RECORDED_LINE, MAX_RECORDING, REPLAY, RecordedError, RecordedLine, is_replay};
+pub use errand::{Carrier, Errand};
+pub use recording::{
+    MAX_RECORDED_LINE, MAX_RECORDING, NotRecorded, RECORDED_OF, RECORDING_VERSION, REPLAY, RecordedError, RecordedLine,
+    is_replay, recorded_of,
+};
+pub use room::RequestRoom;
 pub use size::FRAME_TOKENS;
 pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
 
@@ -203,6 +210,9 @@ pub struct ModelRequest {
     /// Who goes first where requests wait for each other. No part of what is sent.
     #[serde(skip)]
     pub priority: ModelPriority,
+    /// What attempts at it are taken of. No part of what is sent.
+    #[serde(skip)]
+    pub room: RequestRoom,
 }
 
 /// Tokens and money of one or more requests. Absent figures stay absent: nothing is guessed.
@@ -466,13 +476,42 @@ pub trait ModelClient: Send + Sync {
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError>;
 
+    /// Sends something else than a conversation, as a request to this model.
+    ///
+    /// # Errors
+    /// [`ModelError`].
+    async fn run_errand(
+        &self,
+        _model: &str,
+        errand: &dyn Errand,
+        _priority: ModelPriority,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<Usage, ModelError> {
+        if let Some(cause) = cancel.cause() {
+            let message = format!("the model request was cancelled {}", cause.describe());
+            return Err(ModelError::new(ModelErrorKind::Canceled, message));
+        }
+        errand.send(events).await
+    }
+
     /// Whether the API of this model takes deferred tools ([`Exposed::Deferred`]) and loads them by the results
     /// of the one that finds them. False where that is not known.
     fn has_tool_search(&self, _model: &str) -> bool {
         false
     }
 
-    /// What is known of this model before it is asked.
+    /// Makes ready what [`ModelClient::card`] tells of this model, where that takes more than a look: a recording is
+    /// read, off the caller's thread. Of a recording that was not made ready the card says nothing, until it has
+    /// answered.
+    ///
+    /// # Errors
+    /// `Unsupported` with the reason, where there is no such model as far as can be told without asking it.
+    async fn ready(&self, _model: &str) -> Result<(), ModelError> {
+        Ok(())
+    }
+
+    /// What is known of this model before it is asked. Does no I/O.
     fn card(&self, _model: &str) -> ModelCard {
         ModelCard::default()
     }

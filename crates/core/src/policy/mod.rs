@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::facts::Facts;
+use self::rule::Reaches;
 use crate::definition::{Effects, NoSchemaMode, ToolDefinition};
 use crate::session::Principal;
 
@@ -151,6 +152,25 @@ pub struct Decision {
     pub reason: String,
 }
 
+/// What may become of calls of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Prospects {
+    /// Some may be let through.
+    pub allows: bool,
+    /// A person may be asked about some.
+    pub asks: bool,
+}
+
+impl Prospects {
+    fn add(&mut self, effect: Effect) {
+        match effect {
+            Effect::Allow => self.allows = true,
+            Effect::Ask => self.asks = true,
+            Effect::Deny => {}
+        }
+    }
+}
+
 impl Policy {
     /// A policy without rules.
     #[must_use]
@@ -186,6 +206,30 @@ impl Policy {
             return Decision { effect: Effect::Ask, rule: "tool".to_owned(), reason };
         }
         Decision { effect, rule: format!("profile {}", self.profile.as_str()), reason: reason.to_owned() }
+    }
+
+    /// What may become of calls of the tool, whatever their arguments, which are not looked at: a rule with a condition
+    /// may hold or not.
+    #[must_use]
+    pub fn prospects(&self, query: &PolicyQuery<'_>) -> Prospects {
+        let facts = Facts::of(query, &self.tools);
+        let mut prospects = Prospects::default();
+        let counts = |rule: &&Rule| self.profile != Profile::Owner || rule.effect == Effect::Deny;
+        for rule in self.rules.iter().filter(counts) {
+            match rule.selector.reaches(&facts, rule.effect.tightening()) {
+                Reaches::None => {}
+                Reaches::Some => prospects.add(rule.effect),
+                Reaches::All => {
+                    prospects.add(rule.effect);
+                    return prospects;
+                }
+            }
+        }
+        prospects.add(match self.by_profile(&facts).0 {
+            Effect::Allow if self.profile != Profile::Owner && demand(query.definition).is_some() => Effect::Ask,
+            effect => effect,
+        });
+        prospects
     }
 
     /// The effects of the tool that somebody vouches for: the operator's note, else its definition if its provider is

@@ -59,17 +59,7 @@ impl Selector {
     }
 
     pub(super) fn matches(&self, facts: &Facts<'_>, rule: Tightening) -> Result<bool, String> {
-        let definition = facts.query.definition;
-        let id = &definition.id;
-        let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
-        let named = fits(&self.tool, &|p| {
-            glob_match(p, id.as_str())
-                || glob_match(p, id.without_version())
-                || p.contains("__") && glob_match(p, &wire_candidate(id.namespace(), id.name()))
-        }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
-            && fits(&self.tag, &|tag| facts.has_tag(tag))
-            && fits(&self.role, &|role| facts.query.principal.roles.iter().any(|has| has == role));
-        if !named {
+        if !self.names(facts) {
             return Ok(false);
         }
         for effects in facts.views(rule).filter(|effects| self.effects.matches(*effects)) {
@@ -83,6 +73,42 @@ impl Selector {
         }
         Ok(false)
     }
+
+    /// Whether it selects calls of a tool whose arguments are not known.
+    pub(super) fn reaches(&self, facts: &Facts<'_>, rule: Tightening) -> Reaches {
+        if !self.names(facts) || !facts.views(rule).any(|effects| self.effects.matches(effects)) {
+            Reaches::None
+        } else if self.when.is_some() {
+            Reaches::Some
+        } else {
+            Reaches::All
+        }
+    }
+
+    /// Whether it is about the tool and the caller, as far as names, tags and roles go.
+    fn names(&self, facts: &Facts<'_>) -> bool {
+        let definition = facts.query.definition;
+        let id = &definition.id;
+        let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
+        fits(&self.tool, &|p| {
+            glob_match(p, id.as_str())
+                || glob_match(p, id.without_version())
+                || p.contains("__") && glob_match(p, &wire_candidate(id.namespace(), id.name()))
+        }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
+            && fits(&self.tag, &|tag| facts.has_tag(tag))
+            && fits(&self.role, &|role| facts.query.principal.roles.iter().any(|has| has == role))
+    }
+}
+
+/// Which calls of a tool a selector means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reaches {
+    /// None.
+    None,
+    /// Those that meet its condition.
+    Some,
+    /// All.
+    All,
 }
 
 /// Effects a rule asks for; an unset one does not matter.

@@ -333,3 +333,31 @@ fn what_nobody_vouches_for_may_do_anything() {
     assert_eq!(plain.vouched_effects(&foreign), Effects::UNKNOWN);
     assert_eq!(noted.vouched_effects(&foreign), Effects { destructive: false, ..Effects::UNKNOWN });
 }
+
+#[test]
+fn what_may_become_of_a_tools_calls_is_known_before_there_are_arguments() {
+    let send =
+        tool("x:send@1.0.0", Effects { read_only: false, destructive: false, idempotent: false, open_world: true });
+    let (allow, ask, none) = ((true, false), (false, true), (false, false));
+    for (profile, rules, expect) in [
+        ("ask", json!([]), ask),
+        ("trusted", json!([]), allow),
+        ("ask", json!([{"effect": "allow", "tool": "x:send"}]), allow),
+        ("trusted", json!([{"effect": "deny", "tool": "x:*"}, {"effect": "allow"}]), none),
+        ("ask", json!([{"effect": "allow", "tool": "y:*"}]), ask),
+        ("ask", json!([{"effect": "allow", "tool": "x:send", "when": "args.to == 'a'"}]), (true, true)),
+        ("ask", json!([{"effect": "allow", "when": "args.to == 'a'"}, {"effect": "deny"}]), allow),
+        ("ask", json!([{"effect": "deny", "when": "args.to == 'a'"}, {"effect": "deny"}]), none),
+        ("ask", json!([{"effect": "allow", "role": "dev"}, {"effect": "deny"}]), none),
+        ("ask", json!([{"effect": "allow", "effects": {"read_only": true}}, {"effect": "deny"}]), none),
+        ("owner", json!([{"effect": "ask"}]), allow),
+        ("owner", json!([{"effect": "ask"}, {"effect": "deny", "tool": "x:send"}]), none),
+    ] {
+        let policy: Policy = serde_json::from_value(json!({"profile": profile, "rules": rules})).expect("policy");
+        let prospects = policy.prospects(&query(&send, HintTrust::Trusted));
+        assert_eq!((prospects.allows, prospects.asks), expect, "{profile} {rules}");
+    }
+    let demanding = ToolDefinition { approval: Some("always".into()), ..send };
+    let prospects = Policy::of(Profile::Trusted).prospects(&query(&demanding, HintTrust::Trusted));
+    assert_eq!((prospects.allows, prospects.asks), ask);
+}

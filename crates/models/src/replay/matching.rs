@@ -5,6 +5,8 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::ModelRequest;
 use toolwright_core::redact::MARK;
 
+/// What stands in the place of a number that was secret.
+const QUOTED_MARK: &str = "\"[secret]\"";
 /// Characters around a difference that are quoted.
 const QUOTED: usize = 60;
 
@@ -35,6 +37,7 @@ pub(super) fn system_of_recorded(request: &Value) -> ContentHash {
 pub(super) fn fits(recorded: &Value, asked: &Value) -> bool {
     match (recorded, asked) {
         (Value::String(recorded), Value::String(asked)) => text_fits(recorded, asked),
+        (Value::String(recorded), Value::Number(_)) => recorded == MARK,
         (Value::Array(recorded), Value::Array(asked)) => {
             recorded.len() == asked.len() && recorded.iter().zip(asked).all(|(recorded, asked)| fits(recorded, asked))
         }
@@ -53,6 +56,9 @@ pub(super) fn fits(recorded: &Value, asked: &Value) -> bool {
 }
 
 fn text_fits(recorded: &str, asked: &str) -> bool {
+    // In place of a number of a JSON text a string stands.
+    let quoted = recorded.contains(QUOTED_MARK).then(|| recorded.replace(QUOTED_MARK, MARK));
+    let recorded = quoted.as_deref().unwrap_or(recorded);
     let Some((first, rest)) = recorded.split_once(MARK) else { return recorded == asked };
     let Some(mut asked) = asked.strip_prefix(first) else { return false };
     let mut pieces: Vec<&str> = rest.split(MARK).collect();
@@ -150,6 +156,9 @@ mod tests {
             ("a [secret] b [secret] c", "a 1 b c", false),
             ("ab[secret]ba", "aba", false),
             ("plain", "plainer", false),
+            (r#"{"pin": "[secret]"}"#, r#"{"pin": 471199}"#, true),
+            (r#"{"pin": "[secret]"}"#, r#"{"pin": "hunter2"}"#, true),
+            (r#"{"pin": "[secret]"}"#, r#"{"pin": 471199"#, false),
         ] {
             assert_eq!(text_fits(recorded, asked), expect, "{recorded} {asked}");
             let value = |text: &str| json!({"messages": [{"text": text}, 7]});
@@ -159,6 +168,8 @@ mod tests {
         assert!(fits(&json!({"[secret]": 1, "b": 2}), &json!({"name": 1, "b": 2})));
         assert!(!fits(&json!({"[secret]": 1, "b": 2}), &json!({"name": 3, "b": 2})));
         assert!(!fits(&json!({"a": "[secret]"}), &json!({})));
+        assert!(fits(&json!({"a": "[secret]"}), &json!({"a": 471_199})));
+        assert!(!fits(&json!({"a": "a [secret]"}), &json!({"a": 471_199})));
         assert!(!fits(&json!(["[secret]"]), &json!(["a", "b"])));
     }
 

@@ -10,8 +10,8 @@ use serde_json::Value;
 use toolwright_core::Redactor;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{
-    ModelCard, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, REPLAY, Traffic,
-    Usability,
+    ModelCard, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NotRecorded,
+    RECORDED_OF, REPLAY, Traffic, Usability,
 };
 
 use recording::{Exchange, Recording};
@@ -40,36 +40,44 @@ pub struct Replayed {
 /// All recordings of one client.
 pub(crate) struct Replays {
     redactor: Arc<dyn Redactor>,
-    open: Mutex<HashMap<String, Arc<Player>>>,
+    files: Mutex<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    open: HashMap<String, Arc<Player>>,
+    /// Those that could not be read the last time, and why.
+    unusable: HashMap<String, String>,
 }
 
 impl Replays {
     /// Requests are recorded as `redactor` leaves them, so they are looked for as it does.
     pub(crate) fn new(redactor: Arc<dyn Redactor>) -> Self {
-        Self { redactor, open: Mutex::default() }
+        Self { redactor, files: Mutex::default() }
     }
 
     /// The recorded answer to `request`. `told` hears of a recording before its first answer.
     ///
     /// # Errors
     /// `Unsupported` where there is no such recording, `BadResponse` where it has no answer to the request, and what
-    /// was recorded as the request's failure. None of them is worth another try.
-    pub(crate) fn answer(
-        &self,
+    /// was recorded as the request's failure, with what it used and what was whole by then. None of them is worth
+    /// another try.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
         model: &str,
         request: &ModelRequest,
         events: &dyn ModelEvents,
-        told: &dyn Fn(&Replayed),
+        told: &(dyn Fn(&Replayed) + Sync),
     ) -> Result<ModelResponse, ModelError> {
-        let (file, otherwise) = named(model)?;
-        let player = self.player(file)?;
+        let player = self.ready(model).await?;
+        let named = Named::of(model)?;
         let asked = self.redactor.redact_value(&matching::of_request(request));
         let system = matching::system(&self.redactor.redact(&request.system));
-        let (number, first) = player.take(&asked, system, otherwise)?;
+        let (number, first) = player.take(&asked, system, named)?;
         if first {
             let recording = &player.recording;
             told(&Replayed {
-                file: file.to_owned(),
+                file: named.file.to_owned(),
                 requests: recording.exchanges.len(),
                 is_torn: recording.is_torn,
                 overlong: recording.overlong,
@@ -81,57 +89,98 @@ impl Replays {
                 Ok(answer.clone())
             }
             Err(error) => {
-                let message = format!("{} (replayed from {file})", error.message);
-                Err(ModelError { should_retry: Some(false), ..ModelError::new(error.kind, message) })
+                if let Some(partial) = &error.partial {
+                    play(partial, events);
+                }
+                Err(error.error())
             }
         }
+    }
+
+    /// The recording that an id names, which is read now unless it was before, off this thread.
+    pub(crate) async fn ready(self: &Arc<Self>, model: &str) -> Result<Arc<Player>, ModelError> {
+        let named = Named::of(model)?;
+        let open = self.files().open.get(named.file).cloned();
+        let player = match open {
+            Some(player) => player,
+            None => {
+                let (replays, file) = (Arc::clone(self), named.file.to_owned());
+                let read = tokio::task::spawn_blocking(move || replays.open(&file)).await;
+                read.map_err(|error| ModelError {
+                    source: Some(Box::new(error)),
+                    ..ModelError::new(ModelErrorKind::Unsupported, format!("{model} was not read"))
+                })??
+            }
+        };
+        player.of(named).map(|_| player)
     }
 
     pub(crate) fn has_tool_search(&self, model: &str) -> bool {
-        named(model).and_then(|(file, _)| self.player(file)).is_ok_and(|player| player.recording.has_deferred)
+        Named::of(model)
+            .is_ok_and(|named| self.files().open.get(named.file).is_some_and(|player| player.recording.has_deferred))
     }
 
+    /// What is known of a recording. Reads nothing: of one that nobody has made ready it says nothing.
     pub(crate) fn card(&self, model: &str) -> ModelCard {
-        match named(model).and_then(|(file, _)| self.player(file)) {
-            Ok(player) => ModelCard { stands_for: player.recording.model.clone(), ..ModelCard::default() },
-            Err(error) => ModelCard { usability: Usability::Unknown(described(&error)), ..ModelCard::default() },
+        let unknown = |why| ModelCard { usability: Usability::Unknown(why), ..ModelCard::default() };
+        let named = match Named::of(model) {
+            Ok(named) => named,
+            Err(error) => return unknown(error.message),
+        };
+        let files = self.files();
+        let Some(player) = files.open.get(named.file) else {
+            return files.unusable.get(named.file).cloned().map(unknown).unwrap_or_default();
+        };
+        let all = &player.recording.models;
+        match player.of(named) {
+            Ok(Some(of)) => {
+                let of = Arc::clone(&all[of]);
+                ModelCard { stands_for: Some(Arc::clone(&of)), recorded: [of].into(), ..ModelCard::default() }
+            }
+            Ok(None) => {
+                ModelCard { stands_for: all.first().cloned(), recorded: all[..].into(), ..ModelCard::default() }
+            }
+            Err(error) => unknown(error.message),
         }
     }
 
+    /// As far as it is known without reading a file.
     pub(crate) fn check(&self, model: &str) -> Result<(), ModelError> {
-        named(model).and_then(|(file, _)| self.player(file)).map(drop)
+        match self.card(model).usability {
+            Usability::Unknown(why) => Err(ModelError::new(ModelErrorKind::Unsupported, why)),
+            Usability::Usable | Usability::NoKey => Ok(()),
+        }
     }
 
-    /// The recording of a file, which is read when it is first asked for.
-    fn player(&self, file: &str) -> Result<Arc<Player>, ModelError> {
-        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = |open: &HashMap<String, Arc<Player>>| {
+    /// Reads a file, which may take a while.
+    fn open(&self, file: &str) -> Result<Arc<Player>, ModelError> {
+        let room = |files: &Files| {
             let message = format!("{MAX_RECORDINGS} recordings are open already, and {file} would be one more");
             let full = || ModelError::new(ModelErrorKind::Unsupported, message);
-            if open.len() < MAX_RECORDINGS { Ok(()) } else { Err(full()) }
+            if files.open.len() < MAX_RECORDINGS { Ok(()) } else { Err(full()) }
         };
-        {
-            let open = open();
-            if let Some(player) = open.get(file) {
-                return Ok(Arc::clone(player));
-            }
-            room(&open)?;
-        }
+        room(&self.files())?;
         // Nobody waits for the others to be read. Of two that are read at once the first counts.
-        let player = Arc::new(Player { recording: Recording::read(file)?, state: Mutex::default() });
-        let mut open = open();
-        if let Some(player) = open.get(file) {
+        let recording = Recording::read(file);
+        let mut files = self.files();
+        if let Some(player) = files.open.get(file) {
             return Ok(Arc::clone(player));
         }
-        room(&open)?;
-        open.insert(file.to_owned(), Arc::clone(&player));
+        let recording = recording.inspect_err(|error| {
+            if files.unusable.len() == MAX_RECORDINGS {
+                files.unusable.clear();
+            }
+            files.unusable.insert(file.to_owned(), described(error));
+        })?;
+        room(&files)?;
+        files.unusable.remove(file);
+        let player = Arc::new(Player { file: file.to_owned(), recording, state: Mutex::default() });
+        files.open.insert(file.to_owned(), Arc::clone(&player));
         Ok(player)
     }
 
-    /// Whether what the id names was read before.
-    pub(crate) fn is_open(&self, model: &str) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        named(model).is_ok_and(|(file, _)| open.contains_key(file))
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,22 +199,34 @@ enum Otherwise {
     TakeNext,
 }
 
-/// The file that a model's id names.
-fn named(model: &str) -> Result<(&str, Otherwise), ModelError> {
-    let rest = model.strip_prefix(REPLAY).unwrap_or(model);
-    let (file, otherwise) = match rest.strip_suffix(LOOSE) {
-        Some(file) => (file, Otherwise::TakeNext),
-        None => (rest, Otherwise::Fail),
-    };
-    if file.is_empty() {
-        let message = format!("`{model}` names no recording: write {REPLAY}FILE, or {REPLAY}FILE{LOOSE}");
-        return Err(ModelError::new(ModelErrorKind::Unsupported, message));
+/// What the id of a recording says: `replay:FILE`, with `?loose` behind it, and behind that `?model=` and the one model
+/// whose answers are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Named<'a> {
+    file: &'a str,
+    model: Option<&'a str>,
+    otherwise: Otherwise,
+}
+
+impl<'a> Named<'a> {
+    fn of(id: &'a str) -> Result<Self, ModelError> {
+        let rest = id.strip_prefix(REPLAY).unwrap_or(id);
+        let (rest, model) = rest.split_once(RECORDED_OF).map_or((rest, None), |(rest, model)| (rest, Some(model)));
+        let (file, otherwise) = match rest.strip_suffix(LOOSE) {
+            Some(file) => (file, Otherwise::TakeNext),
+            None => (rest, Otherwise::Fail),
+        };
+        if file.is_empty() {
+            let message = format!("`{id}` names no recording: write {REPLAY}FILE, or {REPLAY}FILE{LOOSE}");
+            return Err(ModelError::new(ModelErrorKind::Unsupported, message));
+        }
+        Ok(Self { file, model, otherwise })
     }
-    Ok((file, otherwise))
 }
 
 /// A recording at some place in it.
-struct Player {
+pub(crate) struct Player {
+    file: String,
     recording: Recording,
     state: Mutex<State>,
 }
@@ -185,12 +246,27 @@ impl Player {
         state
     }
 
+    /// The place of the one model whose answers are wanted; `None` where it is all the same whose.
+    fn of(&self, named: Named<'_>) -> Result<Option<usize>, ModelError> {
+        let Some(wanted) = named.model else { return Ok(None) };
+        let models = &self.recording.models;
+        let place = models.iter().position(|model| **model == *wanted);
+        place.map(Some).ok_or_else(|| {
+            let message =
+                format!("the recording {} has no answer of {wanted}; it has those of {}", self.file, models.join(", "));
+            ModelError::new(ModelErrorKind::Unsupported, message)
+        })
+    }
+
     /// The number of the exchange that answers a request, and whether it is the first of all that is played. A request
     /// that was recorded several times gets its answers in their order, those with its system prompt first, and then
-    /// the last of them again.
-    fn take(&self, asked: &Value, system: ContentHash, otherwise: Otherwise) -> Result<(usize, bool), ModelError> {
+    /// the last of them again: one that failed with one model and was answered by the next fails first.
+    fn take(&self, asked: &Value, system: ContentHash, named: Named<'_>) -> Result<(usize, bool), ModelError> {
         let exchanges = &self.recording.exchanges;
-        let fitting = self.fitting(asked);
+        let of = self.of(named)?;
+        let is_of = |number: &usize| of.is_none_or(|of| exchanges[*number].model == of);
+        let known = self.fitting(asked);
+        let fitting: Vec<usize> = known.iter().copied().filter(is_of).collect();
         let mut state = self.state();
         let is_played = |number: &usize| state.played[*number] > 0;
         let same = |number: &usize| exchanges[*number].system == system;
@@ -198,16 +274,23 @@ impl Player {
         let next = unplayed.iter().find(|number| same(number)).or_else(|| unplayed.first());
         let number =
             next.or_else(|| fitting.iter().max_by_key(|number| (same(number), state.played[**number]))).copied();
-        let number = match (number, otherwise) {
+        let number = match (number, named.otherwise) {
             (Some(number), _) => number,
-            (None, Otherwise::TakeNext) => (0..exchanges.len()).find(|number| !is_played(number)).ok_or_else(|| {
-                let message = format!("the recording is at its end: all of its {} answers are played", exchanges.len());
-                ModelError::new(ModelErrorKind::BadResponse, message)
-            })?,
+            (None, Otherwise::TakeNext) => {
+                let next = (0..exchanges.len()).find(|number| is_of(number) && !is_played(number));
+                next.ok_or_else(|| {
+                    let all = (0..exchanges.len()).filter(is_of).count();
+                    let file = &self.file;
+                    missing(format!("the recording {file} is at its end: all of its {all} answers are played"))
+                })?
+            }
             (None, Otherwise::Fail) => {
                 let played: Vec<bool> = state.played.iter().map(|played| *played > 0).collect();
                 drop(state);
-                return Err(self.unknown(asked, &played));
+                return Err(match known.first() {
+                    Some(other) => self.of_another(*other, named),
+                    None => self.unknown(asked, &played),
+                });
             }
         };
         state.answers += 1;
@@ -233,25 +316,44 @@ impl Player {
         exchanges().filter(|(_, exchange)| may_be(exchange)).map(|(number, _)| number).collect()
     }
 
+    /// The request is recorded, but not of the model that is wanted.
+    fn of_another(&self, number: usize, named: Named<'_>) -> ModelError {
+        let exchange = &self.recording.exchanges[number];
+        let (wanted, asked) = (named.model.unwrap_or_default(), &self.recording.models[exchange.model]);
+        missing(format!(
+            "the recording {} has this request of {asked} (line {}), and not of {wanted}: leave {RECORDED_OF}{wanted} \
+             away to get its answer",
+            self.file, exchange.line
+        ))
+    }
+
     /// Why a request has no answer: in what it differs from the recorded one that begins as it does for longest.
     fn unknown(&self, asked: &Value, played: &[bool]) -> ModelError {
-        let keys =
-            self.recording.exchanges.iter().map(|exchange| serde_json::from_str(&exchange.key).unwrap_or_default());
+        let exchanges = &self.recording.exchanges;
+        let keys = exchanges.iter().map(|exchange| serde_json::from_str(&exchange.key).unwrap_or_default());
         let keys: Vec<Value> = keys.collect();
         // Of those that are equally near the first that has not been played, which is the one that was to come.
         let near =
             (0..keys.len()).rev().max_by_key(|&number| (matching::common(&keys[number], asked), !played[number]));
         let differs = near.and_then(|number| {
             let difference = matching::difference(&keys[number], asked)?;
-            Some(format!("; the nearest is number {}, which differs at {difference}", number + 1))
+            Some(format!("; the nearest is on line {}, which differs at {difference}", exchanges[number].line))
         });
-        let message = format!(
-            "the recording holds {} requests, and not this one{}; with {LOOSE} behind the file's name, such a request \
-             gets the next answer",
+        missing(format!(
+            "the recording {} holds {} requests, and not this one{}; record it anew, or put {LOOSE} behind the file's \
+             name, and such a request gets the next answer",
+            self.file,
             keys.len(),
             differs.unwrap_or_default()
-        );
-        ModelError::new(ModelErrorKind::BadResponse, message)
+        ))
+    }
+}
+
+fn missing(message: String) -> ModelError {
+    ModelError {
+        should_retry: Some(false),
+        source: Some(Box::new(NotRecorded)),
+        ..ModelError::new(ModelErrorKind::BadResponse, message)
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{
-    MAX_RECORDED_LINE, MAX_RECORDING, ModelError, ModelErrorKind, ModelResponse, RecordedError, RecordedLine,
+    MAX_RECORDED_LINE, MAX_RECORDING, ModelError, ModelErrorKind, ModelResponse, RECORDING_VERSION, RecordedError,
+    RecordedLine,
 };
 use toolwright_core::redact::MARK;
 
@@ -17,6 +18,10 @@ use super::matching;
 /// One request with what became of it.
 #[derive(Debug)]
 pub(super) struct Exchange {
+    /// The line of its request, from 1.
+    pub(super) line: usize,
+    /// Of [`Recording::models`], the one that was asked.
+    pub(super) model: usize,
     /// By what the request is known again.
     pub(super) hash: ContentHash,
     /// What that is the hash of, as JSON text, which takes less than the value.
@@ -34,8 +39,8 @@ pub(super) struct Exchange {
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     pub(super) exchanges: Vec<Exchange>,
-    /// The model of the first.
-    pub(super) model: Option<Arc<str>>,
+    /// The models that were asked, in the order in which each first was.
+    pub(super) models: Vec<Arc<str>>,
     /// Whether deferred tools were declared to its model.
     pub(super) has_deferred: bool,
     /// Whether the last line is not whole: whoever wrote it was ended.
@@ -54,11 +59,16 @@ impl Recording {
             ModelError::new(ModelErrorKind::Unsupported, format!("the recording {path} cannot be played: {what}"))
         };
         let mut text = Vec::new();
-        open(Path::new(path))
-            .and_then(|file| file.take(MAX_RECORDING + 1).read_to_end(&mut text))
+        let too_long = || unusable(format!("it is longer than {} MiB", MAX_RECORDING >> 20));
+        let file = open(Path::new(path));
+        if file.as_ref().ok().and_then(|file| file.metadata().ok()).is_some_and(|found| found.len() > MAX_RECORDING) {
+            return Err(too_long());
+        }
+        // It may grow while it is read.
+        file.and_then(|file| file.take(MAX_RECORDING + 1).read_to_end(&mut text))
             .map_err(|error| ModelError { source: Some(Box::new(error)), ..unusable("it cannot be read".into()) })?;
         if text.len() as u64 > MAX_RECORDING {
-            return Err(unusable(format!("it is longer than {} MiB", MAX_RECORDING >> 20)));
+            return Err(too_long());
         }
         let recording = Self::parse(&text).map_err(unusable)?;
         if recording.exchanges.is_empty() {
@@ -86,18 +96,21 @@ impl Recording {
                 continue;
             }
             match serde_json::from_slice(line) {
-                Ok(line) => recording.line(line, &mut asked),
+                Ok(RecordedLine::Exchange { version, .. }) if version > RECORDING_VERSION => {
+                    return Err(later(number, version));
+                }
+                Ok(line) => recording.line(number, line, &mut asked),
                 Err(_) if !whole && lines.peek().is_none() => recording.is_torn = true,
-                Err(error) => return Err(format!("line {number} is no line of a recording or transcript: {error}")),
+                Err(error) => return Err(unreadable(number, line, &error)),
             }
         }
         Ok(recording)
     }
 
-    fn line(&mut self, line: RecordedLine, asked: &mut Option<(String, Value)>) {
+    fn line(&mut self, number: usize, line: RecordedLine, asked: &mut Option<(usize, String, Value)>) {
         let answer = match line {
-            RecordedLine::Exchange { model, request, response, error } => {
-                *asked = Some((model, request));
+            RecordedLine::Exchange { model, request, response, error, .. } => {
+                *asked = Some((number, model, request));
                 match (response, error) {
                     (Some(response), _) => Ok(response),
                     (None, Some(error)) => Err(error),
@@ -105,19 +118,24 @@ impl Recording {
                 }
             }
             RecordedLine::Request { model, request } => {
-                *asked = Some((model, request));
+                *asked = Some((number, model, request));
                 return;
             }
             RecordedLine::Response { response } => Ok(response),
             RecordedLine::ModelError(error) => Err(error),
             RecordedLine::Other => return,
         };
-        let Some((model, request)) = asked.take() else { return };
-        self.model.get_or_insert_with(|| model.into());
+        let Some((line, model, request)) = asked.take() else { return };
+        let model = self.models.iter().position(|known| **known == *model).unwrap_or_else(|| {
+            self.models.push(model.into());
+            self.models.len() - 1
+        });
         self.has_deferred |= matching::has_deferred(&request);
         let key = matching::of_recorded(&request);
         let text: Box<str> = key.to_string().into();
         self.exchanges.push(Exchange {
+            line,
+            model,
             hash: ContentHash::of_value(&key),
             messages: matching::messages(&key).len(),
             is_marked: text.contains(MARK),
@@ -126,6 +144,25 @@ impl Recording {
             answer,
         });
     }
+}
+
+/// Why a line cannot be read. What a later version writes may look like nothing that is known.
+fn unreadable(number: usize, line: &[u8], error: &serde_json::Error) -> String {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    match serde_json::from_slice(line) {
+        Ok(Versioned { version }) if version > RECORDING_VERSION => later(number, version),
+        _ => format!("line {number} is no line of a recording or transcript: {error}"),
+    }
+}
+
+fn later(number: usize, version: u32) -> String {
+    format!(
+        "line {number} is of version {version}, and this program plays up to {RECORDING_VERSION}: play it with the \
+         program that recorded it, or record it anew"
+    )
 }
 
 /// Opens a file. What is none, like a pipe, could be waited for without end.
@@ -188,6 +225,35 @@ mod tests {
         check(&format!("{long}\n{}\n{long}\n", exchange("a")), Ok((&[Ok("a")], false)));
         check(&format!("{request}\n{long}\n{}\n", response("of what was left out")), Ok((&[], false)));
         let read = Recording::parse(format!("{long}\n{}\n{long}", exchange("a")).as_bytes()).expect("read");
-        assert_eq!(read.overlong, 2);
+        assert_eq!((read.overlong, read.exchanges[0].line), (2, 2));
+    }
+
+    #[test]
+    fn members_that_are_not_known_are_passed_over_and_a_later_version_is_named() {
+        let line = |change: Value| {
+            let mut line = json!({"type": "exchange", "model": "p/m", "request": {"later": 1}, "response": {
+                "text": "a", "reasoning": "", "calls": [], "stop": "end", "opaque": [], "later": {"x": []},
+                "usage": {"input_tokens": 1, "output_tokens": 2, "cached_tokens": 0, "later": 1}}});
+            change.as_object().expect("members").iter().for_each(|(name, value)| line[name] = value.clone());
+            line.to_string()
+        };
+        let known = line(json!({}));
+        check(&line(json!({"later": [1], "version": 1})), Ok((&[Ok("a")], false)));
+        check(&format!("{known}\n{}", json!({"type": "of_a_later_kind", "x": 1})), Ok((&[Ok("a")], false)));
+        let said = "line 2 is of version 7, and this program plays up to 1: play it with the program that recorded it";
+        check(&format!("{known}\n{}\n", line(json!({"version": 7}))), Err(said));
+        check(&format!("{known}\n{}\n", line(json!({"version": 7, "response": "another form"}))), Err(said));
+        check(&format!("{known}\n{}\n", line(json!({"response": "another form"}))), Err("line 2 is no line"));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_read() {
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("r.jsonl");
+        let file = File::create(&path).expect("file");
+        file.set_len(MAX_RECORDING + 1).expect("length");
+        let error = Recording::read(&path.display().to_string()).expect_err("too large");
+        assert_eq!(error.kind, ModelErrorKind::Unsupported);
+        assert!(error.message.ends_with("r.jsonl cannot be played: it is longer than 64 MiB"), "{error}");
     }
 }

@@ -3,17 +3,40 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder as _, EmbeddingError, TextRole};
+use toolwright_core::model::{Carrier, Errand, IgnoreModelEvents, ModelError, ModelPriority, Usage};
 use toolwright_models::{EmbeddingsApi, HttpEmbedder, Timeouts};
+
+/// The model, the priority and the characters of an errand, and what came of it.
+type Told = (String, ModelPriority, u64, Result<Usage, String>);
+
+/// Sends an errand twice at most, and keeps what it was told of it.
+#[derive(Default)]
+struct Carries(Mutex<Vec<Told>>);
+
+#[async_trait]
+impl Carrier for Carries {
+    async fn carry(&self, model: &str, errand: &dyn Errand, priority: ModelPriority) -> Result<Usage, ModelError> {
+        let mut sent = errand.send(&IgnoreModelEvents).await;
+        if sent.as_ref().is_err_and(|error| error.kind.is_retryable()) {
+            sent = errand.send(&IgnoreModelEvents).await;
+        }
+        let told = sent.as_ref().map(|usage| *usage).map_err(ToString::to_string);
+        self.0.lock().unwrap().push((model.to_owned(), priority, errand.characters(), told));
+        sent
+    }
+}
 
 /// Answers each request by the next status and body, the last again and again, and keeps what it was sent.
 struct Server {
     url: String,
     sent: Arc<Mutex<Vec<(String, Value)>>>,
+    carrier: Arc<Carries>,
 }
 
 impl Server {
@@ -37,13 +60,14 @@ impl Server {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        Self { url, sent }
+        Self { url, sent, carrier: Arc::default() }
     }
 
     fn embedder(&self, api: EmbeddingsApi) -> HttpEmbedder {
         let patience = Duration::from_secs(5);
         let timeouts = Timeouts { connect: patience, first_byte: patience, idle: patience, answer: patience };
-        HttpEmbedder::new(api, &self.url, Some(Secret::new("sk-hidden-7")), "m-1").with_timeouts(timeouts)
+        HttpEmbedder::new(api, &self.url, Some(Secret::new("sk-hidden-7")), "m-1", self.carrier.clone())
+            .with_timeouts(timeouts)
     }
 
     fn sent(&self) -> Vec<(String, Value)> {
@@ -86,6 +110,9 @@ async fn the_bytes_that_go_out_and_the_vectors_that_come_back() {
     assert!(head.starts_with("post /embeddings http/1.1\r\n"), "{head}");
     assert!(head.contains("\r\nauthorization: bearer sk-hidden-7"), "{head}");
     assert_eq!(*body, json!({"model": "m-1", "input": ["a", "\"ü\""], "encoding_format": "float"}));
+    let used = Usage { input_tokens: 3, ..Usage::default() };
+    let carried = server.carrier.0.lock().unwrap().clone();
+    assert_eq!(carried, [("embeddings/m-1".to_owned(), ModelPriority::Background, 4, Ok(used))]);
 
     let answer = json!({"model": "m-1", "embeddings": [[0.5, 0], [0, -0.5]], "total_duration": 1});
     let server = Server::start(vec![(200, answer)]).await;
@@ -112,7 +139,7 @@ async fn many_and_long_texts_go_in_bounded_requests() {
 }
 
 #[tokio::test]
-async fn a_busy_server_is_asked_again() {
+async fn a_request_is_sent_as_often_as_its_carrier_says() {
     let busy = (503, json!({"error": {"message": "loading"}}));
     let server = Server::start(vec![busy, (200, listed(&[(0, json!([1]))]))]).await;
     assert_eq!(embed(&server, EmbeddingsApi::OpenAi, &["a"]).await.unwrap(), [[1.0]]);
@@ -148,7 +175,13 @@ async fn answers_that_cannot_be_used_say_why() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_without_secrets() {
-    let embedder = HttpEmbedder::new(EmbeddingsApi::Ollama, "http://me:pw-hidden@127.0.0.1:1", None, "m-1");
+    let embedder = HttpEmbedder::new(
+        EmbeddingsApi::Ollama,
+        "http://me:pw-hidden@127.0.0.1:1",
+        None,
+        "m-1",
+        Arc::new(Carries::default()),
+    );
     let error = embedder.embed(&["a"], TextRole::Query).await.unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1") && error.contains("cannot be reached"), "{error}");
     for text in [error.as_str(), embedder.id(), &format!("{embedder:?}")] {
@@ -158,7 +191,9 @@ async fn a_server_that_is_not_there_is_named_without_secrets() {
 
 #[test]
 fn models_are_told_apart_by_the_path_of_their_api() {
-    let id = |url: &str| HttpEmbedder::new(EmbeddingsApi::OpenAi, url, None, "m-1").id().to_owned();
+    let id = |url: &str| {
+        HttpEmbedder::new(EmbeddingsApi::OpenAi, url, None, "m-1", Arc::new(Carries::default())).id().to_owned()
+    };
     assert_ne!(id("http://h/small/v1"), id("http://h/large/v1"));
     assert_eq!(id("http://h/v1"), id("http://h/v1/"));
 }

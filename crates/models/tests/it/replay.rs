@@ -9,8 +9,8 @@ use serde_json::json;
 use toolwright_core::Redactor;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::model::{
-    IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
-    ModelResponse, ShownTool, Traffic, Usability, WrittenCall,
+    IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
+    ModelRequest, ModelResponse, NotRecorded, RecordedError, ShownTool, Traffic, Usability, Usage, WrittenCall,
 };
 use toolwright_models::{Endpoints, HttpModelClient, Models};
 
@@ -80,7 +80,7 @@ async fn a_request_gets_the_answers_that_were_recorded_for_it_in_order() {
     check("my password is hunter2", "[secret], you say").await;
     let error = ask(&models, &id, &question("three")).await.unwrap_err();
     assert_eq!((error.kind, error.should_retry), (ModelErrorKind::RateLimit, Some(false)), "{error}");
-    assert!(error.message.contains("as it was (replayed from /"), "{error}");
+    assert_eq!(error.message, "as it was");
 
     let mut asked = question("one");
     asked.system = "another".into();
@@ -88,9 +88,14 @@ async fn a_request_gets_the_answers_that_were_recorded_for_it_in_order() {
     assert_eq!(ask(&models, &id, &asked).await.unwrap(), "1 again", "what is not what was asked does not count");
     asked.tools = [].into();
     let error = ask(&models, &id, &asked).await.unwrap_err();
-    let said = "the recording holds 5 requests, and not this one; the nearest is number";
-    assert!(error.kind == ModelErrorKind::BadResponse && error.message.starts_with(said), "{error}");
-    assert!(error.message.contains("differs at tools[0]: recorded `\"a\"`, asked nothing"), "{error}");
+    assert_eq!(error.kind, ModelErrorKind::BadResponse);
+    assert!(error.source.as_ref().is_some_and(|source| source.is::<NotRecorded>()), "{error:?}");
+    for part in [
+        "r.jsonl holds 5 requests, and not this one; the nearest is on line ",
+        "differs at tools[0]: recorded `\"a\"`, asked nothing; record it anew, or put ?loose behind the file's name",
+    ] {
+        assert!(error.message.contains(part), "{error}");
+    }
     let error = ask(&models, &id, &question("your password is hunter2, or was")).await.unwrap_err();
     assert!(error.message.contains("differs at messages[0].content[0].text"), "{error}");
     assert!(!error.message.contains("hunter2"), "{error}");
@@ -190,9 +195,13 @@ async fn what_is_no_recording_is_refused_by_its_name() {
     let (dir, id) =
         recording(&[line(&question("q"), Ok("1")).replace(r#""tools":["#, &format!(r#""tools":[{deferred},"#))]);
     let models = models();
+    // A card does no I/O.
+    assert_eq!((models.card(&id), models.has_tool_search(&id)), (ModelCard::default(), false));
+    models.ready(&id).await.unwrap();
     let card = models.card(&id);
     assert_eq!((card.usability, card.stands_for.as_deref()), (Usability::Usable, Some("openai/m")));
     assert!(models.has_tool_search(&id) && models.check(&id).is_ok());
+    assert_eq!(card.recorded[..], ["openai/m".into()]);
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -207,6 +216,10 @@ async fn what_is_no_recording_is_refused_by_its_name() {
         ("/dev/null", "it cannot be read"),
         (empty.as_str(), "it holds no request"),
         (broken.as_str(), "line 1 is no line"),
+        (
+            &format!("{}?model=openai/other", id.trim_start_matches("replay:")),
+            "has no answer of openai/other; it has those of openai/m",
+        ),
     ] {
         let id = format!("replay:{file}");
         let error = ask(&models, &id, &question("q")).await.unwrap_err();
@@ -218,4 +231,114 @@ async fn what_is_no_recording_is_refused_by_its_name() {
     let error = ask(&models, "openai/replay:x", &question("q")).await.unwrap_err();
     assert!(error.message.contains("unknown provider `openai`"), "{error}");
     assert!(!models.has_tool_search("openai/m"));
+}
+
+/// A line of a recording of this model.
+fn line_of(model: &str, request: &ModelRequest, answer: Result<&str, RecordedError>) -> String {
+    let mut line = json!({"type": "exchange", "model": model, "request": request});
+    match answer {
+        Ok(text) => line["response"] = json!(ModelResponse { text: text.into(), ..ModelResponse::default() }),
+        Err(error) => line["error"] = json!(error),
+    }
+    line.to_string()
+}
+
+#[tokio::test]
+async fn a_failure_is_played_with_what_it_used_and_what_was_whole_of_its_answer() {
+    let call = WrittenCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
+    let usage = Usage { input_tokens: 12, output_tokens: 3, ..Usage::default() };
+    let partial =
+        ModelResponse { text: "half an ans".into(), calls: vec![call.clone()], usage, ..ModelResponse::default() };
+    let error = RecordedError {
+        kind: ModelErrorKind::BadResponse,
+        message: "the answer broke off".into(),
+        usage,
+        partial: Some(Box::new(partial.clone())),
+    };
+    let transcript = [
+        json!({"type": "request", "turn": 1, "model": "openai/m", "request": question("t")}).to_string(),
+        json!({"type": "model_error", "turn": 1, "kind": error.kind, "message": error.message, "usage": usage, "partial": partial})
+            .to_string(),
+    ];
+    let lines = [&[line_of("openai/m", &question("q"), Err(error.clone()))], &transcript[..]].concat();
+    let (_dir, id) = recording(&lines);
+    let models = models();
+    for text in ["q", "t"] {
+        let pieces = Pieces::default();
+        let got = models.complete(&id, &question(text), &pieces, &Cancel::new()).await.unwrap_err();
+        assert_eq!((got.kind, &*got.message, got.usage), (error.kind, "the answer broke off", usage), "{text}");
+        assert_eq!((got.partial.as_deref(), got.should_retry), (Some(&partial), Some(false)), "{text}");
+        let (events, traffic) = pieces.0.into_inner().unwrap();
+        assert_eq!(traffic, [Traffic::FirstByte], "an answer had begun: {text}");
+        assert_eq!(events, [ModelEvent::Text("half an ans".into()), ModelEvent::Call(call.clone())], "{text}");
+    }
+}
+
+#[tokio::test]
+async fn one_request_of_several_models_is_played_of_each_and_in_order_of_all() {
+    let failed = |message: &str| {
+        Err(RecordedError {
+            kind: ModelErrorKind::RateLimit,
+            message: message.into(),
+            usage: Usage::default(),
+            partial: None,
+        })
+    };
+    let lines = [
+        line_of("a/first", &question("q"), failed("too many")),
+        line_of("b/second", &question("q"), Ok("by the second")),
+        line_of("b/second", &question("other"), Ok("its own")),
+    ];
+    let (_dir, id) = recording(&lines);
+    let (first, second) = (format!("{id}?model=a/first"), format!("{id}?model=b/second"));
+    let models = models();
+    models.ready(&id).await.unwrap();
+    assert_eq!(models.card(&id).recorded[..], ["a/first".into(), "b/second".into()]);
+    assert_eq!(models.card(&second).stands_for.as_deref(), Some("b/second"));
+    assert_eq!(models.card(&second).recorded[..], ["b/second".into()]);
+    // Each by its name, as often as it is asked.
+    for _ in 0..2 {
+        assert_eq!(ask(&models, &second, &question("q")).await.unwrap(), "by the second");
+        assert_eq!(ask(&models, &first, &question("q")).await.unwrap_err().message, "too many");
+    }
+    let error = ask(&models, &first, &question("other")).await.unwrap_err();
+    assert!(error.source.as_ref().is_some_and(|source| source.is::<NotRecorded>()), "{error:?}");
+    assert!(error.message.contains("has this request of b/second (line 3), and not of a/first"), "{error}");
+    // By the name of the recording alone, one after the other.
+    let (_dir, id) = recording(&lines);
+    assert_eq!(ask(&models, &id, &question("q")).await.unwrap_err().message, "too many");
+    assert_eq!(ask(&models, &id, &question("q")).await.unwrap(), "by the second");
+    // Loosely a model has answers of its own.
+    let loose = format!("{id}?loose?model=b/second");
+    assert_eq!(ask(&models, &loose, &question("new")).await.unwrap(), "its own");
+    let error = ask(&models, &loose, &question("newer")).await.unwrap_err();
+    assert!(error.message.contains("all of its 2 answers are played"), "{error}");
+}
+
+/// Many at once, of which each gets its own answer, and answers of one request go to each once.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_once_get_each_their_own_answer() {
+    let lines: Vec<String> = (0..32)
+        .flat_map(|number| [(format!("q{number}"), format!("a{number}")), ("same".into(), format!("s{number}"))])
+        .map(|(text, answer)| line(&question(&text), Ok(&answer)))
+        .collect();
+    let (_dir, id) = recording(&lines);
+    let (models, id) = (Arc::new(models()), Arc::new(id));
+    let asked = (0..32).flat_map(|number| [format!("q{number}"), "same".to_owned()]).map(|text| {
+        let (models, id) = (Arc::clone(&models), Arc::clone(&id));
+        tokio::spawn(async move { (text.clone(), ask(&models, &id, &question(&text)).await.unwrap()) })
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut same = Vec::new();
+    for answer in asked {
+        let (text, answer) = answer.await.unwrap();
+        match text.strip_prefix('q') {
+            Some(number) => assert_eq!(answer, format!("a{number}")),
+            None => same.push(answer),
+        }
+    }
+    same.sort();
+    let mut expect: Vec<_> = (0..32).map(|number| format!("s{number}")).collect();
+    expect.sort();
+    assert_eq!(same, expect, "each answer once");
 }

@@ -25,8 +25,10 @@ use super::subscription::Followed;
 use super::transport::{Incoming, SendError, Transport};
 use crate::process::{Stdin, SupervisedCommand};
 
-/// What a server of unknown generation has for its answer to a `server/discover` that comes first.
+/// What a server of unknown generation has for its answer to a `server/discover` that comes first. On a pipe an older
+/// one may leave it unanswered; over HTTP each request has a response of its own, so that silence there is slowness.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
+const DISCOVER_FIRST_HTTP: Duration = Duration::from_secs(10);
 /// What a server that was silent has for its second chance.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
 
@@ -214,7 +216,10 @@ fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Atte
         // Revisions without sessions never had it.
         (Some(Way::Sse), _) => vec![legacy],
         (_, Some(Era::Modern)) => vec![modern, legacy],
-        (_, None) => vec![attempt(Era::Modern, timeout.min(DISCOVER_FIRST)), legacy, second_chance],
+        (_, None) => {
+            let first = if way == Some(Way::Http) { DISCOVER_FIRST_HTTP } else { DISCOVER_FIRST };
+            vec![attempt(Era::Modern, timeout.min(first)), legacy, second_chance]
+        }
         (_, Some(Era::Legacy)) => vec![legacy, second_chance],
     }
 }

@@ -12,6 +12,7 @@ use toolwright_mcp::revision::Era;
 
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::{Caller, Inbox};
+use super::listener::Listener;
 use super::log_level::LogLevel;
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
@@ -95,6 +96,11 @@ impl Connection {
                 () = peer.inbox.over.cancelled() => {}
             }
         }
+    }
+
+    /// Takes what the server says by itself.
+    pub(super) fn listener(&self) -> &Listener {
+        &self.peer.inbox.listener
     }
 
     /// What the server said of itself.

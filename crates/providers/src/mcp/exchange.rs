@@ -17,6 +17,7 @@ use toolwright_mcp::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 use super::connection::Connection;
 use super::handshake::modern_meta;
 use super::inbox::{Caller, Purpose};
+use super::pages;
 use super::peer::{AskError, Request};
 use super::tasks;
 
@@ -66,7 +67,11 @@ impl Exchange<'_> {
     pub(super) async fn run(&self, mut sent: Sent<'_>) -> Result<Value, ToolError> {
         sent.params.insert("_meta".to_owned(), self.meta(sent.method, sent.idempotency_key).into());
         let headers = sent.headers.clone();
-        let first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await?;
+        let first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
+        let first = match first {
+            Err(error) if pages::are_required(&error) => Box::pin(pages::follow(self, &mut sent, error)).await?,
+            first => first?,
+        };
         if self.is_complete(&first) {
             return Ok(first);
         }

@@ -25,6 +25,9 @@ use super::transport::{Incoming, RequestId, SendError, Transport};
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
 
+/// Bytes of a name that a server gives to what it asks a user to do elsewhere; a longer one is not kept.
+const MAX_ID: usize = 1024;
+
 /// Requests that only clients make: what sends one of them to us is an echo.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 
@@ -290,6 +293,13 @@ impl Inbox {
             "notifications/resources/updated" => {
                 if let Some(uri) = params().get("uri").and_then(Value::as_str) {
                     self.listener.notice(SourceNotice::ResourceUpdated { uri: uri.to_owned() });
+                }
+            }
+            "notifications/elicitation/complete" => {
+                if let Some(id) = params().get("elicitationId").and_then(Value::as_str).filter(|id| id.len() <= MAX_ID)
+                {
+                    self.listener.pages_done.note(id);
+                    self.listener.notice(SourceNotice::ElicitationComplete { id: id.to_owned() });
                 }
             }
             "notifications/cancelled" => self.cancelled(params().get("requestId")),

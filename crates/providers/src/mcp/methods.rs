@@ -150,13 +150,22 @@ async fn run(
             if is_modern { Ok(json!({})) } else { send(&exchange, method, params).await }
         }
         SET_LEVEL => {
-            // There every request says it for itself.
-            let result = if is_modern { json!({}) } else { send(&exchange, method, params.clone()).await? };
-            connection.log_level().keep(params);
-            if let Some(beside) = source.links.beside().filter(|_| is_modern) {
-                beside.told_level().await;
+            let proposed = connection.log_level().keep(params.clone());
+            if is_modern {
+                // There every request says it for itself. Nobody waits for the connection beside it.
+                if let Some(beside) = source.links.beside() {
+                    tokio::spawn(beside.told_level());
+                }
+                return Ok(json!({}));
             }
-            Ok(result)
+            let result = send(&exchange, method, params).await;
+            if result.is_err() {
+                connection.log_level().take_back(proposed);
+            } else if !connection.log_level().is_last(&proposed) {
+                // What is newer may have gone out before this.
+                tokio::spawn(connection.told_level());
+            }
+            result
         }
         _ => send(&exchange, method, params).await,
     }

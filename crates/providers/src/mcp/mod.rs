@@ -47,6 +47,7 @@ mod manifest;
 mod methods;
 mod nesting;
 mod outbox;
+mod pages;
 mod peer;
 mod process;
 mod provider;

@@ -27,8 +27,16 @@ pub(super) struct Outbox {
 #[derive(Debug, Default)]
 struct State {
     batch: Batch,
+    /// Requests that wait for room, or for those before them.
+    outside: Vec<RequestId>,
     /// No more is taken, for this reason.
     closed: Option<String>,
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        self.batch.lines.len() < MAX_WAITING
+    }
 }
 
 /// Whole lines, to be written together.
@@ -79,27 +87,51 @@ impl Outbox {
     /// # Errors
     /// [`SendError::NotSent`]: nothing is taken any more.
     pub(super) async fn send(&self, message: Outgoing) -> Result<(), SendError> {
-        let _turn = self.turn.lock().await;
+        let mut standing = None;
+        let turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => {
+                standing = self.stand_outside(&message);
+                self.turn.lock().await
+            }
+        };
+        let _turn = turn;
         loop {
             {
                 let mut state = self.lock();
+                if let Some(id) = standing.take_if(|_| state.closed.is_some() || state.has_room()) {
+                    state.outside.retain(|other| *other != id);
+                }
                 if let Some(reason) = &state.closed {
                     return Err(SendError::NotSent(reason.clone()));
                 }
-                if state.batch.lines.len() < MAX_WAITING {
+                if state.has_room() {
                     state.batch.push(message);
                     break;
                 }
             }
+            standing = standing.or_else(|| self.stand_outside(&message));
             self.room.notified().await;
         }
         self.more.notify_one();
         Ok(())
     }
 
-    /// Leaves out a request that nobody waits for any more, if nothing of it was written yet. Whether that was so.
+    /// Notes a request that has to wait before it is taken; `None` for what is none.
+    fn stand_outside(&self, message: &Outgoing) -> Option<RequestId> {
+        let OutgoingKind::Request { id, .. } = message.kind else { return None };
+        self.lock().outside.push(id);
+        Some(id)
+    }
+
+    /// Leaves out a request that nobody waits for any more, if nothing of it was written yet, or it was not even taken.
+    /// Whether that was so.
     pub(super) fn take_back(&self, id: RequestId) -> bool {
-        let was_there = self.lock().batch.remove(id);
+        let was_there = {
+            let mut state = self.lock();
+            let outside = state.outside.iter().position(|other| *other == id);
+            outside.map(|at| state.outside.swap_remove(at)).is_some() || state.batch.remove(id)
+        };
         self.room.notify_one();
         was_there
     }
@@ -275,6 +307,20 @@ mod tests {
         outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await;
         assert_eq!(*writes.lock().expect("writes"), ["a\nb\n"]);
         assert!(matches!(answer.await, Ok(Answer::Lost(SendError::NotSent(reason))) if reason == "it ends"));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_was_dropped_before_it_was_taken_never_went_out() {
+        let outbox = Outbox::default();
+        outbox.send(message(None, vec![b'a'; MAX_WAITING])).await.expect("one message may be as large");
+        // The first waits for room, the second for the first.
+        let (first, second) = (outbox.send(message(Some(1), "1")), outbox.send(message(Some(2), "2")));
+        tokio::time::timeout(SHORT, futures_util::future::join(first, second)).await.expect_err("no room");
+        assert!(outbox.take_back(1) && outbox.take_back(2), "nothing of them is to be told to the server");
+        assert!(!outbox.take_back(1) && !outbox.take_back(2), "they are forgotten");
+        outbox.lock().batch.clear();
+        outbox.send(message(Some(3), "3")).await.expect("taken");
+        assert!(outbox.lock().outside.is_empty());
     }
 
     #[tokio::test]

@@ -1,12 +1,16 @@
 //! The body of an operation: which media type it is sent as, and how.
 
 use http::HeaderValue;
+use http::header::{CONTENT_TYPE, HeaderName};
 use serde_json::Value;
 
 use super::document::{Document, Part};
 use super::parameter::query_style;
 use super::schema::{Binary, is_bytes};
-use crate::rest::{Explode, FieldWriting, Need, PartContent, PartWriting, PayloadKind, Reserved, Style};
+use super::xml;
+use crate::rest::{
+    Explode, FRAMING, FieldWriting, Need, PartContent, PartList, PartWriting, PayloadKind, Reserved, Style,
+};
 
 /// Schemas combined in one that are looked through for properties.
 const MAX_DEPTH: usize = 16;
@@ -23,7 +27,7 @@ pub(super) struct Chosen<'d> {
 }
 
 /// The body of an operation; `None` when it has none. Of several media types it is the one that is `wanted`, else the
-/// first that keeps types best: JSON, a form, parts, text, bytes.
+/// first that keeps types best: JSON, a form, parts, XML, text, bytes.
 ///
 /// # Errors
 /// Why none of its media types can be written.
@@ -77,12 +81,14 @@ fn of<'d>(document: &'d Document, body: Part<'d>, media: &str, part: Part<'d>) -
         "application/json" | "text/json" => (0, PayloadKind::Json),
         json if json.ends_with("+json") => (1, PayloadKind::Json),
         "application/x-www-form-urlencoded" => (2, PayloadKind::Form(fields(document, part, schema)?)),
-        "multipart/form-data" => {
-            binary = Binary::Parts;
-            (3, PayloadKind::Multipart(parts(document, part, schema)?))
-        }
         multipart if multipart.starts_with("multipart/") => {
-            return Err(format!("`{media}` is not written; multipart/form-data is"));
+            binary = Binary::Parts;
+            if multipart == "multipart/*" {
+                stated = "multipart/form-data";
+            }
+            // Where there is a choice, the kind that everybody reads.
+            let rank = if matches!(multipart, "multipart/form-data" | "multipart/*") { 3 } else { 4 };
+            (rank, PayloadKind::Multipart(part_list(document, part, schema)?))
         }
         _ if resolved.is_some_and(|schema| is_bytes(schema.value)) || is_binary(&essence) => {
             if let Some(schema) = resolved
@@ -95,17 +101,24 @@ fn of<'d>(document: &'d Document, body: Part<'d>, media: &str, part: Part<'d>) -
             if essence.ends_with("/*") {
                 stated = "application/octet-stream";
             }
-            (5, PayloadKind::Bytes)
+            (7, PayloadKind::Bytes)
         }
         text if text.starts_with("text/") && !text.contains("xml") => {
             if text == "text/*" {
                 stated = "text/plain";
             }
-            (4, PayloadKind::Text)
+            (6, PayloadKind::Text)
         }
         // Whoever writes the text writes its syntax too.
-        _ if is_text() => (4, PayloadKind::Text),
-        _ => return Err(format!("`{media}` is not written from values; JSON, forms, parts, text and bytes are")),
+        _ if is_text() => (6, PayloadKind::Text),
+        xml if is_xml(xml) => match schema {
+            Some(schema) => {
+                let body = xml::body(document, schema, None).map_err(|why| format!("`{media}`: {why}"))?;
+                (5, PayloadKind::Xml(body))
+            }
+            None => (6, PayloadKind::Text),
+        },
+        _ => return Err(format!("`{media}` is not written from values; JSON, forms, parts, XML, text and bytes are")),
     };
     let content_type = HeaderValue::from_str(stated).map_err(|_| format!("`{media}` is not a media type"))?;
     let is_required = body.value.get("required").and_then(Value::as_bool) == Some(true);
@@ -166,40 +179,103 @@ fn styled(encoding: Part<'_>) -> Option<(Option<Style>, Explode)> {
     Some((style, if is_exploded { Explode::Yes } else { Explode::No }))
 }
 
-/// How the members of a body of parts are written.
-fn parts<'d>(
-    document: &'d Document,
-    media: Part<'d>,
-    schema: Option<Part<'d>>,
-) -> Result<Vec<(String, PartWriting)>, String> {
+/// Whether a media type is one of XML (RFC 7303, section 4.2).
+fn is_xml(essence: &str) -> bool {
+    matches!(essence, "application/xml" | "text/xml") || essence.ends_with("+xml")
+}
+
+/// How the parts of a body are written: the members of an object, each under `encoding`, or the items of a list, under
+/// `prefixEncoding` and `itemEncoding` (OpenAPI 3.2, "Media Type Object").
+fn part_list<'d>(document: &'d Document, media: Part<'d>, schema: Option<Part<'d>>) -> Result<PartList, String> {
+    let resolved = schema.map(|schema| document.follow(schema)).transpose()?;
+    if let Some(list) = resolved.filter(|schema| schema.text("type") == Some("array")) {
+        let items = list.get("items");
+        let mut first = Vec::new();
+        let before = list.get("prefixItems").into_iter().flat_map(Part::items);
+        let schemas: Vec<_> = before.map(Some).collect();
+        let encodings: Vec<_> = media.get("prefixEncoding").into_iter().flat_map(Part::items).collect();
+        for at in 0..schemas.len().max(encodings.len()) {
+            let schema = schemas.get(at).copied().flatten().or(items);
+            first.push(writing(document, &format!("{at}"), schema, encodings.get(at).copied())?);
+        }
+        return Ok(PartList::Items(first, writing(document, "item", items, media.get("itemEncoding"))?));
+    }
     let mut parts = Vec::new();
     for (name, property) in properties(document, schema)? {
-        let property = document.follow(property)?;
-        let items = property.get("items").map(|items| document.follow(items)).transpose()?;
-        let is_file = is_bytes(property.value) || items.is_some_and(|items| is_bytes(items.value));
         let encoding = media.get("encoding").and_then(|all| all.get(&name));
-        let stated = encoding.and_then(|encoding| encoding.text("contentType"));
-        // Of several the first; a range names none.
-        let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
-        let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
-        let content_type = content_type.or_else(|| property.text("contentMediaType").map(str::to_owned));
-        let style = encoding.and_then(styled);
-        let content = match style {
-            _ if is_file => PartContent::File,
-            Some((style, explode)) => {
-                let style =
-                    style.ok_or_else(|| format!("the part `{name}` of its body has a style that there is not"))?;
-                PartContent::Styled(style, explode)
-            }
-            None => PartContent::Value,
-        };
-        parts.push((name, PartWriting { content_type, content }));
+        let part = writing(document, &name, Some(property), encoding)?;
+        parts.push((name, part));
     }
-    Ok(parts)
+    Ok(PartList::Named(parts))
+}
+
+/// How a part is written whose schema and encoding are these.
+fn writing<'d>(
+    document: &'d Document,
+    name: &str,
+    schema: Option<Part<'d>>,
+    encoding: Option<Part<'d>>,
+) -> Result<PartWriting, String> {
+    let property = schema.map(|schema| document.follow(schema)).transpose()?;
+    let items = property.and_then(|property| property.get("items"));
+    let single = items.map(|items| document.follow(items)).transpose()?;
+    let is_file = [property, single].into_iter().flatten().any(|schema| is_bytes(schema.value));
+    let stated = encoding.and_then(|encoding| encoding.text("contentType"));
+    // Of several the first; a range names none.
+    let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
+    let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
+    let media = property.and_then(|property| property.text("contentMediaType")).map(str::to_owned);
+    let content_type = content_type.or(media);
+    let essence = content_type.as_deref().and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    // Whoever writes the text of a part writes its syntax too.
+    let is_text = single.or(property).and_then(|schema| schema.text("type")) == Some("string");
+    let content = match encoding.and_then(styled) {
+        _ if is_file => PartContent::File,
+        Some((style, explode)) => {
+            let style = style.ok_or_else(|| format!("the part `{name}` of its body has a style that there is not"))?;
+            PartContent::Styled(style, explode)
+        }
+        None => match items.or(schema).filter(|_| !is_text && is_xml(&essence.trim().to_ascii_lowercase())) {
+            Some(schema) => PartContent::Xml(xml::body(document, schema, Some(name))?),
+            None => PartContent::Value,
+        },
+    };
+    Ok(PartWriting { headers: headers(document, name, encoding)?, content_type, content })
+}
+
+/// The headers of a part that its document gives one value for: nobody is asked for others.
+fn headers(
+    document: &Document,
+    name: &str,
+    encoding: Option<Part<'_>>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let mut found = Vec::new();
+    let stated = encoding.and_then(|encoding| encoding.get("headers"));
+    for (key, header) in stated.into_iter().flat_map(Part::members) {
+        let wrong = || format!("the part `{name}` of its body has a header `{key}` that cannot be sent");
+        let header_name = HeaderName::from_bytes(key.as_bytes()).map_err(|_| wrong())?;
+        if header_name == CONTENT_TYPE || FRAMING.contains(&header_name.as_str()) {
+            continue;
+        }
+        let schema = document.follow(header)?.get("schema").map(|schema| document.follow(schema)).transpose()?;
+        let only = schema.and_then(|schema| {
+            let listed = schema.value.get("enum").and_then(Value::as_array).filter(|values| values.len() == 1);
+            let value =
+                schema.value.get("const").or_else(|| listed?.first()).or_else(|| schema.value.get("default"))?;
+            Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        });
+        if let Some(value) = only {
+            found.push((header_name, HeaderValue::from_str(&value).map_err(|_| wrong())?));
+        }
+    }
+    Ok(found)
 }
 
 /// The properties of a schema and of those that it is combined of.
-fn properties<'d>(document: &'d Document, schema: Option<Part<'d>>) -> Result<Vec<(String, Part<'d>)>, String> {
+pub(super) fn properties<'d>(
+    document: &'d Document,
+    schema: Option<Part<'d>>,
+) -> Result<Vec<(String, Part<'d>)>, String> {
     let mut found = Vec::new();
     if let Some(schema) = schema {
         collect(document, schema, &mut found, 0)?;

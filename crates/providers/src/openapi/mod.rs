@@ -17,6 +17,7 @@ mod schema;
 mod security;
 mod server;
 mod spec;
+mod xml;
 
 pub use document::Origin;
 pub use error::OpenApiError;

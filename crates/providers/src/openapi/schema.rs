@@ -46,7 +46,7 @@ pub(super) enum Binary {
     Text,
     /// A file, as `rest::payload` takes it; so are the items of a list.
     File,
-    /// The whole is a body of parts: its members are files.
+    /// The whole is a body of parts: strings of bytes among its members or items are files.
     Parts,
 }
 
@@ -188,7 +188,7 @@ impl<'d> Schemas<'d> {
         depth: usize,
     ) -> Result<(), String> {
         let inside = match (binary, key) {
-            (Binary::Parts, "properties") | (Binary::File, "items") => Binary::File,
+            (Binary::Parts, "properties" | "items" | "prefixItems") | (Binary::File, "items") => Binary::File,
             (Binary::Parts, "allOf" | "anyOf" | "oneOf") => Binary::Parts,
             _ => Binary::Text,
         };

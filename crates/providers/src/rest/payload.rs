@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::HeaderValue;
+use http::header::{CONTENT_DISPOSITION, HeaderName};
 use serde_json::{Map, Value};
 use toolwright_core::name::short_hash;
 
@@ -13,6 +14,7 @@ use super::body::RenderedBody;
 use super::place::Explode;
 use super::query::{Reserved, Style, append_pairs};
 use super::template::{Parameter, plain_text};
+use super::xml::XmlBody;
 
 /// A body that is one argument.
 #[derive(Debug, Clone)]
@@ -35,7 +37,18 @@ pub(crate) enum PayloadKind {
     /// As pairs; members that are not listed are [`FieldWriting::Plain`].
     Form(Vec<(String, FieldWriting)>),
     /// As parts.
-    Multipart(Vec<(String, PartWriting)>),
+    Multipart(PartList),
+    /// As XML.
+    Xml(XmlBody),
+}
+
+/// The parts of a body.
+#[derive(Debug, Clone)]
+pub(crate) enum PartList {
+    /// The members of an object, those that are listed in this order; others are [`PartWriting::default`].
+    Named(Vec<(String, PartWriting)>),
+    /// The items of a list: the first ones, and all that follow.
+    Items(Vec<PartWriting>, PartWriting),
 }
 
 /// How a member of a form is written.
@@ -52,6 +65,8 @@ pub(crate) enum FieldWriting {
 /// How a member of a multipart body is written.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct PartWriting {
+    /// Headers that are the same for all.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The part's media type. Default: `text/plain` for scalars, `application/json` for objects.
     pub(crate) content_type: Option<String>,
     /// Whether it is bytes: see [`file_of`].
@@ -59,7 +74,7 @@ pub(crate) struct PartWriting {
 }
 
 /// What a part holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum PartContent {
     /// A value.
     #[default]
@@ -68,6 +83,8 @@ pub(crate) enum PartContent {
     File,
     /// A value by a query's styles, whose pairs are parts.
     Styled(Style, Explode),
+    /// A value as XML.
+    Xml(XmlBody),
 }
 
 impl Payload {
@@ -89,13 +106,17 @@ impl Payload {
             PayloadKind::Bytes => file_of(value)?.bytes.into_owned().into(),
             PayloadKind::Form(fields) => self.form(members(value, &self.parameter)?, fields).into(),
             PayloadKind::Multipart(parts) => {
-                let written = self.parts(members(value, &self.parameter)?, parts)?;
+                let written = self.parts(value, parts)?;
                 let boundary = boundary(&written);
                 let stated = self.content_type.to_str().unwrap_or("multipart/form-data");
-                content_type = HeaderValue::from_str(&format!("{stated}; boundary={boundary}"))
+                // The type of the first part, which is the root (RFC 2387, section 3.1).
+                let root = written.first().filter(|_| is_related(stated)).map(|part| &part.content_type);
+                let root = root.map(|kind| format!("; type=\"{}\"", kind.replace('"', ""))).unwrap_or_default();
+                content_type = HeaderValue::from_str(&format!("{stated}; boundary={boundary}{root}"))
                     .map_err(|_| "the body's media type is malformed".to_owned())?;
                 joined(&written, &boundary)
             }
+            PayloadKind::Xml(xml) => xml.render(value)?.into(),
         };
         Ok(Some(RenderedBody { bytes, content_type }))
     }
@@ -127,39 +148,89 @@ impl Payload {
         pairs.join("&")
     }
 
-    /// The parts, each with its head.
-    fn parts(&self, members: &Map<String, Value>, parts: &[(String, PartWriting)]) -> Result<Vec<Vec<u8>>, String> {
+    /// The parts, in order.
+    fn parts(&self, value: &Value, parts: &PartList) -> Result<Vec<Written>, String> {
         let mut written = Vec::new();
-        let default = PartWriting::default();
-        for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
-            let part = parts.iter().find(|(part, _)| part == name).map_or(&default, |(_, part)| part);
-            if let PartContent::Styled(style, explode) = part.content {
-                for (name, text) in styled(name, value, style, explode) {
-                    written.push(part.render(&name, &text.into())?);
+        match parts {
+            PartList::Named(parts) => {
+                let members = members(value, &self.parameter)?;
+                let default = PartWriting::default();
+                let listed = parts.iter().filter_map(|(name, part)| Some((name, members.get(name)?, part)));
+                let is_listed = |name: &String| parts.iter().any(|(listed, _)| listed == name);
+                let others = members.iter().filter(|(name, _)| !is_listed(name));
+                let others = others.map(|(name, value)| (name, value, &default));
+                for (name, value, part) in listed.chain(others).filter(|(_, value, _)| !value.is_null()) {
+                    part.member(name, value, &mut written)?;
                 }
-                continue;
             }
-            let items = match value {
-                Value::Array(items) => items.as_slice(),
-                single => std::slice::from_ref(single),
-            };
-            for item in items {
-                written.push(part.render(name, item)?);
+            PartList::Items(first, rest) => {
+                let path = &self.parameter.path;
+                let items = value.as_array().ok_or_else(|| {
+                    format!("the parameter `{path}` is sent as a list of parts, so it must be an array")
+                })?;
+                for (at, item) in items.iter().enumerate() {
+                    written.push(first.get(at).unwrap_or(rest).render(None, item)?);
+                }
             }
         }
         Ok(written)
     }
 }
 
+/// Whether the first part is what the others belong to.
+fn is_related(media: &str) -> bool {
+    media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("multipart/related")
+}
+
+/// One part as it is sent, with its head.
+struct Written {
+    content_type: String,
+    bytes: Vec<u8>,
+}
+
 impl PartWriting {
-    fn render(&self, name: &str, value: &Value) -> Result<Vec<u8>, String> {
-        let mut head = format!("Content-Disposition: form-data; name=\"{}\"", quoted(name));
-        let (content_type, bytes) = match self.content {
+    /// The parts of a member: each item of a list is one.
+    fn member(&self, name: &str, value: &Value, written: &mut Vec<Written>) -> Result<(), String> {
+        if let PartContent::Styled(style, explode) = self.content {
+            for (name, text) in styled(name, value, style, explode) {
+                written.push(self.render(Some(&name), &text.into())?);
+            }
+            return Ok(());
+        }
+        let items = match value {
+            Value::Array(items) => items.as_slice(),
+            single => std::slice::from_ref(single),
+        };
+        for item in items {
+            written.push(self.render(Some(name), item)?);
+        }
+        Ok(())
+    }
+
+    /// One part. Members are told apart by their names, which form data has for it (RFC 7578, section 4.2); the items of
+    /// a list by their order.
+    fn render(&self, name: Option<&str>, value: &Value) -> Result<Written, String> {
+        let shown = name.unwrap_or("part");
+        let mut head = name.map(|name| format!("Content-Disposition: form-data; name=\"{}\"", quoted(name)));
+        let (content_type, bytes) = match &self.content {
             PartContent::File => {
-                let file = file_of(value).map_err(|reason| format!("`{name}`: {reason}"))?;
-                head.push_str(&format!("; filename=\"{}\"", quoted(file.name.unwrap_or(name))));
+                let file = file_of(value).map_err(|reason| format!("`{shown}`: {reason}"))?;
+                match (&mut head, file.name) {
+                    (Some(head), file_name) => {
+                        head.push_str(&format!("; filename=\"{}\"", quoted(file_name.unwrap_or(shown))));
+                    }
+                    (None, Some(file_name)) => {
+                        head = Some(format!("Content-Disposition: attachment; filename=\"{}\"", quoted(file_name)));
+                    }
+                    (None, None) => {}
+                }
                 let stated = file.content_type.or(self.content_type.as_deref());
                 (stated.unwrap_or("application/octet-stream").to_owned(), file.bytes)
+            }
+            PartContent::Xml(xml) => {
+                let text = xml.render(value).map_err(|reason| format!("`{shown}`: {reason}"))?;
+                let stated = self.content_type.as_deref().unwrap_or("application/xml");
+                (stated.to_owned(), Cow::Owned(text.into_bytes()))
             }
             PartContent::Value | PartContent::Styled(..) => {
                 let default = if value.is_object() || value.is_array() { "application/json" } else { "text/plain" };
@@ -169,11 +240,23 @@ impl PartWriting {
             }
         };
         if content_type.contains(['\r', '\n']) {
-            return Err(format!("`{name}`: a media type holds no line breaks"));
+            return Err(format!("`{shown}`: a media type holds no line breaks"));
         }
-        let mut part = format!("{head}\r\nContent-Type: {content_type}\r\n\r\n").into_bytes();
+        // What is stated for the part goes before what its name comes to.
+        let is_stated = self.headers.iter().any(|(name, _)| *name == CONTENT_DISPOSITION);
+        let mut part: Vec<u8> = Vec::with_capacity(bytes.len() + 256);
+        if let Some(line) = head.filter(|_| !is_stated) {
+            part.extend_from_slice(line.as_bytes());
+            part.extend_from_slice(b"\r\n");
+        }
+        for (name, value) in &self.headers {
+            part.extend_from_slice(format!("{name}: ").as_bytes());
+            part.extend_from_slice(value.as_bytes());
+            part.extend_from_slice(b"\r\n");
+        }
+        part.extend_from_slice(format!("Content-Type: {content_type}\r\n\r\n").as_bytes());
         part.extend_from_slice(&bytes);
-        Ok(part)
+        Ok(Written { content_type, bytes: part })
     }
 }
 
@@ -239,23 +322,23 @@ fn quoted(name: &str) -> String {
 }
 
 /// A boundary that no part holds; the same for the same parts, so that a repeated request is the same.
-fn boundary(parts: &[Vec<u8>]) -> String {
-    let all = parts.iter().map(|part| String::from_utf8_lossy(part)).collect::<Vec<_>>().join("\n");
+fn boundary(parts: &[Written]) -> String {
+    let all = parts.iter().map(|part| String::from_utf8_lossy(&part.bytes)).collect::<Vec<_>>().join("\n");
     let mut attempt = 0_u32;
     loop {
         let boundary = format!("toolwright-{}", short_hash(&format!("{attempt}\n{all}"), 32));
-        if parts.iter().all(|part| memchr::memmem::find(part, boundary.as_bytes()).is_none()) {
+        if parts.iter().all(|part| memchr::memmem::find(&part.bytes, boundary.as_bytes()).is_none()) {
             return boundary;
         }
         attempt += 1;
     }
 }
 
-fn joined(parts: &[Vec<u8>], boundary: &str) -> Bytes {
-    let mut body = Vec::with_capacity(parts.iter().map(|part| part.len() + boundary.len() + 8).sum());
+fn joined(parts: &[Written], boundary: &str) -> Bytes {
+    let mut body = Vec::with_capacity(parts.iter().map(|part| part.bytes.len() + boundary.len() + 8).sum());
     for part in parts {
         body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
-        body.extend_from_slice(part);
+        body.extend_from_slice(&part.bytes);
         body.extend_from_slice(b"\r\n");
     }
     body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
@@ -305,13 +388,14 @@ mod tests {
 
     #[test]
     fn parts_have_heads_and_a_boundary_of_their_own() {
-        let file = PartWriting { content_type: Some("image/png".into()), content: PartContent::File };
-        let pipes = PartWriting { content_type: None, content: PartContent::Styled(Style::PipeDelimited, Explode::No) };
-        let deep = PartWriting { content_type: None, content: PartContent::Styled(Style::DeepObject, Explode::Yes) };
+        let part = |content| PartWriting { content, ..PartWriting::default() };
+        let file = PartWriting { content_type: Some("image/png".into()), ..part(PartContent::File) };
+        let pipes = part(PartContent::Styled(Style::PipeDelimited, Explode::No));
+        let deep = part(PartContent::Styled(Style::DeepObject, Explode::Yes));
         let body = json!({"s": "x", "n": 5, "p": ["a", "b"], "d": {"k": 1}, "o": {"k": [1]}, "l": ["a", "b"], "q\"": true,
             "f": {"base64": "iVBORw==", "filename": "a\".png"}});
         let (stated, text) = render(
-            PayloadKind::Multipart(vec![("f".into(), file), ("p".into(), pipes), ("d".into(), deep)]),
+            PayloadKind::Multipart(PartList::Named(vec![("f".into(), file), ("p".into(), pipes), ("d".into(), deep)])),
             "multipart/form-data",
             body,
         )
@@ -323,15 +407,15 @@ mod tests {
         let text_part =
             |name: &str, content: &str| part(&format!("name=\"{name}\"\r\nContent-Type: text/plain"), content);
         let expect = [
-            text_part("s", "x"),
-            text_part("n", "5"),
+            part("name=\"f\"; filename=\"a%22.png\"\r\nContent-Type: image/png", "\u{fffd}PNG"),
             text_part("p", "a|b"),
             text_part("d[k]", "1"),
+            text_part("s", "x"),
+            text_part("n", "5"),
             part("name=\"o\"\r\nContent-Type: application/json", "{\"k\":[1]}"),
             text_part("l", "a"),
             text_part("l", "b"),
             text_part("q%22", "true"),
-            part("name=\"f\"; filename=\"a%22.png\"\r\nContent-Type: image/png", "\u{fffd}PNG"),
             format!("--{boundary}--\r\n"),
         ];
         assert_eq!(text, expect.concat());

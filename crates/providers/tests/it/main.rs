@@ -7,6 +7,7 @@ mod mcp;
 mod net;
 mod oauth;
 mod openapi;
+mod openapi_bodies;
 mod output;
 mod process;
 mod protected;

@@ -21,7 +21,7 @@ fn file_spec(path: &Path) -> OpenApiSpec {
 }
 
 /// A document with these paths, of version 3.0 unless `more` says otherwise.
-fn document(paths: Value, more: Value) -> Value {
+pub(crate) fn document(paths: Value, more: Value) -> Value {
     let mut document = json!({"openapi": "3.0.3", "info": {"title": "T", "version": "1"},
         "servers": [{"url": "https://api.example/v1/"}], "paths": paths});
     for (key, value) in more.as_object().expect("object") {
@@ -30,7 +30,7 @@ fn document(paths: Value, more: Value) -> Value {
     document
 }
 
-fn import_of(document: &Value, change: impl FnOnce(&mut OpenApiSpec)) -> Import {
+pub(crate) fn import_of(document: &Value, change: impl FnOnce(&mut OpenApiSpec)) -> Import {
     let mut spec = OpenApiSpec::new("api", Origin::File("api.json".into()));
     change(&mut spec);
     let origin = spec.document.clone();
@@ -53,7 +53,12 @@ async fn call(spec: OpenApiSpec, name: &str, arguments: Value) -> Result<ToolOut
 }
 
 /// What one call of the only operation sends.
-async fn sent(paths: Value, more: Value, arguments: Value, change: impl FnOnce(&mut OpenApiSpec)) -> Received {
+pub(crate) async fn sent(
+    paths: Value,
+    more: Value,
+    arguments: Value,
+    change: impl FnOnce(&mut OpenApiSpec),
+) -> Received {
     let server = Server::start(|_| Reply::ok("application/json", "{}")).await;
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
@@ -375,7 +380,8 @@ fn what_cannot_be_sent_is_refused_with_a_reason() {
         json!({"requestBody": {"content": {"application/xml": {"schema": {"type": "object"}}}}}),
         "`application/xml`",
     );
-    check(json!({"requestBody": {"content": {"multipart/mixed": {}}}}), "multipart/form-data is");
+    let odd = json!({"multipart/mixed": {"schema": {"properties": {"a": {}}}, "encoding": {"a": {"style": "odd"}}}});
+    check(json!({"requestBody": {"content": odd}}), "style that there is not");
     check(json!({"servers": [{"url": "/v2"}]}), "set base_url");
     check(json!({"servers": [{"url": "https://{h}/", "variables": {"h": {}}}]}), "server_variables.h");
     check(json!({"servers": [{"url": "https://u:p@h/"}]}), "set auth");

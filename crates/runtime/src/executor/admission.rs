@@ -90,6 +90,7 @@ impl Executor {
             effects: run.policy.vouched_effects(&query),
             scope,
             reason: redactor.redact(&decision.reason).into_owned(),
+            asker: run.asker.as_deref().map(str::to_owned),
         };
         // A store that cannot answer has approved nothing: the person is asked again.
         let approvals = &self.options.approvals;

@@ -1,21 +1,25 @@
 //! Requests to a model that a call makes, or that are made about one.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{IgnoreModelEvents, ModelError, ModelErrorKind, ModelRequest, ModelResponse};
+use toolwright_core::model::{
+    Carrier, Errand, IgnoreModelEvents, ModelError, ModelErrorKind, ModelPriority, ModelRequest, ModelResponse, Usage,
+};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::Session;
 
-use super::model_account::ModelAsk;
+use super::model_account::{Asked, ModelAsk};
 use super::{Executor, RunContext};
 
 /// Hears of an answer.
 type Hears<'a> = &'a (dyn Fn(&ModelResponse) + Sync);
 
 /// Where a request belongs, and how long it may take.
-struct Asked<'a> {
+struct OnBehalf<'a> {
     lineage: &'a Lineage,
     session: &'a Session,
     limit: Option<Duration>,
@@ -38,7 +42,8 @@ impl Executor {
         self.ask_hearing(model, request, limit, run, &|_| {}).await
     }
 
-    /// [`Executor::ask_model`]. `hears` has the answer before it is told of, entered or recorded, to learn its secrets.
+    /// [`Executor::ask_model`]. `hears` has the answer, or what was whole of it, before it is told of, entered or
+    /// recorded, to learn its secrets.
     pub(super) async fn ask_hearing(
         &self,
         model: &str,
@@ -48,12 +53,13 @@ impl Executor {
         hears: Hears<'_>,
     ) -> Result<ModelResponse, ModelError> {
         let priority = request.priority.max(run.priority.into());
-        let request = if priority == request.priority {
+        let room = if run.llm.requests.is_endless() { &request.room } else { &run.llm.requests };
+        let request = if priority == request.priority && *room == request.room {
             Cow::Borrowed(request)
         } else {
-            Cow::Owned(ModelRequest { priority, ..request.clone() })
+            Cow::Owned(ModelRequest { priority, room: room.clone(), ..request.clone() })
         };
-        let asked = Asked { lineage: &run.lineage, session: &run.session, limit, cancel: &run.cancel };
+        let asked = OnBehalf { lineage: &run.lineage, session: &run.session, limit, cancel: &run.cancel };
         let answer = self.ask_within(asked, model, &request, hears).await;
         if let Some(recorder) = &run.usage {
             recorder.record(model, answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage));
@@ -71,18 +77,19 @@ impl Executor {
         limit: Option<Duration>,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
-        self.ask_within(Asked { lineage, session, limit, cancel }, model, request, &|_| {}).await
+        self.ask_within(OnBehalf { lineage, session, limit, cancel }, model, request, &|_| {}).await
     }
 
     async fn ask_within(
         &self,
-        Asked { lineage, session, limit, cancel }: Asked<'_>,
+        OnBehalf { lineage, session, limit, cancel }: OnBehalf<'_>,
         model: &str,
         request: &ModelRequest,
         hears: Hears<'_>,
     ) -> Result<ModelResponse, ModelError> {
-        let op = self.begin_model(lineage, session, model, request);
-        let account = self.open_model_account(ModelAsk { op, session, model, request, tools: None });
+        let asked = Asked::Answer(request);
+        let op = self.begin_model(lineage, session, model, asked);
+        let account = self.open_model_account(ModelAsk { op, session, model, asked, tools: None });
         let events = account.watch(&IgnoreModelEvents);
         let answer = tokio::select! {
             biased;
@@ -92,11 +99,49 @@ impl Executor {
             answer = self.options.services.model.complete(model, request, &events, cancel) => answer,
             limit = passed(limit) => Err(late(limit)),
         };
-        if let Ok(answer) = &answer {
-            hears(answer);
+        // What was whole of a broken answer is recorded as well.
+        match &answer {
+            Ok(answer) => hears(answer),
+            Err(error) => error.partial.iter().for_each(|partial| hears(partial)),
         }
         account.end(&answer);
         answer
+    }
+}
+
+/// Lets errands out on behalf of a session, as operations of this lineage.
+pub struct Errands {
+    executor: Arc<Executor>,
+    lineage: Lineage,
+    session: Arc<Session>,
+}
+
+impl std::fmt::Debug for Errands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Errands").field("session", &self.session.id).finish_non_exhaustive()
+    }
+}
+
+impl Errands {
+    /// By this executor's client of models, in a trace of the session.
+    #[must_use]
+    pub fn new(executor: Arc<Executor>, session: Arc<Session>) -> Self {
+        Self { executor, lineage: Lineage::named(session.id.as_str()), session }
+    }
+}
+
+#[async_trait]
+impl Carrier for Errands {
+    async fn carry(&self, model: &str, errand: &dyn Errand, priority: ModelPriority) -> Result<Usage, ModelError> {
+        let (executor, session, cancel) = (&self.executor, &*self.session, Cancel::new());
+        let asked = Asked::Other { characters: errand.characters() };
+        let op = executor.begin_model(&self.lineage, session, model, asked);
+        let account = executor.open_model_account(ModelAsk { op, session, model, asked, tools: None });
+        let events = account.watch(&IgnoreModelEvents);
+        let used = executor.options.services.model.run_errand(model, errand, priority, &events, &cancel).await;
+        let answer = used.map(|usage| ModelResponse { usage, ..ModelResponse::default() });
+        account.end(&answer);
+        answer.map(|answer| answer.usage)
     }
 }
 

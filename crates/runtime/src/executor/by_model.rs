@@ -1,5 +1,6 @@
 //! Calls of tools that ask a model: one model after the other, until one gives a result (SPEC section 11).
 
+use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -16,8 +17,8 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Usage,
-    is_replay,
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
+    NotRecorded, RequestRoom, Usage, is_replay,
 };
 use toolwright_core::name::ToolId;
 use toolwright_core::operation::Op;
@@ -36,6 +37,8 @@ pub struct LlmTerms {
     pub model: Option<Arc<str>>,
     /// The mode of asking, for tools whose variants have modes.
     pub mode: Option<Arc<str>>,
+    /// What all attempts at their requests are taken of.
+    pub requests: RequestRoom,
 }
 
 /// The models of one call.
@@ -51,6 +54,15 @@ pub(super) struct ByModel {
 }
 
 impl Executor {
+    /// Has the recordings read that a call may be answered from.
+    pub(super) async fn ready_recordings(&self, run: &RunContext) {
+        let named = [run.llm.model.as_deref(), run.model.as_deref(), self.options.default_model.as_deref()];
+        for recording in named.into_iter().flatten().filter(|model| is_replay(model)) {
+            // Of one that cannot be read the card says so, and the call is refused for it.
+            let _ = self.options.services.model.ready(recording).await;
+        }
+    }
+
     /// The models that a call of this tool is to ask, in order; `None` for tools that ask none.
     ///
     /// # Errors
@@ -71,11 +83,13 @@ impl Executor {
         });
         let recommended = (self.options.compat)(entry.id());
         let model = &self.options.services.model;
+        let run_model = run.model.as_deref();
         let wanted = Resolve {
             forced: run.llm.model.as_deref(),
             recommended: &recommended,
             preference: preference.as_ref(),
-            default: self.options.default_model.as_deref().or(run.model.as_deref()),
+            default: self.options.default_model.as_deref().or(run_model),
+            run: run_model,
             card: &|name| model.card(name),
         };
         let named = |error: ToolError| {
@@ -112,6 +126,8 @@ fn is_declared(entry: &Entry) -> bool {
 /// One model that gave no result.
 struct Failure {
     model: Arc<str>,
+    /// The model whose recorded answer it was: what is said to another model is what was said then.
+    stood_for: Option<Arc<str>>,
     error: ToolError,
 }
 
@@ -127,11 +143,17 @@ impl ByModel {
         let shown = shown_arguments(&attempts.entry, &arguments, &*services.redactor);
         let tool = attempts.entry.id().clone();
         let (mut failures, mut total, mut tried) = (Vec::<Failure>::new(), Usage::default(), 0);
+        // Models whose recording does not have the call: they were not asked when it was made.
+        let mut missed = Vec::<Failure>::new();
+        let failure = |model: &Arc<str>, error| {
+            let stood_for = services.model.card(model).stands_for;
+            Failure { model: Arc::clone(model), stood_for, error }
+        };
         for (index, model) in self.models.iter().enumerate() {
             let next = self.models.get(index + 1).map(|next| &**next);
             if let Some(error) = self.too_long(model, &attempts.entry, &arguments, &services) {
                 self.tell_fallback(attempts, model, next, &error);
-                failures.push(Failure { model: Arc::clone(model), error });
+                failures.push(failure(model, error));
                 continue;
             }
             tried += 1;
@@ -163,14 +185,18 @@ impl ByModel {
                 return Err(if failures.is_empty() || !blames_the_model(&error) {
                     error
                 } else {
-                    failures.push(Failure { model: Arc::clone(model), error });
+                    failures.push(failure(model, error));
                     all_failed(&attempts.entry, failures)
                 });
             }
+            if was_not_recorded(&error) {
+                missed.push(failure(model, error));
+                continue;
+            }
             self.tell_fallback(attempts, model, next, &error);
-            failures.push(Failure { model: Arc::clone(model), error });
+            failures.push(failure(model, error));
         }
-        Err(all_failed(&attempts.entry, failures))
+        Err(all_failed(&attempts.entry, if failures.is_empty() { missed } else { failures }))
     }
 
     /// Why this model is not even tried.
@@ -239,14 +265,26 @@ fn blames_the_model(error: &ToolError) -> bool {
     !matches!(error.kind(), ErrorKind::Canceled | ErrorKind::Timeout | ErrorKind::InvalidParameters)
 }
 
+/// Whether it failed because the recording that was asked does not have the request.
+fn was_not_recorded(error: &ToolError) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(error) = cause {
+        if error.is::<NotRecorded>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// The error of a call that no model gave a result for: it says of each why.
 fn all_failed(entry: &Entry, failures: Vec<Failure>) -> ToolError {
     let (mut message, mut to_model) = (format!("{} got no result from a model", entry.id()), String::new());
-    for (index, Failure { model, error }) in failures.iter().enumerate() {
+    for (index, Failure { model, stood_for, error }) in failures.iter().enumerate() {
         let separator = if index == 0 { "" } else { "; " };
         // Writing to a text cannot fail.
         let _ = write!(message, "{}{model}: {}", if index == 0 { ": " } else { "; " }, error.message());
-        let _ = write!(to_model, "{separator}{model}: {}", error.said_to_model());
+        let _ = write!(to_model, "{separator}{}: {}", stood_for.as_ref().unwrap_or(model), error.said_to_model());
     }
     let Some(Failure { error: last, .. }) = failures.into_iter().next_back() else {
         return ToolError::new(ErrorKind::InternalError, message);
@@ -371,6 +409,10 @@ impl ModelClient for Accounted {
 
     fn has_tool_search(&self, model: &str) -> bool {
         self.executor.options.services.model.has_tool_search(model)
+    }
+
+    async fn ready(&self, model: &str) -> Result<(), ModelError> {
+        self.executor.options.services.model.ready(model).await
     }
 
     fn card(&self, model: &str) -> ModelCard {

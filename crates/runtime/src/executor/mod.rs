@@ -59,6 +59,7 @@ use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 use crate::recorder::Recorder;
 
+pub use self::asking::Errands;
 pub use self::background::Became;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::by_model::LlmTerms;
@@ -68,7 +69,7 @@ pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::inner::InnerBound;
 pub use self::interceptors::{Before, Interceptor};
-pub use self::model_account::{ModelAccount, ModelAsk};
+pub use self::model_account::{Asked, ModelAccount, ModelAsk};
 pub use self::recovery::RecoveryTerms;
 
 /// Settings and stores of the executor.
@@ -218,6 +219,8 @@ pub struct RunContext {
     pub became: Option<Became>,
     /// What the caller calls the tools of the snapshot; `None`: by their wire names.
     pub names: Option<CallerNames>,
+    /// On whose wish they are made; see [`ApprovalRequest::asker`](toolwright_core::approval::ApprovalRequest::asker).
+    pub asker: Option<Arc<str>>,
 }
 
 impl RunContext {
@@ -268,6 +271,7 @@ impl RunContext {
             budget: None,
             became: None,
             names: None,
+            asker: None,
         }
     }
 

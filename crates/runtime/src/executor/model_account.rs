@@ -30,9 +30,30 @@ pub struct ModelAsk<'a> {
     /// `provider/model`.
     pub model: &'a str,
     /// What is asked.
-    pub request: &'a ModelRequest,
+    pub asked: Asked<'a>,
     /// What it shows of the catalogue, where tools are shown.
     pub tools: Option<Showing>,
+}
+
+/// What is asked of a model.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked<'a> {
+    /// An answer.
+    Answer(&'a ModelRequest),
+    /// Something else, by so many characters of text. It is not recorded.
+    Other {
+        /// The characters.
+        characters: u64,
+    },
+}
+
+impl Asked<'_> {
+    fn characters(self) -> u64 {
+        match self {
+            Self::Answer(request) => request_characters(request),
+            Self::Other { characters } => characters,
+        }
+    }
 }
 
 /// A request to a model under way. Its end is told and entered by [`ModelAccount::end`], or as cancelled when it is
@@ -82,14 +103,17 @@ struct Row {
 impl Executor {
     /// Begins a request to a model that no agent's turn makes, and tells observers. [`Executor::open_model_account`]
     /// is to follow.
-    pub(crate) fn begin_model(&self, lineage: &Lineage, session: &Session, model: &str, request: &ModelRequest) -> Op {
+    pub(crate) fn begin_model(&self, lineage: &Lineage, session: &Session, model: &str, asked: Asked<'_>) -> Op {
         let op = self.begin(lineage);
         self.options.services.events.tell(|| Event::ModelStarted {
             op: op.clone(),
             session: session.id.clone(),
             model: model.to_owned(),
             turn: lineage.turn,
-            shown: request.tools.iter().map(|tool| tool.name.clone()).collect(),
+            shown: match asked {
+                Asked::Answer(request) => request.tools.iter().map(|tool| tool.name.clone()).collect(),
+                Asked::Other { .. } => Vec::new(),
+            },
             deferred: 0,
             exposure: None,
         });
@@ -100,6 +124,10 @@ impl Executor {
     #[must_use]
     pub fn open_model_account<'a>(&'a self, ask: ModelAsk<'a>) -> ModelAccount<'a> {
         let now = self.options.services.clock.now();
+        let recorded = match ask.asked {
+            Asked::Answer(request) => self.options.recorder.asked(request, &*self.options.services.redactor),
+            Asked::Other { .. } => None,
+        };
         let state = State {
             started: now,
             since: now,
@@ -107,7 +135,7 @@ impl Executor {
             failed: 0,
             waited_us: 0,
             waits: None,
-            recorded: self.options.recorder.asked(ask.request, &*self.options.services.redactor),
+            recorded,
             ended: false,
         };
         ModelAccount { executor: self, ask, state: Mutex::new(state) }
@@ -147,7 +175,7 @@ impl ModelAccount<'_> {
             cost_usd: self.cost(usage).filter(|_| costs),
             latency_us: here,
             wait_us: if began { state.waited_us } else { here },
-            characters_in: request_characters(self.ask.request),
+            characters_in: self.ask.asked.characters(),
             characters_out,
         };
         services.events.tell(|| Event::ModelFinished {
@@ -216,7 +244,7 @@ impl ModelAccount<'_> {
                     cost_usd: self.cost(*usage).filter(|_| *usage != Usage::default()),
                     latency_us: latency_us.saturating_add(state.waited_us),
                     wait_us: state.waited_us,
-                    characters_in: request_characters(self.ask.request),
+                    characters_in: self.ask.asked.characters(),
                     characters_out: 0,
                 };
                 (state.failed, state.waited_us, state.since) = (*attempt, 0, services.clock.now());

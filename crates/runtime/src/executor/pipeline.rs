@@ -81,6 +81,7 @@ impl Executor {
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
+        self.ready_recordings(run).await;
         // Nobody is asked about a call that cannot run.
         self.models_of(&call.entry, run)?;
         account.stage = Stage::Interceptors;

@@ -1,5 +1,6 @@
 //! What an answer on its way says about the requests behind it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use super::ModelLine;
 /// says that no more is to come.
 pub(super) struct Feedback<'a> {
     events: &'a dyn ModelEvents,
-    line: &'a ModelLine,
+    line: Arc<ModelLine>,
     longest: Duration,
     begun: AtomicBool,
 }
 
 impl<'a> Feedback<'a> {
     /// No word of a provider holds up the line for more than `longest`.
-    pub(super) fn of(events: &'a dyn ModelEvents, line: &'a ModelLine, longest: Duration) -> Self {
+    pub(super) fn of(events: &'a dyn ModelEvents, line: Arc<ModelLine>, longest: Duration) -> Self {
         Self { events, line, longest, begun: AtomicBool::new(false) }
     }
 

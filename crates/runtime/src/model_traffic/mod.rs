@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority, ModelRequest, ModelResponse,
-    RetryTerms, Traffic, Usability, retry,
+    Errand, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority, ModelRequest,
+    ModelResponse, RequestRoom, RetryTerms, Traffic, Usability, Usage, retry,
 };
 
-use crate::queue::{Line, QueueSpec};
+use crate::queue::{Line, QueueSpec, Slot};
 use feedback::Feedback;
 
 /// Lines of models without a queue of their own that are kept; idle ones beyond go.
@@ -104,8 +104,18 @@ impl ModelTraffic {
         (name, line)
     }
 
-    fn terms(&self, model: &str) -> RetryTerms {
-        TrafficTerms::retry_of(&self.terms, model)
+    /// The way of a request to `model`.
+    fn passage<'a>(
+        &self,
+        model: &str,
+        priority: ModelPriority,
+        room: &'a RequestRoom,
+        events: &'a dyn ModelEvents,
+        cancel: &'a Cancel,
+    ) -> Passage<'a> {
+        let (name, line) = self.line(model);
+        let terms = TrafficTerms::retry_of(&self.terms, model);
+        Passage { name, line, terms, holder: model.into(), priority, room, attempt: 1, before: None, events, cancel }
     }
 }
 
@@ -122,44 +132,36 @@ impl ModelClient for ModelTraffic {
             // It says so itself, and no line is made for a name that means nothing.
             return self.client.complete(model, request, events, cancel).await;
         }
-        let (name, line) = self.line(model);
-        let terms = self.terms(model);
-        let holder: Arc<str> = model.into();
-        let mut priority = request.priority;
-        let mut attempt = 1;
-        let mut before = None;
+        let mut passage = self.passage(model, request.priority, &request.room, events, cancel);
         loop {
-            let waits = |_: &str| events.on_traffic(Traffic::Waits { queue: Arc::clone(&name) });
-            let taken = line.take(&holder, priority, cancel, waits).await;
-            let (slot, waited) = taken.map_err(|error| refused(error, before.as_ref()))?;
-            events.on_traffic(Traffic::Began { attempt, waited_us: micros(waited) });
-            let feedback = Feedback::of(events, &line, terms.longest_wait);
-            let began = Instant::now();
-            let answer = self.client.complete(model, request, &feedback, cancel).await;
-            let error = match answer {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            let again = retry(&error, attempt, feedback.has_begun(), terms, seed());
-            feedback.failed(&error, again);
-            drop(slot);
-            let Some(wait) = again else { return Err(error) };
-            events.on_traffic(Traffic::Failed {
-                attempt,
-                kind: error.kind,
-                message: error.message.clone(),
-                usage: error.usage,
-                latency_us: micros(began.elapsed()),
-                again_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            });
-            tokio::select! {
-                biased;
-                cause = cancel.cancelled() => return Err(canceled(cause)),
-                () = tokio::time::sleep(wait) => {}
+            let turn = passage.turn().await?;
+            let answer = self.client.complete(model, request, &turn.feedback, cancel).await;
+            if let Some(ended) = passage.ended(turn, answer).await {
+                return ended;
             }
-            attempt += 1;
-            priority = ModelPriority::Retry;
-            before = Some(error);
+        }
+    }
+
+    async fn run_errand(
+        &self,
+        model: &str,
+        errand: &dyn Errand,
+        priority: ModelPriority,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<Usage, ModelError> {
+        let room = RequestRoom::default();
+        let mut passage = self.passage(model, priority, &room, events, cancel);
+        loop {
+            let turn = passage.turn().await?;
+            let answer = tokio::select! {
+                biased;
+                cause = cancel.cancelled() => Err(canceled(cause)),
+                answer = self.client.run_errand(model, errand, priority, &turn.feedback, cancel) => answer,
+            };
+            if let Some(ended) = passage.ended(turn, answer).await {
+                return ended;
+            }
         }
     }
 
@@ -167,9 +169,87 @@ impl ModelClient for ModelTraffic {
         self.client.has_tool_search(model)
     }
 
+    async fn ready(&self, model: &str) -> Result<(), ModelError> {
+        self.client.ready(model).await
+    }
+
     fn card(&self, model: &str) -> ModelCard {
         self.client.card(model)
     }
+}
+
+/// One request on its way, attempt by attempt.
+struct Passage<'a> {
+    name: Arc<str>,
+    line: Arc<ModelLine>,
+    terms: RetryTerms,
+    holder: Arc<str>,
+    priority: ModelPriority,
+    room: &'a RequestRoom,
+    attempt: u32,
+    /// How the attempt before failed.
+    before: Option<ModelError>,
+    events: &'a dyn ModelEvents,
+    cancel: &'a Cancel,
+}
+
+/// An attempt that may be made now.
+struct Turn<'a> {
+    slot: Slot<Arc<str>>,
+    feedback: Feedback<'a>,
+    began: Instant,
+}
+
+impl<'a> Passage<'a> {
+    /// Waits for the next attempt's turn.
+    async fn turn(&mut self) -> Result<Turn<'a>, ModelError> {
+        let waits = |_: &str| self.events.on_traffic(Traffic::Waits { queue: Arc::clone(&self.name) });
+        let taken = self.line.take(&self.holder, self.priority, self.cancel, waits).await;
+        let (slot, waited) = taken.map_err(|error| refused(error, self.before.as_ref()))?;
+        if !self.room.take() {
+            return Err(no_room(self.before.as_ref()));
+        }
+        self.events.on_traffic(Traffic::Began { attempt: self.attempt, waited_us: micros(waited) });
+        let feedback = Feedback::of(self.events, Arc::clone(&self.line), self.terms.longest_wait);
+        Ok(Turn { slot, feedback, began: Instant::now() })
+    }
+
+    /// An attempt has ended: what came of the request, unless it is made again, which is waited for here.
+    async fn ended<T>(&mut self, turn: Turn<'a>, answer: Result<T, ModelError>) -> Option<Result<T, ModelError>> {
+        let Turn { slot, feedback, began } = turn;
+        let error = match answer {
+            Ok(answer) => return Some(Ok(answer)),
+            Err(error) => error,
+        };
+        let again = retry(&error, self.attempt, feedback.has_begun(), self.terms, seed());
+        feedback.failed(&error, again);
+        drop(slot);
+        let Some(wait) = again else { return Some(Err(error)) };
+        self.events.on_traffic(Traffic::Failed {
+            attempt: self.attempt,
+            kind: error.kind,
+            message: error.message.clone(),
+            usage: error.usage,
+            latency_us: micros(began.elapsed()),
+            again_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        });
+        tokio::select! {
+            biased;
+            cause = self.cancel.cancelled() => return Some(Err(canceled(cause))),
+            () = tokio::time::sleep(wait) => {}
+        }
+        self.attempt += 1;
+        self.priority = ModelPriority::Retry;
+        self.before = Some(error);
+        None
+    }
+}
+
+/// Why an attempt was not made, after the failure `before` if it is made again.
+fn no_room(before: Option<&ModelError>) -> ModelError {
+    let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
+    let message = format!("the caller allows no more requests to models{failed}");
+    ModelError { should_retry: Some(false), ..ModelError::new(ModelErrorKind::RateLimit, message) }
 }
 
 /// Why a request did not get its turn, after the failure `before` if it is made again.

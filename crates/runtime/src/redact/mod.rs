@@ -1,16 +1,23 @@
 //! Taking secrets out of text: by where they came from, in whatever form they come back, and by what they look like.
 
 mod encoded;
+mod escapes;
+mod numbers;
 mod patterns;
 mod runs;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Number, Value};
 use toolwright_core::Redactor;
+use toolwright_core::redact::MARK;
+
+use self::escapes::Levels;
 
 /// Shorter values occur in ordinary text; replacing them would garble it and tell what they are.
 const MIN_LENGTH: usize = 6;
@@ -57,21 +64,25 @@ struct Known {
     forms: Vec<String>,
     matcher: AhoCorasick,
     longest: usize,
+    /// Those that are numbers, sorted.
+    numbers: Vec<f64>,
 }
 
 impl Known {
-    fn of<'a>(values: impl Iterator<Item = &'a str>) -> Option<Self> {
+    fn of<'a>(values: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
+        let numbers = numbers::of(values.clone());
         let mut forms: Vec<String> = values.flat_map(encoded::forms).collect();
         forms.sort_unstable();
         forms.dedup();
         // Longest first: a secret that contains another is replaced whole.
         let matcher = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms).ok()?;
         let longest = forms.iter().map(String::len).max()?;
-        Some(Self { forms, matcher, longest })
+        Some(Self { forms, matcher, longest, numbers })
     }
 
-    fn spans(&self, text: &str) -> impl Iterator<Item = Range<usize>> {
-        self.matcher.find_iter(text).map(|found| found.range())
+    fn spans(&self, text: &str, spans: &mut Vec<Range<usize>>) {
+        spans.extend(self.matcher.find_iter(text).map(|found| found.range()));
+        numbers::spans(&self.numbers, text, spans);
     }
 
     /// Where the end of the text may be the beginning of a value.
@@ -147,8 +158,26 @@ pub struct KnownValues(Option<Arc<Known>>);
 
 impl Redactor for KnownValues {
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        self.0.as_ref().map(|known| known.spans(text).collect()).unwrap_or_default()
+        spans(self.0.as_deref(), text, |_, _| {})
     }
+}
+
+/// Where known values stand in a text, and what `shapes` finds; however the text's characters are escaped.
+fn spans(known: Option<&Known>, text: &str, shapes: impl Fn(&str, &mut Vec<Range<usize>>)) -> Vec<Range<usize>> {
+    let of = |text: &str| {
+        let mut spans = Vec::new();
+        if let Some(known) = known {
+            known.spans(text, &mut spans);
+        }
+        shapes(text, &mut spans);
+        spans
+    };
+    let mut spans = of(text);
+    let levels = Levels::of(text);
+    for (level, text) in levels.texts() {
+        spans.extend(of(text).iter().map(|span| levels.origin_of(level, span)));
+    }
+    merged(spans)
 }
 
 fn bounded(mut value: String) -> Arc<str> {
@@ -170,15 +199,54 @@ impl Redactor for SecretRedactor {
     }
 
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        let mut spans: Vec<_> = self.known().map(|known| known.spans(text).collect()).unwrap_or_default();
-        patterns::spans(text, &mut spans);
-        merged(spans)
+        spans(self.known().as_deref(), text, patterns::spans)
+    }
+
+    /// A number of a JSON text gives way to a string: the text is JSON still.
+    fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let spans = self.spans(text);
+        if spans.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let is_json = text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok();
+        let bare = if is_json { numbers::are_bare(text, &spans) } else { Vec::new() };
+        let mut out = String::with_capacity(text.len());
+        let mut at = 0;
+        for (index, span) in spans.iter().enumerate() {
+            let (span, quote) = match bare.get(index) {
+                // Of a longer number nothing may be left beside it.
+                Some(true) => (numbers::whole(text, span), "\""),
+                _ => (span.clone(), ""),
+            };
+            if span.start >= at {
+                out.extend([&text[at..span.start], quote, MARK, quote]);
+                at = span.end;
+            }
+        }
+        out.push_str(&text[at..]);
+        Cow::Owned(out)
+    }
+
+    fn is_secret_number(&self, number: &Number) -> bool {
+        let known = self.known();
+        let numbers = known.as_ref().map_or(&[][..], |known| &known.numbers);
+        !numbers.is_empty() && number.as_f64().is_some_and(|value| numbers::has(numbers, value))
     }
 
     fn settled(&self, text: &str) -> usize {
+        let known = self.known();
+        let begun = |text: &str| known.as_ref().and_then(|known| known.begun(text));
         let word = text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8());
-        let begun = self.known().and_then(|known| known.begun(text)).unwrap_or(text.len());
-        word.min(begun).min(patterns::open_block(text).unwrap_or(text.len()))
+        let mut settled = word.min(begun(text).unwrap_or(text.len()));
+        let levels = Levels::of(text);
+        for (level, text) in levels.texts() {
+            // What an escape will say that is not whole may be the beginning of a secret, or go on with one.
+            let open = levels.open(level);
+            let begun = begun(&text[..open.unwrap_or(text.len())]);
+            let held = open.into_iter().chain(begun).map(|at| levels.origin(level, at));
+            settled = held.fold(settled, usize::min);
+        }
+        settled.min(patterns::open_block(text).unwrap_or(text.len()))
     }
 
     fn learn(&self, values: Vec<String>) {
@@ -307,5 +375,59 @@ mod tests {
         let mut out: String = text.chars().map(|c| stream.push(c.encode_utf8(&mut [0; 4]))).collect();
         out.push_str(&stream.finish());
         assert_eq!(out, expect);
+    }
+    #[test]
+    fn a_secret_with_escaped_characters_is_taken_out() {
+        let redactor = knowing(&["tiger-4711-x", "p@ss \"wörd\"/1", "😀 smile"]);
+        for (text, expect) in [
+            (r#"{"pin": "\u0074iger-4711-x"}"#, r#"{"pin": "[secret]"}"#),
+            (r#"{"pin": "tiger\u002D4711-\u0078", "n": 1}"#, r#"{"pin": "[secret]", "n": 1}"#),
+            (r#"{"a": "{\"pin\": \"\\u0074iger-4711-x\"}"}"#, r#"{"a": "{\"pin\": \"[secret]\"}"}"#),
+            (r#"["p@ss \"w\u00f6rd\u0022\/1"]"#, r#"["[secret]"]"#),
+            (r#"["p@ss \"wörd\"\/1"]"#, r#"["[secret]"]"#),
+            (r#"["\ud83d\ude00 smile"]"#, r#"["[secret]"]"#),
+            (r"\u0041KIAQ3EGRJ7XK2V5PWNL", "[secret]"),
+            (r"tiger-4711-\u0079", r"tiger-4711-\u0079"),
+        ] {
+            assert_eq!(redactor.redact(text), expect, "{text}");
+        }
+        let known = redactor.of_known_values();
+        assert_eq!(known.redact(r"\u0074iger-4711-x \u0041KIAQ3EGRJ7XK2V5PWNL"), r"[secret] \u0041KIAQ3EGRJ7XK2V5PWNL");
+    }
+
+    #[test]
+    fn a_stream_with_escaped_characters_gives_no_secret_away_wherever_it_is_split() {
+        let redactor: Arc<dyn Redactor> = Arc::new(knowing(&["pass phrase"]));
+        let text = r#"{"a": "\u0070ass phrase", "b": "p\u0061ss\u0020phrase", "c": "pass phras\u0065"}"#;
+        let expect = r#"{"a": "[secret]", "b": "[secret]", "c": "[secret]"}"#;
+        for first in 0..text.len() {
+            let mut stream = StreamRedactor::new(Arc::clone(&redactor));
+            let out = [stream.push(&text[..first]), stream.push(&text[first..]), stream.finish()].concat();
+            assert_eq!(out, expect, "split at {first}");
+        }
+        let mut stream = StreamRedactor::new(redactor);
+        let mut out: String = text.chars().map(|c| stream.push(c.encode_utf8(&mut [0; 4]))).collect();
+        out.push_str(&stream.finish());
+        assert_eq!(out, expect);
+    }
+
+    #[test]
+    fn a_number_that_is_a_secret_is_taken_out_in_every_spelling_and_json_stays_json() {
+        let redactor = knowing(&["471199"]);
+        for (text, expect) in [
+            (r#"{"pin":471199,"say":"pin 471199, "}"#, r#"{"pin":"[secret]","say":"pin [secret], "}"#),
+            (r#" [4.71199e5, -471199.0]"#, r#" ["[secret]", "[secret]"]"#),
+            (r#"{"pin": 471199"#, r#"{"pin": [secret]"#),
+            ("my pin is 471199.", "my pin is [secret]."),
+            ("471198 and 47119", "471198 and 47119"),
+            (r#"{"n": 1471199, "a": true}"#, r#"{"n": "[secret]", "a": true}"#),
+        ] {
+            let redacted = redactor.redact(text).into_owned();
+            assert_eq!(redacted, expect, "{text}");
+            assert_eq!(redactor.redact(&redacted), expect, "redacted once, it stays");
+        }
+        let value = serde_json::json!({"pin": 471_199, "n": [471_199.0, 47], "s": "471199"});
+        let expect = serde_json::json!({"pin": "[secret]", "n": ["[secret]", 47], "s": "[secret]"});
+        assert_eq!(redactor.redact_value(&value), expect);
     }
 }

@@ -13,6 +13,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/08_cache.sql"),
     include_str!("schema/09_pins.sql"),
     include_str!("schema/10_cache_writes.sql"),
+    include_str!("schema/11_forms.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.

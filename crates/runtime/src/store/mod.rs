@@ -106,7 +106,8 @@ mod tests {
 
     fn standing(key: ContentHash) -> Standing {
         let (id, scope, principal) = ("always_00000001".into(), "s".into(), "owner".into());
-        Standing { id, scope, principal, tool: tool(), key, covers: AlwaysCovers::Tool, arguments: None, created_ms: 1 }
+        let covers = AlwaysCovers::Tool;
+        Standing { id, scope, principal, tool: tool(), key, covers, arguments: None, asker: None, created_ms: 1 }
     }
 
     #[tokio::test]

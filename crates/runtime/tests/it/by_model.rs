@@ -259,7 +259,7 @@ async fn the_usage_of_all_attempts_is_summed_and_the_model_is_named() {
 async fn the_caller_names_model_and_mode() {
     let models = Arc::new(Models { says: HashMap::from([("c/x", r#"{"n": 1}"#)]), ..Models::default() });
     let mut house = standing(&models, declared(&["a/good"]), |_| ()).await;
-    house.run.llm = LlmTerms { model: Some("c/x".into()), mode: Some("brief".into()) };
+    house.run.llm = LlmTerms { model: Some("c/x".into()), mode: Some("brief".into()), ..LlmTerms::default() };
     let outcome = one(&house, json!({"text": "x"})).await;
     assert_eq!((&outcome.extras["model"], &outcome.extras["variant"]), (&json!("c/x"), &json!("brief")));
     house.run.llm.model = Some("c/down".into());

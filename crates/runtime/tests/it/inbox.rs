@@ -5,14 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
-use toolwright_core::approval::{Answered, Answers, InboxStore as _, Question, QuestionState};
+use toolwright_core::approval::{
+    Answered, Answers, FormQuestion, FormReply, FormRequest, InboxStore as _, Question, QuestionState, Wants,
+};
 use toolwright_core::call::ValidCall;
 use toolwright_core::job::{JobScope, JobState, Jobs as _};
 use toolwright_core::policy::{Selector, UserRequest};
+use toolwright_core::session::SessionId;
 use toolwright_core::store::ApprovalStore as _;
 use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
-use toolwright_runtime::{Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
+use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
 
 use crate::house::{House, Stars, call, house};
 
@@ -220,4 +223,85 @@ async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
         assert_eq!(jobs.wait(JobScope::All, &id, SOON).await.expect("the job").state, state);
         assert_eq!(house.counts.ran.load(Ordering::SeqCst), usize::from(state == JobState::Done));
     }
+}
+
+fn wanted(name: &str) -> FormRequest {
+    FormRequest {
+        session: SessionId::new("s"),
+        principal: "owner".into(),
+        source: "fx:ask".into(),
+        message: format!("Who is {name}?"),
+        wants: Wants::Form(json!({"type": "object", "properties": {"name": {"type": "string"}}})),
+    }
+}
+
+/// Two stores on one file, as two processes have them.
+fn two_stores() -> (tempfile::TempDir, [Arc<SqliteStore>; 2]) {
+    let dir = tempfile::tempdir().expect("dir");
+    let open = || SqliteStore::open(dir.path()).expect("store");
+    let stores = [open(), open()];
+    (dir, stores)
+}
+
+async fn asked_forms(store: &SqliteStore, count: usize) -> Vec<FormQuestion> {
+    let looking = async {
+        loop {
+            let forms = store.forms(Some(QuestionState::Pending), 10).await.expect("forms");
+            if forms.len() == count {
+                return forms;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, looking).await.expect("asked in time")
+}
+
+#[tokio::test]
+async fn a_source_is_answered_by_another_process_and_what_was_filled_in_is_not_kept() {
+    let content = json!({"name": "Ann"}).as_object().cloned().expect("object");
+    let accept = FormReply::Accept { content };
+    for (reply, state, left) in [
+        (accept, QuestionState::Approved, FormReply::Accept { content: serde_json::Map::new() }),
+        (FormReply::Decline, QuestionState::Denied, FormReply::Decline),
+    ] {
+        let (_dir, [ours, other]) = two_stores();
+        let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock)));
+        let answering = async {
+            let form = asked_forms(&other, 1).await.remove(0);
+            assert_eq!(form.request, wanted("it"));
+            assert!(other.questions(None, 10).await.expect("questions").is_empty(), "it is no call");
+            let as_call = other.answer(&form.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
+            assert_eq!(as_call, Answered::Unknown, "nor let through like one");
+            assert_eq!(other.answer_form(&form.id, &reply, "ann").await.expect("answer"), Answered::Counts);
+            form.id
+        };
+        let both = async { tokio::join!(inbox.ask(wanted("it")), answering) };
+        let (answer, id) = tokio::time::timeout(SOON, both).await.expect("in time");
+        assert_eq!(answer.expect("asked"), Some(reply.clone()));
+        let kept = other.form(&id).await.expect("read").expect("kept");
+        assert_eq!((kept.state, kept.decision.clone(), kept.decided_by.as_deref()), (state, Some(left), Some("ann")));
+        assert!(!kept.to_json().to_string().contains("Ann"), "{}", kept.to_json());
+        let late = other.answer_form(&id, &FormReply::Decline, "bob").await.expect("answer");
+        assert!(matches!(late, Answered::TooLate(_)), "{late:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_source_asks_expires_and_is_withdrawn_with_its_call() {
+    let (_dir, [ours, other]) = two_stores();
+    let parts = FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock));
+    let short = FormInbox::new(FormInboxParts { expiry: Duration::from_millis(50), ..parts.clone() });
+    let answer = tokio::time::timeout(SOON, short.ask(wanted("early"))).await.expect("in time");
+    assert_eq!(answer.expect("asked"), None);
+    assert_eq!(other.forms(None, 10).await.expect("forms")[0].state, QuestionState::Expired);
+    let inbox = FormInbox::new(parts);
+    let asking = tokio::spawn(async move { inbox.ask(wanted("it")).await });
+    let id = asked_forms(&other, 1).await.remove(0).id;
+    asking.abort();
+    let gone = async {
+        while other.form(&id).await.expect("read").expect("kept").state != QuestionState::Withdrawn {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("withdrawn in time");
 }

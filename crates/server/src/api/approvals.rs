@@ -1,12 +1,14 @@
-//! The inbox of approvals, for the owner alone: nobody lets their own calls run. What changes what may run needs the
+//! The inbox of approvals, for the owner alone: nobody lets their own calls run. What tools' sources want to know of a
+//! person is in it too. What changes what may run needs the
 //! server's token too: where none is set, every program of this machine speaks as the owner, the model's own included.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use toolwright_core::approval::{Answered, ApprovalDecision, Question, QuestionState};
+use serde_json::{Map, Value, json};
+use toolwright_core::approval::{Answered, ApprovalDecision, FormQuestion, FormReply, Kept, QuestionState, Wants};
+use toolwright_mcp::form::Form;
 
 use super::error::ApiError;
 use super::input::{Asked, Json};
@@ -29,6 +31,7 @@ pub(super) struct List {
 pub(super) struct Decide {
     decision: Word,
     reason: Option<String>,
+    content: Option<Map<String, Value>>,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +41,8 @@ enum Word {
     Always,
     Deny,
     Skip,
+    Accept,
+    Decline,
 }
 
 /// Whether whoever gets to the API has shown the server's token.
@@ -74,8 +79,12 @@ impl Api {
 pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>) -> Answer {
     api.owner_only()?;
     let state = (!asked.all).then_some(QuestionState::Pending);
-    let questions = api.stores.inbox.questions(state, LISTED).await?;
-    api.ok(&questions.iter().map(Question::to_json).collect())
+    let inbox = &api.stores.inbox;
+    let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
+    let calls = calls.iter().map(|asked| (asked.created_ms, asked.to_json()));
+    let mut rows: Vec<_> = calls.chain(forms.iter().map(|asked| (asked.created_ms, asked.to_json()))).collect();
+    rows.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
+    api.ok(&rows.into_iter().map(|(_, row)| row).collect())
 }
 
 /// `POST /api/approvals/{id}`.
@@ -89,8 +98,51 @@ pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, 
             (ApprovalDecision::Deny { reason }, QuestionState::Denied)
         }
         Word::Skip => (ApprovalDecision::Skip, QuestionState::Denied),
+        Word::Accept | Word::Decline => return answer_form(&api, &id, asked).await,
     };
-    match api.stores.inbox.answer(&id, &decision, &api.principal.id).await? {
+    if asked.content.is_some() {
+        return Err(ApiError::bad_request("`content` goes with the decision `accept`"));
+    }
+    let answered = api.stores.inbox.answer(&id, &decision, &api.principal.id).await?;
+    if answered == Answered::Unknown && api.stores.inbox.form(&id).await?.is_some() {
+        return Err(ApiError::bad_request(format!("{id} is no call: answer it with `accept` or `decline`")));
+    }
+    settled(&api, &id, answered, state)
+}
+
+/// An answer to what a tool's source asks.
+async fn answer_form(api: &Api, id: &str, asked: Decide) -> Answer {
+    let inbox = &api.stores.inbox;
+    let Some(form) = inbox.form(id).await? else {
+        return Err(match inbox.question(id).await? {
+            Some(_) => ApiError::bad_request(format!("{id} is a call: answer it with approve, always, deny or skip")),
+            None => ApiError::not_found(format!("no question has the id {id}")),
+        });
+    };
+    let (reply, state) = match asked.decision {
+        Word::Accept => {
+            let content = filled_in(&form, asked.content.unwrap_or_default())?;
+            (FormReply::Accept { content }, QuestionState::Approved)
+        }
+        _ => (FormReply::Decline, QuestionState::Denied),
+    };
+    settled(api, id, inbox.answer_form(id, &reply, &api.principal.id).await?, state)
+}
+
+/// What was filled in, if the form takes it.
+fn filled_in(form: &FormQuestion, given: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
+    let checked = match &form.request.wants {
+        Wants::Form(schema) => {
+            Form::new(form.request.message.clone(), schema).map_err(|why| vec![why]).and_then(|form| form.check(given))
+        }
+        Wants::Page(_) if given.is_empty() => Ok(given),
+        Wants::Page(_) => Err(vec!["it asks for a page to be opened; there is nothing to fill in".to_owned()]),
+    };
+    checked.map_err(|wrong| ApiError::bad_request(format!("`content`: {}", wrong.join("; "))))
+}
+
+fn settled<Q, A>(api: &Api, id: &str, answered: Answered<Kept<Q, A>>, state: QuestionState) -> Answer {
+    match answered {
         Answered::Counts => api.ok(&json!({"id": id, "state": state})),
         Answered::TooLate(question) => {
             let by = question.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();

@@ -235,16 +235,22 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/approvals",
             "listApprovals",
             approvals::list,
-            "Lists the calls that wait for a person's word.",
+            "Lists what waits for a person's word: calls, and what tools' sources ask.",
         )
         .query([optional("all", "boolean", "Those that were answered, expired or withdrawn, too.")])
         .gives("QuestionList")
         .also(OWNER),
-        Route::new(Post, "/api/approvals/{id}", "answerApproval", approvals::answer, "Lets a call run, or refuses it.")
-            .body("Answer")
-            .gives("Answered")
-            .needs_token()
-            .also(NO_QUESTION),
+        Route::new(
+            Post,
+            "/api/approvals/{id}",
+            "answerApproval",
+            approvals::answer,
+            "Lets a call run, or refuses it; answers what a tool's source asks.",
+        )
+        .body("Answer")
+        .gives("Answered")
+        .needs_token()
+        .also(NO_QUESTION),
         Route::new(
             Get,
             "/api/approvals/standing",

@@ -56,9 +56,12 @@ fn question(asked: &ApprovalRequest) -> Value {
     let tool = asked.tool.without_version();
     let message = format!("May {tool} run with these arguments?\n\n{arguments}\n\nAsked because {}.", asked.reason);
     let always = match asked.always_covers() {
-        AlwaysCovers::Tool => "this tool in this session",
-        AlwaysCovers::ToolInWorkspace => "this tool inside the workspace in this session",
-        AlwaysCovers::ThisCall => "exactly these arguments in this session",
+        AlwaysCovers::Tool => "this tool in this session".to_owned(),
+        AlwaysCovers::ToolForAsker => {
+            format!("this tool on the wish of {} in this session", asked.asker.as_deref().unwrap_or_default())
+        }
+        AlwaysCovers::ToolInWorkspace => "this tool inside the workspace in this session".to_owned(),
+        AlwaysCovers::ThisCall => "exactly these arguments in this session".to_owned(),
     };
     let decision = json!({
         "type": "string",

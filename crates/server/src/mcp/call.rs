@@ -235,7 +235,7 @@ impl Gateway {
         };
         let owner = can_be_asked.then(|| Arc::clone(&client));
         let approver = self.approver(caller, owner.clone(), Arc::clone(&self.options.approver));
-        let client = self.with_model(client, (&caller.session, self.profile_at(&caller.view)), |otherwise| {
+        let client = self.with_house(client, (&caller.session, self.profile_at(&caller.view)), |otherwise| {
             self.approver(caller, owner, otherwise)
         });
         let progress = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))) as Arc<dyn PartialSink>);

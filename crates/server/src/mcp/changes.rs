@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::SourceNotice;
+use toolwright_mcp::asking;
 use toolwright_runtime::catalogue::Notice;
 
 use super::call::{Caller, Work};
@@ -148,6 +149,7 @@ impl Changes {
             SourceNotice::ResourcesChanged | SourceNotice::ResourceUpdated { .. } => "resources/read",
             SourceNotice::PromptsChanged => "prompts/get",
             SourceNotice::Log(_) => "logging/setLevel",
+            SourceNotice::ElicitationComplete { id } => return self.elicited(provider, id),
         };
         let scope = &self.caller.view.scope;
         let is_here = match scope {
@@ -164,6 +166,7 @@ impl Changes {
                 let shown = self.subscribed_to(provider, &uri)?;
                 Some(self.tell("notifications/resources/updated", json!({"uri": shown})))
             }
+            SourceNotice::ElicitationComplete { .. } => None,
             SourceNotice::Log(message) => match self.listener {
                 Listener::Session if self.caller.peer.wants(Level::of_message(&message)) => {
                     Some(notification("notifications/message", Some(&message)))
@@ -172,6 +175,25 @@ impl Changes {
                 _ => None,
             },
         }
+    }
+
+    /// For clients of sessions that show pages; which of them was asked is not known here, and the others do not know
+    /// the name.
+    fn elicited(&self, provider: &str, id: &str) -> Option<Bytes> {
+        let shows_pages = || {
+            let url = json!({"mode": "url"});
+            asking::missing(&self.caller.peer.capabilities(), asking::ELICIT, &url).is_none()
+        };
+        let is_here = || match &self.caller.view.scope {
+            Scope::Provider(name) => **name == *provider,
+            Scope::Whole => true,
+            Scope::View(_) => {
+                let tools = self.gateway.tools(&self.caller.view, &self.caller.session);
+                tools.snapshot.list().iter().any(|entry| entry.provider.name() == provider)
+            }
+        };
+        let is_told = matches!(self.listener, Listener::Session) && shows_pages() && is_here();
+        is_told.then(|| self.tell("notifications/elicitation/complete", json!({"elicitationId": id})))
     }
 
     fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use toolwright_core::approval::{Answers, InboxStore as _, QuestionState};
+use toolwright_core::approval::{Answers, FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::schema::CompiledSchema;
-use toolwright_core::session::Principal;
-use toolwright_runtime::{Inbox, InboxParts, SqliteStore, SystemClock};
+use toolwright_core::session::{Principal, SessionId};
+use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
 use toolwright_server::{ApiStores, Token};
 
 use crate::support::{House, Http, LONG, body, soon};
@@ -293,6 +293,47 @@ async fn a_call_that_waits_for_a_person_runs_once_it_is_approved_here() {
     let all = api.answer(Method::GET, list, "/api/approvals?all=true", None, 200).await;
     assert_eq!(all.as_array().map(Vec::len), Some(3));
     assert!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").is_empty());
+}
+
+#[tokio::test]
+async fn a_form_is_answered_here_with_values_that_fit_it() {
+    let (api, store) = Api::asking(Some("s3cret")).await;
+    let one = "/api/approvals/{id}";
+    let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 3}}});
+    let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&store) as _, Arc::new(SystemClock)));
+    let ask = |wants: Wants| {
+        let inbox = inbox.clone();
+        let (session, principal) = (SessionId::new("s"), "owner".to_owned());
+        let request = FormRequest { session, principal, source: "fx:ask".into(), message: "How many?".into(), wants };
+        tokio::spawn(async move { inbox.ask(request).await.expect("asked") })
+    };
+    let asked = ask(Wants::Form(schema.clone()));
+    let question = api.question().await;
+    assert_eq!((&question["kind"], &question["schema"]), (&json!("form"), &schema));
+    let path = format!("/api/approvals/{}", question["id"].as_str().expect("id"));
+    for (said, why) in [
+        (json!({"decision": "accept", "content": {"n": 2}}), "`n`"),
+        (json!({"decision": "accept", "content": {"n": 3, "m": 1}}), "`m`"),
+        (json!({"decision": "accept"}), "`n` is missing"),
+        (json!({"decision": "approve"}), "no call"),
+    ] {
+        let refused = api.answer(Method::POST, one, &path, Some(said.clone()), 400).await;
+        assert!(refused["error"]["message"].as_str().is_some_and(|message| message.contains(why)), "{said} {refused}");
+    }
+    let said = json!({"decision": "accept", "content": {"n": 3}});
+    assert_eq!(api.answer(Method::POST, one, &path, Some(said.clone()), 200).await["state"], "approved");
+    let content = json!({"n": 3}).as_object().cloned().expect("object");
+    assert_eq!(asked.await.expect("answered"), Some(FormReply::Accept { content }));
+    api.answer(Method::POST, one, &path, Some(said), 409).await;
+    let asked = ask(Wants::Page("https://login.example/".into()));
+    let question = api.question().await;
+    assert_eq!((&question["kind"], &question["address"]), (&json!("page"), &json!("https://login.example/")));
+    let path = format!("/api/approvals/{}", question["id"].as_str().expect("id"));
+    let declined = api.answer(Method::POST, one, &path, Some(json!({"decision": "decline"})), 200).await;
+    assert_eq!(
+        (declined["state"].clone(), asked.await.expect("answered")),
+        (json!("denied"), Some(FormReply::Decline))
+    );
 }
 
 #[tokio::test]

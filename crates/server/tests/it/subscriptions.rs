@@ -102,6 +102,26 @@ async fn a_session_is_told_of_its_resources_and_of_lists() {
 }
 
 #[tokio::test]
+async fn a_client_that_shows_pages_hears_when_what_it_was_sent_to_is_done() {
+    let (house, [alpha, _beta]) = house().await;
+    let http = house.http().await;
+    let done = || SourceNotice::ElicitationComplete { id: "e1".into() };
+    for (capabilities, hears) in [(json!({"elicitation": {"url": {}}}), true), (json!({"elicitation": {}}), false)] {
+        let (session, _) = http.initialize_with("/mcp", capabilities.clone()).await;
+        let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
+        let mut events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
+        alpha.tell(done());
+        alpha.tell(SourceNotice::PromptsChanged);
+        let first = events.next().await.expect("an event");
+        let expect = if hears { "notifications/elicitation/complete" } else { "notifications/prompts/list_changed" };
+        assert_eq!(first["method"], expect, "{capabilities}");
+        if hears {
+            assert_eq!(first["params"], json!({"elicitationId": "e1"}));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_subscription_is_told_what_it_asked_for_under_its_id() {
     let (house, [alpha, beta]) = house().await;
     let http = house.http().await;

@@ -302,8 +302,13 @@ impl Http {
 
     /// A legacy session: `(session id, result of initialize)`.
     pub(crate) async fn initialize(&self, path: &str) -> (String, Value) {
-        let params =
-            json!({"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        self.initialize_with(path, json!({})).await
+    }
+
+    /// The same, of a client that offers this.
+    pub(crate) async fn initialize_with(&self, path: &str, capabilities: Value) -> (String, Value) {
+        let info = json!({"name": "t", "version": "1"});
+        let params = json!({"protocolVersion": LEGACY, "capabilities": capabilities, "clientInfo": info});
         let response = self.post(path, &rpc(0, "initialize", params)).send().await.expect("response");
         assert_eq!(response.status(), 200);
         let session = response.headers()["mcp-session-id"].to_str().expect("text").to_owned();

@@ -11,10 +11,11 @@ use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::client::CallClient;
 use toolwright::core::model::ModelClient as _;
 use toolwright::core::{Approver, Cancel, Policy, Profile, Session};
-use toolwright::house::{ClientTerms, Person};
+use toolwright::house::{ClientTerms, InboxPerson, Person};
 use toolwright::models::default_model;
 use toolwright::runtime::ToolFinder;
 
+use super::approvals::asked_for;
 use super::approver::TerminalApprover;
 use super::args::{Agent, AskName};
 use super::config::variable;
@@ -35,9 +36,9 @@ impl Desk {
         Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(house.catalogue()))) }
     }
 
-    /// Who answers where a policy of `profile` asks.
-    fn approver(&self, agent: &Agent, profile: Profile, house: &House) -> Arc<dyn Approver> {
-        match asked(agent) {
+    /// Who answers where policy asks. `remedy` says what helps where nobody does.
+    pub(crate) fn approver(&self, ask: AskName, house: &House, remedy: impl FnOnce() -> String) -> Arc<dyn Approver> {
+        match ask {
             AskName::Terminal => Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen))),
             AskName::Inbox => {
                 let screen = Arc::clone(&self.screen);
@@ -47,32 +48,53 @@ impl Desk {
                     say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
                 }))
             }
-            AskName::Nobody => Arc::new(NoApprover { remedy: remedy(profile) }),
+            AskName::Nobody => Arc::new(NoApprover { remedy: remedy() }),
         }
     }
 
-    /// Whom the source of a tool may ask back, in calls of this session.
+    /// Whom the source of a tool may ask back, in calls of this session: forms and pages go to whoever `ask` says.
     pub(crate) fn client(
         &self,
         house: &House,
         session: &Arc<Session>,
         policy: Arc<Policy>,
         approver: Arc<dyn Approver>,
-        model: Option<String>,
+        (ask, model): (AskName, Option<String>),
     ) -> Arc<dyn CallClient> {
-        let person = || Arc::new(TerminalPerson::new(Arc::clone(&self.console), Arc::clone(&self.screen)));
-        house.client(ClientTerms {
-            session: Arc::clone(session),
-            policy,
-            approver,
-            person: is_interactive().then(|| person() as Arc<dyn Person>),
-            model,
-        })
+        let person = match ask {
+            AskName::Terminal => {
+                let person = TerminalPerson::new(Arc::clone(&self.console), Arc::clone(&self.screen));
+                Some(Arc::new(person) as Arc<dyn Person>)
+            }
+            AskName::Inbox => {
+                let forms = house.ask_forms(|form| say(asked_for(form)));
+                let redactor = Arc::clone(&house.executor().services().redactor);
+                Some(Arc::new(InboxPerson::new(forms, Arc::clone(session), redactor)) as Arc<dyn Person>)
+            }
+            AskName::Nobody => None,
+        };
+        house.client(ClientTerms { session: Arc::clone(session), policy, approver, person, model })
     }
 }
 
 fn asked(agent: &Agent) -> AskName {
-    agent.ask.unwrap_or(if is_interactive() { AskName::Terminal } else { AskName::Nobody })
+    who(agent.ask)
+}
+
+/// Who is asked: as given, else the terminal if there is one.
+pub(crate) fn who(given: Option<AskName>) -> AskName {
+    given.unwrap_or(if is_interactive() { AskName::Terminal } else { AskName::Nobody })
+}
+
+/// Whether the terminal that is to be asked is there.
+///
+/// # Errors
+/// It is not; what to do.
+pub(crate) fn can_be_asked(ask: AskName) -> Result<(), Failure> {
+    if ask == AskName::Terminal && !is_interactive() {
+        return Err(Failure::usage("--ask terminal needs a terminal; --ask inbox asks without one"));
+    }
+    Ok(())
 }
 
 /// What helps where a policy of `profile` asks and nobody is there. A wider profile is named only where there
@@ -100,9 +122,7 @@ pub(crate) fn profile(agent: &Agent, house: &House) -> Result<Option<Profile>, F
             "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));
     }
-    if asked(agent) == AskName::Terminal && !is_interactive() {
-        return Err(Failure::usage("--ask terminal needs a terminal; --ask inbox asks without one"));
-    }
+    can_be_asked(asked(agent))?;
     Ok(given)
 }
 
@@ -112,7 +132,7 @@ pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failur
     let chosen = agent.model.clone().or_else(|| house.config().written.models.default.clone());
     match chosen {
         Some(model) => {
-            models.check(&model).map_err(Failure::usage)?;
+            models.ready(&model).await.map_err(Failure::usage)?;
             Ok(model)
         }
         None => default_model(&variable, models.http()).await.map_err(Failure::usage),
@@ -144,8 +164,9 @@ pub(crate) fn options(
         None => None,
     };
     let policy = Arc::new(house.config().policy(profile, Profile::Ask));
-    let (session, approver) = (house.session(id), desk.approver(agent, policy.profile, house));
-    let client = desk.client(house, &session, Arc::clone(&policy), Arc::clone(&approver), agent.model.clone());
+    let (session, approver) = (house.session(id), desk.approver(asked(agent), house, || remedy(policy.profile)));
+    let terms = (asked(agent), agent.model.clone());
+    let client = desk.client(house, &session, Arc::clone(&policy), Arc::clone(&approver), terms);
     Ok(RunOptions { run_id: Arc::from(id), session, approver, client, policy, cancel, variables: None, transcript })
 }
 

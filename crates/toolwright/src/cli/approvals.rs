@@ -3,14 +3,18 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Subcommand;
-use serde_json::{Value, json};
-use toolwright::core::approval::{Answered, Question, QuestionState, Standing};
+use serde_json::{Map, Value, json};
+use toolwright::core::approval::{
+    Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing, Wants,
+};
 use toolwright::core::store::StoreError;
 use toolwright::core::{ApprovalDecision, duration};
+use toolwright::mcp::form::Form;
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BOLD, DIM, WARN, one_line, print_json, print_text, say, styled};
+use super::form::described;
+use super::screen::{BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, styled};
 use super::{config, open};
 
 /// Rows that are listed.
@@ -40,11 +44,19 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long)]
         always: bool,
     },
-    /// Refuses a call.
+    /// Answers what a tool's source wants to know, or says that its page was opened.
+    Answer {
+        /// The question's id.
+        id: String,
+        /// What is filled in: one JSON object, or field=value pairs. Nothing for a page.
+        #[arg(value_name = "JSON|FIELD=VALUE")]
+        values: Vec<String>,
+    },
+    /// Refuses a call, or what a tool's source asks.
     Deny {
         /// The question's id.
         id: String,
-        /// Why; the model reads it.
+        /// Why a call is refused; the model reads it.
         #[arg(long, value_name = "TEXT", default_value = "the user said no")]
         reason: String,
     },
@@ -69,17 +81,39 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
                 say(styled(WARN, waiting));
             }
             let state = (!all).then_some(QuestionState::Pending);
-            inbox.questions(state, LISTED).await.map_err(unreadable).and_then(|questions| {
-                list(global, &questions, &Question::to_json, &question_line, "nothing waits for an answer")
+            asked(&*inbox, state).await.map_err(unreadable).and_then(|rows| {
+                list(global, &rows, &|row| row.json.clone(), &|row| row.line.clone(), "nothing waits for an answer")
             })
         }
         ApprovalsCommand::Approve { id, always } => {
             let decision = if *always { ApprovalDecision::Always } else { ApprovalDecision::Approve };
-            answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Approved)
+            match inbox.form(id).await {
+                Ok(Some(_)) => Err(Failure::usage(format!("{id} is no call; `approvals answer {id}` answers it"))),
+                Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Approved),
+                Err(error) => Err(unreadable(error)),
+            }
         }
+        ApprovalsCommand::Answer { id, values } => match inbox.form(id).await {
+            Ok(Some(form)) => match reply(&form, values) {
+                Ok(reply) => {
+                    let done = inbox.answer_form(id, &reply, OWNER).await;
+                    answered(global, id, done, QuestionState::Approved)
+                }
+                Err(why) => Err(Failure::usage(format!("{id}: {why}"))),
+            },
+            Ok(None) => Err(Failure::usage(format!("no form or page has the id {id}; `approvals ls` shows them"))),
+            Err(error) => Err(unreadable(error)),
+        },
         ApprovalsCommand::Deny { id, reason } => {
             let decision = ApprovalDecision::Deny { reason: reason.clone() };
-            answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Denied)
+            match inbox.form(id).await {
+                Ok(Some(_)) => {
+                    let done = inbox.answer_form(id, &FormReply::Decline, OWNER).await;
+                    answered(global, id, done, QuestionState::Denied)
+                }
+                Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Denied),
+                Err(error) => Err(unreadable(error)),
+            }
         }
         ApprovalsCommand::Revoke { id } => match approvals.revoke(id).await {
             Ok(true) => told(global, id, "revoked"),
@@ -95,15 +129,81 @@ fn unreadable(error: StoreError) -> Failure {
     Failure::failed(error)
 }
 
-fn answered(global: &Global, id: &str, answer: Result<Answered, StoreError>, state: QuestionState) -> Done {
+/// One question of either kind, as it is shown.
+struct Row {
+    created_ms: u64,
+    json: Value,
+    line: String,
+}
+
+/// What is asked of calls and what sources ask, the newest first.
+async fn asked(inbox: &dyn InboxStore, state: Option<QuestionState>) -> Result<Vec<Row>, StoreError> {
+    let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
+    let calls = calls.iter().map(|asked| Row {
+        created_ms: asked.created_ms,
+        json: asked.to_json(),
+        line: question_line(asked),
+    });
+    let forms =
+        forms.iter().map(|asked| Row { created_ms: asked.created_ms, json: asked.to_json(), line: form_lines(asked) });
+    let mut rows: Vec<Row> = calls.chain(forms).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.created_ms));
+    Ok(rows)
+}
+
+/// The answer that these words are, if the form takes it.
+fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
+    let Wants::Form(schema) = &form.request.wants else {
+        return match words {
+            [] => Ok(FormReply::Accept { content: Map::new() }),
+            _ => Err("it asks for a page to be opened; there is nothing to fill in".to_owned()),
+        };
+    };
+    let form = Form::new(form.request.message.clone(), schema)?;
+    let given = match words {
+        [json] if json.trim_start().starts_with('{') => {
+            serde_json::from_str(json).map_err(|error| format!("the values are no JSON object: {error}"))?
+        }
+        pairs => {
+            let mut given = Map::new();
+            for pair in pairs {
+                let (name, typed) =
+                    pair.split_once('=').ok_or_else(|| format!("`{}` is not field=value", one_line(pair, SHOWN)))?;
+                let field = form.fields.iter().find(|field| field.name == name);
+                let field = field.ok_or_else(|| format!("there is no field `{}`", one_line(name, SHOWN)))?;
+                given.insert(name.to_owned(), field.read(typed).map_err(|why| format!("`{name}`: {why}"))?);
+            }
+            given
+        }
+    };
+    form.check(given).map(|content| FormReply::Accept { content }).map_err(|wrong| wrong.join("; "))
+}
+
+/// What a person is told once a tool's source asks.
+pub(crate) fn asked_for(form: &FormQuestion) -> String {
+    let (source, id) = (harmless(&form.request.source), &form.id);
+    format!("the server of {source} asks you something: toolwright approvals ls shows it, answer {id} or deny {id}")
+}
+
+fn answered<Q, A>(
+    global: &Global,
+    id: &str,
+    answer: Result<Answered<Kept<Q, A>>, StoreError>,
+    state: QuestionState,
+) -> Done {
     match answer.map_err(unreadable)? {
         Answered::Counts => told(global, id, state.as_str()),
         Answered::TooLate(question) => {
-            let by = question.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();
-            Err(Failure::failed(format!("{id} is {}{by} already: this answer came too late", question.state.as_str())))
+            Err(Failure::failed(format!("{id} is {} already: this answer came too late", stands(&question))))
         }
         Answered::Unknown => Err(Failure::usage(format!("no question has the id {id}; `approvals ls` shows them"))),
     }
+}
+
+/// How a question stands that was answered before, and by whose word.
+fn stands<Q, A>(asked: &Kept<Q, A>) -> String {
+    let by = asked.decided_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    format!("{}{by}", asked.state.as_str())
 }
 
 fn told(global: &Global, id: &str, state: &str) -> Done {
@@ -133,12 +233,36 @@ fn list<T>(
     Ok(Exit::Ok)
 }
 
+fn when<Q, A>(asked: &Kept<Q, A>) -> String {
+    match asked.state {
+        QuestionState::Pending => format!("expires in {}", span(asked.expires_ms, now_ms())),
+        state => format!("{}, asked {} ago", state.as_str(), span(now_ms(), asked.created_ms)),
+    }
+}
+
+fn form_lines(form: &FormQuestion) -> String {
+    let request = &form.request;
+    let mut lines = vec![
+        format!("{}  {}  {}", form.id, styled(BOLD, harmless(&request.source)), styled(DIM, when(form))),
+        format!("    {}", one_line(&request.message, SHOWN)),
+    ];
+    match &request.wants {
+        Wants::Page(address) => lines.push(format!("    open {}", harmless(address))),
+        // One that cannot be read cannot be answered either.
+        Wants::Form(schema) => match Form::new(request.message.clone(), schema) {
+            Ok(form) => lines.extend(form.fields.iter().flat_map(|field| {
+                let described = described(field).into_iter().map(|line| format!("      {line}"));
+                std::iter::once(format!("    {}=", one_line(&field.name, SHOWN))).chain(described)
+            })),
+            Err(why) => lines.push(format!("    {}", harmless(&why))),
+        },
+    }
+    lines.join("\n")
+}
+
 fn question_line(question: &Question) -> String {
     let request = &question.request;
-    let when = match question.state {
-        QuestionState::Pending => format!("expires in {}", span(question.expires_ms, now_ms())),
-        state => format!("{}, asked {} ago", state.as_str(), span(now_ms(), question.created_ms)),
-    };
+    let when = when(question);
     format!(
         "{}  {}  {}\n    {}\n    {}",
         question.id,
@@ -150,9 +274,10 @@ fn question_line(question: &Question) -> String {
 }
 
 fn standing_line(standing: &Standing) -> String {
-    let covers = match &standing.arguments {
-        Some(arguments) => one_line(&arguments.to_string(), SHOWN),
-        None => "any arguments".to_owned(),
+    let covers = match (&standing.arguments, &standing.asker) {
+        (Some(arguments), _) => one_line(&arguments.to_string(), SHOWN),
+        (None, Some(asker)) => format!("whatever {} asks", one_line(asker, SHOWN)),
+        (None, None) => "any arguments".to_owned(),
     };
     let tool = styled(BOLD, standing.tool.without_version());
     format!("{}  {tool}  {}\n    {covers}", standing.id, styled(DIM, format_args!("in {}", standing.scope)))

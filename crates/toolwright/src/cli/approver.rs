@@ -40,16 +40,18 @@ impl Approver for TerminalApprover {
         if cut > 0 {
             say(styled(WARN, format_args!("  … {cut} more characters are not shown")));
         }
-        let question = match request.always_covers() {
-            AlwaysCovers::Tool => "[y]es, [n]o, [s]kip, [a]lways for this tool in this session: ",
-            AlwaysCovers::ToolInWorkspace => {
-                "[y]es, [n]o, [s]kip, [a]lways for this tool inside the workspace in this session: "
+        let covered = match request.always_covers() {
+            AlwaysCovers::Tool => "this tool".to_owned(),
+            AlwaysCovers::ToolForAsker => {
+                format!("what {} asks", harmless(request.asker.as_deref().unwrap_or_default()))
             }
-            AlwaysCovers::ThisCall => "[y]es, [n]o, [s]kip, [a]lways for exactly these arguments in this session: ",
+            AlwaysCovers::ToolInWorkspace => "this tool inside the workspace".to_owned(),
+            AlwaysCovers::ThisCall => "exactly these arguments".to_owned(),
         };
+        let question = format!("[y]es, [n]o, [s]kip, [a]lways for {covered} in this session: ");
         self.console.forget_typed_ahead().await;
         loop {
-            let Some(answer) = self.console.ask(question).await else {
+            let Some(answer) = self.console.ask(&question).await else {
                 return ApprovalDecision::Deny { reason: "the input ended before anybody answered".into() };
             };
             match answer.trim().to_lowercase().as_str() {

@@ -152,7 +152,8 @@ pub(crate) struct Serve {
     /// What may run where no rule matches. Default: `client`.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
-    /// Who is asked where the policy asks. Default: `client` where it can be asked, else `inbox`.
+    /// Who is asked where the policy asks. Default: `client` where it can be asked, else `inbox`. With `inbox`, what
+    /// tools' sources want to know of a person goes there too, where the owner's client has no forms.
     #[arg(long, value_name = "WHOM", default_value = "client")]
     pub(crate) ask: ServeAskName,
     /// How tools are put before clients that do not say it with `?expose=…`: `direct` lists all of them, `search`
@@ -171,7 +172,8 @@ pub(crate) struct Agent {
     /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
-    /// Who is asked where the policy asks. Default: `terminal` in one, else `nobody`.
+    /// Who is asked where the policy asks, and for what tools' sources want to know. Default: `terminal` in one, else
+    /// `nobody`.
     #[arg(long, value_name = "WHOM")]
     pub(crate) ask: Option<AskName>,
     /// When the calls of an answer start. Default: `defaults.dispatch`, else `turn-end`.
@@ -262,6 +264,10 @@ pub(crate) struct Call {
     /// Makes the call a job: its id is printed at once, and the program stays until the job is over.
     #[arg(long)]
     pub(crate) background: bool,
+    /// Who answers what the tool's source asks in the middle of the call: forms, pages, and whether it may ask a model.
+    /// Default: `terminal` in one, else `nobody`.
+    #[arg(long, value_name = "WHOM")]
+    pub(crate) ask: Option<AskName>,
     /// The one model that an LLM-backed tool asks, provider/model. Default: those of the tool, else `models.default`,
     /// else what the environment offers.
     #[arg(long, value_name = "PROVIDER/MODEL")]

@@ -4,23 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright::House;
-use toolwright::core::approval::NoApprover;
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::llm::llm_definition;
 use toolwright::core::names::Resolution;
-use toolwright::core::{Approver, CallId, Cancel, Outcome, Profile, ToolCall};
+use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
 use toolwright::house::{CallTerms, CallTimes};
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmTerms;
 
-use super::agent::Desk;
-use super::approver::TerminalApprover;
+use super::agent::{Desk, can_be_asked, who};
 use super::args::{Call, Global};
 use super::config::variable;
 use super::exit::{Done, Exit, Failure};
 use super::lists::say_starting;
-use super::screen::{BAD, harmless, is_interactive, print_result_json, print_result_text, say, styled};
+use super::names::AskName;
+use super::screen::{BAD, harmless, print_result_json, print_result_text, say, styled};
 use super::signals::{First, watch};
 use super::{arguments, config, open, record};
 
@@ -30,6 +29,7 @@ pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
 const TELLING: usize = 80;
 
 pub(crate) async fn command(global: &Global, call: &Call) -> Done {
+    can_be_asked(who(call.ask))?;
     let house = open(global, config::usable(global)?).await?;
     record(&house, &call.record)?;
     house.offer_llm_tools().await;
@@ -48,7 +48,8 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
     let llm = llm_terms(call, &house, &snapshot).await?;
-    let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, client: client(&house), llm };
+    let client = client(&house, who(call.ask));
+    let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, client, llm };
     let outcome = house.call_on(written, terms).await;
     let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };
     // What went on as a job goes on here: there is no other process to do it.
@@ -64,7 +65,8 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
 /// The model and the mode that were asked for. A tool that prefers no model, where none is configured, gets one that
 /// the environment offers.
 async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
-    let given = LlmTerms { model: call.model.as_deref().map(Arc::from), mode: call.mode.as_deref().map(Arc::from) };
+    let (model, mode) = (call.model.as_deref().map(Arc::from), call.mode.as_deref().map(Arc::from));
+    let given = LlmTerms { model, mode, ..LlmTerms::default() };
     // A name that means nothing is the executor's to refuse.
     let Resolution::Found(index, _) = snapshot.resolve(&call.tool) else { return Ok(given) };
     let Some(entry) = snapshot.list().get(index) else { return Ok(given) };
@@ -90,17 +92,16 @@ async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<Ll
 }
 
 /// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.
-fn client(house: &House) -> Arc<dyn CallClient> {
+fn client(house: &House, ask: AskName) -> Arc<dyn CallClient> {
     let desk = Desk::new(house);
-    let approver: Arc<dyn Approver> = if is_interactive() {
-        Arc::new(TerminalApprover::new(Arc::clone(&desk.console), Arc::clone(&desk.screen)))
-    } else {
-        let remedy =
-            "there is no terminal to ask at: run it in one, or allow client:sample by a rule under policy.rules";
-        Arc::new(NoApprover { remedy: remedy.into() })
+    let remedy = || {
+        "there is no terminal to ask at: run it in one or with --ask inbox, or allow client:sample by a rule under \
+         policy.rules"
+            .to_owned()
     };
+    let approver = desk.approver(ask, house, remedy);
     let policy = Arc::new(house.config().policy(None, Profile::Ask));
-    desk.client(house, &house.call_session(), policy, approver, None)
+    desk.client(house, &house.call_session(), policy, approver, (ask, None))
 }
 
 fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {

@@ -77,8 +77,13 @@ impl TerminalPerson {
 impl Person for TerminalPerson {
     async fn fill_in(&self, source: &str, form: &Form) -> Filled {
         let _screen = self.screen.hold().await;
-        asks("A tool's server asks you, and gets what you type:", source, &form.message);
-        match self.agrees("[y]es, I answer, [n]o, I do not want to: ").await {
+        let (what, question) = if form.fields.is_empty() {
+            ("A tool's server asks you:", "[y]es, [n]o: ")
+        } else {
+            ("A tool's server asks you, and gets what you type:", "[y]es, I answer, [n]o, I do not want to: ")
+        };
+        asks(what, source, &form.message);
+        match self.agrees(question).await {
             Some(true) => self.fields(form).await.map_or_else(|ended| ended, Filled::Accepted),
             Some(false) => Filled::Declined,
             None => Filled::Cancelled,
@@ -122,7 +127,7 @@ fn leads(page: &Page) -> [String; 2] {
 }
 
 /// A field in lines for a person.
-fn described(field: &Field) -> Vec<String> {
+pub(crate) fn described(field: &Field) -> Vec<String> {
     let title = one_line(field.title.as_deref().unwrap_or(&field.name), MAX_LABEL);
     let mut kind = match &field.kind {
         Kind::Text => "a text".to_owned(),

@@ -15,13 +15,14 @@ use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::output::is_output_tool;
 use toolwright::core::session::Principal;
 use toolwright::core::{Approver, Cancel, Event, Profile};
-use toolwright::house::{GatewayModels, HouseError, Reloaded, watch as watch_files};
+use toolwright::house::{GatewayHouse, HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
     ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, Token, ViewOptions,
     serve_http, serve_stdio,
 };
 
+use super::approvals::asked_for;
 use super::args::{Global, Serve, ServeAskName};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, DIM, WARN, harmless, say, styled};
@@ -111,7 +112,10 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
     let given = serve.policy.map(Profile::from);
     let later = approver(house, serve.ask, Answers::Elsewhere);
     // A source waits for the answer of a model within its call: there is nothing that a job could go on with.
-    let models = GatewayModels::new(Arc::clone(house), given, approver(house, serve.ask, Answers::Here));
+    let mut stand_in = GatewayHouse::new(Arc::clone(house), given, approver(house, serve.ask, Answers::Here));
+    if serve.ask == ServeAskName::Inbox {
+        stand_in = stand_in.with_forms(house.ask_forms(|form| say(asked_for(form))));
+    }
     let policy = Arc::new(settings.policy(given, Profile::Client));
     let selection = &settings.written.selection;
     let parts = GatewayOptions::new(
@@ -126,7 +130,7 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
             ServeAskName::Client => parts.elicitation,
             ServeAskName::Inbox | ServeAskName::Nobody => Elicitation::Never,
         },
-        models: Some(Arc::new(models)),
+        stand_in: Some(Arc::new(stand_in)),
         max_tool_name: settings.written.server.max_tool_name,
         expose: serve.expose,
         views: views(settings),

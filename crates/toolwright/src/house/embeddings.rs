@@ -4,10 +4,16 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use toolwright_core::embedding::{Embedder, EmbeddingError};
+use toolwright_core::model::Carrier;
 use toolwright_models::HttpEmbedder;
 use toolwright_runtime::ToolVectors;
+use toolwright_runtime::executor::Errands;
 
+use super::House;
 use crate::config::{Config, EmbeddingSource};
+
+/// What the session of requests for vectors is called, one a house: what one of them makes serves all others.
+const SESSION: &str = "embeddings";
 
 /// What was loaded last, and from where.
 #[derive(Default)]
@@ -15,7 +21,7 @@ pub(super) struct Embeddings(Mutex<Option<(EmbeddingSource, Arc<ToolVectors>)>>)
 
 impl Embeddings {
     /// The vectors of tools by the configured model; `None` where none is configured.
-    pub(super) async fn of(&self, config: &Config) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+    pub(super) async fn of(&self, house: &House, config: &Config) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
         let Some(source) = &config.embeddings else { return Ok(None) };
         let mut loaded = self.0.lock().await;
         if let Some((from, vectors)) = &*loaded
@@ -23,29 +29,28 @@ impl Embeddings {
         {
             return Ok(Some(Arc::clone(vectors)));
         }
-        let vectors = Arc::new(ToolVectors::new(embedder(source).await?, Some(&config.state_dir.join("vectors"))));
+        let embedder = match source {
+            EmbeddingSource::Directory(path) => embedder(path).await?,
+            EmbeddingSource::Api { api, base_url, key, model } => {
+                let session = house.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
+                let carrier: Arc<dyn Carrier> = Arc::new(Errands::new(Arc::clone(&house.executor), session));
+                let made = HttpEmbedder::new(*api, base_url, key.clone(), model, carrier);
+                Arc::new(made.of_provider(house.models.endpoints())) as _
+            }
+        };
+        let vectors = Arc::new(ToolVectors::new(embedder, Some(&config.state_dir.join("vectors"))));
         *loaded = Some((source.clone(), Arc::clone(&vectors)));
         Ok(Some(vectors))
     }
 }
 
-/// Loads a directory, which takes some tenths of a second off this thread, or makes a client, which asks nobody
-/// yet.
+/// Loads a directory, which takes some tenths of a second off this thread.
 ///
 /// # Errors
 /// A directory that is not a sentence-transformer, or any in a program that was built without the feature
 /// `embeddings`.
-pub async fn embedder(source: &EmbeddingSource) -> Result<Arc<dyn Embedder>, EmbeddingError> {
-    match source {
-        EmbeddingSource::Directory(path) => directory(path).await,
-        EmbeddingSource::Api { api, base_url, key, model } => {
-            Ok(Arc::new(HttpEmbedder::new(*api, base_url, key.clone(), model)))
-        }
-    }
-}
-
 #[cfg(feature = "embeddings")]
-async fn directory(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
+pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
     let (dir, shown) = (path.to_owned(), path.display());
     let loading = tokio::task::spawn_blocking(move || toolwright_embed::SentenceTransformer::load(&dir));
     match loading.await {
@@ -59,8 +64,12 @@ async fn directory(path: &std::path::Path) -> Result<Arc<dyn Embedder>, Embeddin
     }
 }
 
+/// Loads none.
+///
+/// # Errors
+/// Always: this program was built without the feature `embeddings`.
 #[cfg(not(feature = "embeddings"))]
-async fn directory(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
+pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
     Err(EmbeddingError::new(format!(
         "this program was built without the feature `embeddings` and cannot load {}; build it with \
          `cargo build --release -p toolwright --features embeddings`, or name an embeddings API as `url`",

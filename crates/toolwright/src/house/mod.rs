@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use toolwright_core::approval::{Answers, Approver, InboxStore, NoApprover, Question};
+use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoApprover, Question};
 use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
@@ -33,8 +33,8 @@ use toolwright_providers::mcp::McpDeps;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_runtime::executor::LlmTerms;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, Inbox, InboxParts, JobManager, Observation, Pins, RecoveryTerms, RunContext,
-    SecretRedactor, Selector, SqliteStore, ToolVectors,
+    Catalogue, EventHub, Executor, FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, Observation, Pins,
+    RecoveryTerms, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
 use toolwright_server::MetricsSource;
 use toolwright_telemetry::Metrics;
@@ -42,7 +42,7 @@ use toolwright_telemetry::Metrics;
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
 pub use build::authorization;
-pub use client::{ClientTerms, Filled, GatewayModels, Person, Visited};
+pub use client::{ClientTerms, Filled, GatewayHouse, InboxPerson, Person, Visited};
 pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;
@@ -190,6 +190,7 @@ impl House {
         let http = HttpModelClient::new(build::endpoints(&config, &*variables));
         let models = Arc::new(Models::new(http, Arc::clone(&redactor) as _));
         models.on_replay(replay::warning(&events));
+        replay::read(&models, &config).await;
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
@@ -303,7 +304,7 @@ impl House {
     /// # Errors
     /// See [`embedder`].
     pub async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
-        self.embeddings.of(&self.config()).await
+        self.embeddings.of(self, &self.config()).await
     }
 
     /// The saved runs.
@@ -354,6 +355,14 @@ impl House {
     pub fn ask_inbox(&self, answers: Answers, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
         let parts = InboxParts::new(self.inbox(), Arc::clone(&self.executor.services().clock));
         Inbox::new(InboxParts { answers, told: Arc::new(told), ..parts })
+    }
+
+    /// A way to ask people through the inbox what tools' sources want to know; `told` hears of each question once it
+    /// is kept there. Calls wait for the answers.
+    #[must_use]
+    pub fn ask_forms(&self, told: impl Fn(&FormQuestion) + Send + Sync + 'static) -> FormInbox {
+        let parts = FormInboxParts::new(self.inbox(), Arc::clone(&self.executor.services().clock));
+        FormInbox::new(FormInboxParts { told: Arc::new(told), ..parts })
     }
 
     /// The jobs.

@@ -57,3 +57,44 @@ async fn a_run_without_a_terminal_waits_for_an_answer_from_elsewhere() {
         }
     }
 }
+
+/// A place with a server that asks a person for a name and an address.
+fn asking_place() -> Place {
+    let fixture = toolwright_testkit::bin("conformance-fixture");
+    Place::with(&format!("mcpServers:\n  fx:\n    command: {}\n", fixture.display()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_asks_of_a_person_who_is_not_there_is_answered_through_the_inbox() {
+    let right: &[&str] = &["username=ann", "email=ann@example.org"];
+    let whole = r#"{"username": "ann", "email": "ann@example.org"}"#;
+    for (words, code, says) in [
+        (right, 0, "action=accept, content={\"username\":\"ann\",\"email\":\"ann@example.org\"}"),
+        (&[whole], 0, "action=accept, content={\"username\":\"ann\",\"email\":\"ann@example.org\"}"),
+        (&[], 0, "action=decline"),
+    ] {
+        let place = asking_place();
+        let call = ["call", "fx__test_elicitation", "message=Who are you?", "--ask", "inbox", "--json"];
+        let waiting = start(&place, &[], &call);
+        let question = question(&place).await;
+        let id = question["id"].as_str().expect("an id");
+        assert_eq!((&question["kind"], &question["tool"]), (&json!("form"), &json!("fx:test_elicitation")));
+        assert_eq!(question["message"], "Who are you?", "{question}");
+        assert!(question["schema"]["properties"]["email"].is_object(), "{question}");
+        for wrong in [&["username=ann"][..], &["username=ann", "email=e", "more=1"], &["ann"], &["{]"]] {
+            let (lines, code) = answers(&place, &[&["approvals", "answer", id], wrong, &["--json"]].concat(), "");
+            assert_eq!(code, 2, "{wrong:?}: {lines:?}");
+        }
+        assert_eq!(answers(&place, &["approvals", "approve", id, "--json"], "").1, 2, "it is no call");
+        let verb: &[&str] = if words.is_empty() { &["approvals", "deny", id] } else { &["approvals", "answer", id] };
+        let (lines, found) = answers(&place, &[verb, words, &["--json"]].concat(), "");
+        let state = if words.is_empty() { "denied" } else { "approved" };
+        assert_eq!((lines, found), (vec![json!({"id": id, "state": state})], code));
+        let output = ended(waiting).await;
+        assert!(stderr(&output).contains(&format!("answer {id} or deny {id}")), "{}", stderr(&output));
+        let printed: Value = serde_json::from_slice(&output.stdout).expect("json");
+        assert!(printed["text"].as_str().is_some_and(|text| text.contains(says)), "{printed}");
+        let all = ok(&place, &["approvals", "ls", "--all", "--json"]);
+        assert!(!all.contains("ann@"), "what was filled in is not kept: {all}");
+    }
+}

@@ -1,21 +1,26 @@
 //! What the source of a tool asks back of `call` and of the house: a model, a person, the workspace. Against a real
 //! server on pipes and a real model API.
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolwright::House;
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
-use toolwright::core::approval::NoApprover;
-use toolwright::core::client::{CallClient, ClientRequest};
-use toolwright::core::{CallId, Cancel, Profile, RawArguments, ToolCall};
-use toolwright::house::{CallTimes, ClientTerms, Filled, Person, Visited};
+use toolwright::core::approval::{Answers, NoApprover};
+use toolwright::core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright::core::session::{Principal, Session};
+use toolwright::core::{
+    ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId,
+};
+use toolwright::house::{CallTimes, ClientTerms, Filled, GatewayHouse, Person, Visited};
 use toolwright::mcp::form::Form;
 use toolwright::mcp::page::Page;
+use toolwright::server::{StandIn as _, StandInTerms};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};
@@ -77,8 +82,113 @@ async fn without_a_persons_word_no_model_is_asked() {
     let place = place("models: {default: openai/m}\n");
     let (printed, rows) = sampled(&place).await;
     assert!(!printed["text"].as_str().unwrap_or_default().contains("Oslo"), "{printed}");
-    assert!(printed.to_string().contains("denied"), "{printed}");
-    assert!(json!(rows).to_string().contains("client:sample"), "the refusal is in the account: {rows:?}");
+    assert!(printed.to_string().contains("lacks a capability"), "{printed}");
+    assert!(!json!(rows).to_string().contains("client:sample"), "nobody was asked in vain: {rows:?}");
+}
+
+#[tokio::test]
+async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_allow_it() {
+    for (rules, asks_somebody, declared) in [
+        ("", false, false),
+        ("", true, true),
+        ("policy: {profile: trusted}\n", false, true),
+        (ALLOWED, false, true),
+        ("policy: {rules: [{effect: deny, tool: 'client:*'}]}\n", true, false),
+        ("policy: {profile: trusted, rules: [{effect: ask, tool: 'client:sample'}]}\n", false, false),
+    ] {
+        let place = place(&format!("models: {{default: openai/m}}\n{rules}"));
+        let config = place.load();
+        let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
+        let key = |name: &str| (name == "OPENAI_API_KEY").then(|| "k".to_owned());
+        let house = House::open(options, config, Box::new(key)).await.expect("opens");
+        let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
+        let approver = if asks_somebody { Arc::new(house.ask_inbox(Answers::Here, |_| ())) } else { nobody };
+        let policy = Arc::new(house.config().policy(None, Profile::Ask));
+        let session = house.call_session();
+        let terms = ClientTerms {
+            session: Arc::clone(&session),
+            policy,
+            approver: Arc::clone(&approver),
+            person: None,
+            model: None,
+        };
+        let capabilities = house.client(terms).capabilities();
+        assert_eq!(capabilities.contains_key("sampling"), declared, "{rules} {asks_somebody}");
+        let gateway = GatewayHouse::new(Arc::clone(&house), None, Arc::clone(&approver));
+        let offered = gateway.offers(&StandInTerms { session, profile: None, approver });
+        assert_eq!(offered.contains_key("sampling"), declared, "{rules} {asks_somebody}");
+        house.shut_down().await;
+    }
+}
+
+#[tokio::test]
+async fn forms_go_to_the_inbox_for_the_owners_calls_alone() {
+    let place = Place::new();
+    let house = house(&place).await;
+    let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
+    let plain = || GatewayHouse::new(Arc::clone(&house), None, Arc::clone(&nobody));
+    let forms = || plain().with_forms(house.ask_forms(|_| ()));
+    let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
+    for (gateway, principal, offered) in
+        [(forms(), Principal::owner(), true), (forms(), guest, false), (plain(), Principal::owner(), false)]
+    {
+        let session = house.call_session();
+        let session = Session { id: session.id.clone(), principal, root: session.root.clone(), agent: None };
+        let terms = StandInTerms { session: Arc::new(session), profile: None, approver: Arc::clone(&nobody) };
+        assert_eq!(gateway.offers(&terms).contains_key("elicitation"), offered);
+        assert_eq!(gateway.client(&terms).capabilities().contains_key("elicitation"), offered);
+    }
+    house.shut_down().await;
+}
+
+/// Says `always`, and remembers what was asked.
+#[derive(Default)]
+struct Always(Mutex<Vec<ApprovalRequest>>);
+
+#[async_trait]
+impl Approver for Always {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        self.0.lock().expect("asked").push(request.clone());
+        ApprovalDecision::Always
+    }
+}
+
+#[tokio::test]
+async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
+    let place = Place::with("models: {default: openai/m}\n");
+    let script: Script = [(); 4].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
+    let (_model, variables) = with_model(WireApi::OpenAi, script).await;
+    let variables: HashMap<String, String> =
+        variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
+    let house = House::open(options, place.load(), Box::new(move |name| variables.get(name).cloned())).await;
+    let house = house.expect("opens");
+    let always = Arc::new(Always::default());
+    let policy = Arc::new(house.config().policy(None, Profile::Ask));
+    let approver: Arc<dyn Approver> = Arc::clone(&always) as _;
+    let client =
+        house.client(ClientTerms { session: house.call_session(), policy, approver, person: None, model: None });
+    let params = json!({"messages": [{"role": "user", "content": {"type": "text", "text": "?"}}], "maxTokens": 9});
+    for (tool, askers) in
+        [("one:a", &["one"][..]), ("one:b", &["one"]), ("two:a", &["one", "two"]), ("two:a", &["one", "two"])]
+    {
+        let asking = AskingCall {
+            tool: ToolId::parse(&format!("{tool}@0.0.0")).expect("id"),
+            traceparent: "00-aa-bb-01".into(),
+            cancel: Cancel::new(),
+        };
+        let client = client.for_call(&asking).expect("a client of the call");
+        let question = ClientRequest { key: None, method: "sampling/createMessage".into(), params: params.clone() };
+        let answer = client.ask(vec![question]).await.expect("answered").remove(0).expect("let through");
+        assert_eq!(answer["content"]["text"], "Oslo");
+        let asked: Vec<_> = always.0.lock().expect("asked").iter().filter_map(|one| one.asker.clone()).collect();
+        assert_eq!(asked, askers, "{tool}");
+    }
+    let standing = house.approvals().standing(10).await.expect("standing");
+    let mut askers: Vec<_> = standing.into_iter().filter_map(|row| row.asker).collect();
+    askers.sort();
+    assert_eq!(askers, ["one", "two"]);
+    house.shut_down().await;
 }
 
 #[tokio::test]
@@ -266,7 +376,6 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
         let says = move |result: &Value| {
             let text = result.to_string();
             assert_eq!(text.contains("LLM response: Oslo"), allowed, "{text}");
-            assert_eq!(text.contains("denied"), !allowed, "{text}");
         };
         let checks = move || {
             let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
@@ -285,6 +394,37 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
             assert!(asked["inputRequests"].to_string().contains("sampling/createMessage"), "{asked}");
         };
         tokio::task::spawn_blocking(checks).await.expect("checked");
+    }
+}
+
+#[test]
+fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_none() {
+    for (ask, is_asked) in [("inbox", true), ("nobody", false)] {
+        let place = place("");
+        // From here on its tools are known before it answers.
+        ok(&place, &["tools", "show", "fx__test_elicitation"]);
+        let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--ask", ask]);
+        let address = gateway.address();
+        let calling = std::thread::spawn(move || {
+            let arguments = json!({"message": "Who are you?"});
+            posted(&address, &json!({"tool": "fx__test_elicitation", "arguments": arguments}))
+        });
+        if is_asked {
+            let form = (0..200).find_map(|_| {
+                let listed: Value = serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON");
+                let form = listed.get(0).cloned();
+                if form.is_none() {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                form
+            });
+            let form = form.expect("somebody is asked");
+            let id = form["id"].as_str().expect("an id");
+            ok(&place, &["approvals", "answer", id, "username=ann", "email=ann@example.org"]);
+        }
+        let answered = calling.join().expect("called");
+        assert_eq!(answered.to_string().contains("ann@example.org"), is_asked, "{answered}");
+        assert_eq!(answered["ok"].as_bool(), Some(is_asked), "{answered}");
     }
 }
 

@@ -1,10 +1,19 @@
 //! `selection.embeddings`: where vectors come from.
 
-use toolwright::config::{EmbeddingSource, Severity};
-use toolwright::core::Secret;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use toolwright::House;
+use toolwright::config::{EmbeddingSource, LoadOptions, Severity};
+use toolwright::core::{Event, Secret};
 use toolwright::house::embedder;
 use toolwright::models::EmbeddingsApi;
 
+use crate::cli::ok;
 use crate::config::broken;
 use crate::support::Place;
 
@@ -50,8 +59,145 @@ fn what_names_no_model_is_left_out_with_the_reason() {
 #[tokio::test]
 async fn a_directory_that_is_no_model_is_named_with_the_remedy() {
     let place = Place::new();
-    let error = embedder(&EmbeddingSource::Directory(place.path("home"))).await.err().expect("no model").to_string();
+    let error = embedder(&place.path("home")).await.err().expect("no model").to_string();
     assert!(error.contains(&place.path("home").display().to_string()), "{error}");
     let remedy = if cfg!(feature = "embeddings") { "as its authors publish it" } else { "--features embeddings" };
     assert!(error.contains(remedy), "{error}");
+}
+
+/// Answers each request for vectors by the next status, the last again and again, after a while; the most at once.
+struct Server {
+    url: String,
+    most: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Server {
+    async fn start(statuses: Vec<u16>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let url = format!("http://{}/v1", listener.local_addr().expect("address"));
+        let [now, most, asked]: [Arc<AtomicUsize>; 3] = Default::default();
+        let (seen, count) = (Arc::clone(&most), Arc::clone(&asked));
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let status = statuses.get(number).or(statuses.last()).copied().unwrap_or(200);
+                let (now, seen) = (Arc::clone(&now), Arc::clone(&seen));
+                tokio::spawn(async move {
+                    seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    let texts = texts(&mut stream).await;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    let data = (0..texts).map(|index| json!({"index": index, "embedding": [1, index]}));
+                    let body = match status {
+                        200 => json!({"data": data.collect::<Vec<_>>(), "usage": {"prompt_tokens": 1000}}),
+                        _ => json!({"error": {"message": "later"}}),
+                    }
+                    .to_string();
+                    let head =
+                        format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\n");
+                    let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                });
+            }
+        });
+        Self { url, most, asked }
+    }
+}
+
+/// How many texts a request asks for.
+async fn texts(stream: &mut TcpStream) -> usize {
+    let mut bytes = Vec::new();
+    loop {
+        stream.read_buf(&mut bytes).await.expect("request");
+        let text = String::from_utf8_lossy(&bytes);
+        let body = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
+        if let Some(body) = body {
+            return body["input"].as_array().expect("texts").len();
+        }
+    }
+}
+
+/// The events of requests to models while `work` goes on, and the operations of the account.
+async fn told(place: &Place, work: impl AsyncFn(&House)) -> (Vec<Arc<Event>>, Vec<Value>) {
+    let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
+    let house = House::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+    let mut events = house.events().subscribe();
+    work(&house).await;
+    let mut told = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        told.push(event);
+    }
+    house.shut_down().await;
+    let trace: Value = serde_json::from_str(&ok(place, &["trace", "last", "--json"])).expect("json");
+    let turns = trace["turns"].as_array().cloned().unwrap_or_default();
+    (told, turns.iter().flat_map(|turn| turn["ops"].as_array().cloned().unwrap_or_default()).collect())
+}
+
+fn place(server: &Server, models: &str) -> Place {
+    let url = &server.url;
+    Place::with(&format!("selection: {{embeddings: {{url: '{url}', model: small}}}}\nmodels:\n{models}"))
+}
+
+async fn query(house: &House, text: &str) -> Result<(), String> {
+    let vectors = house.tool_vectors().await.expect("configured").expect("configured");
+    vectors.query(text).await.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_for_vectors_wait_in_the_queue_of_their_model() {
+    let server = Server::start(vec![200]).await;
+    let place = place(&server, "  embeddings: {queue: {concurrent: 2}}\n");
+    let (events, _) = told(&place, async |house| {
+        let queries = (0..6).map(|number| async move { query(house, &format!("q{number}")).await });
+        for done in futures_util::future::join_all(queries).await {
+            done.expect("vectors");
+        }
+    })
+    .await;
+    assert_eq!((server.most.load(Ordering::SeqCst), server.asked.load(Ordering::SeqCst)), (2, 6));
+    let waits = |event: &&Arc<Event>| matches!(&***event, Event::ModelWait { queue, .. } if queue == "embeddings");
+    assert_eq!(events.iter().filter(waits).count(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_vectors_is_made_again_and_each_attempt_is_accounted_for() {
+    let server = Server::start(vec![503, 200]).await;
+    // The prices of the one model, the terms of all.
+    let models = "  embeddings: {retry: {attempts: 2}}\n  embeddings/small: {prices: {input: 100, output: 0}}\n";
+    let place = place(&server, models);
+    let (events, ops) = told(&place, async |house| query(house, "q").await.expect("vectors")).await;
+    assert_eq!(server.asked.load(Ordering::SeqCst), 2);
+    let finished = events.iter().find_map(|event| match &**event {
+        Event::ModelFinished { model, attempt, ok, usage, cost_usd, characters_in, .. } => {
+            Some((model.clone(), *attempt, *ok, usage.input_tokens, *cost_usd, *characters_in))
+        }
+        _ => None,
+    });
+    assert_eq!(finished, Some(("embeddings/small".to_owned(), 2, true, 1000, Some(0.1), 1)));
+    assert!(events.iter().any(|event| matches!(&**event, Event::ModelRetried { .. })));
+    let rows: Vec<_> = ops.iter().map(|op| (op["kind"].clone(), op["name"].clone(), op["status"].clone())).collect();
+    let row = |status: &str| (json!("model"), json!("embeddings/small"), json!(status));
+    assert!(rows.len() == 2 && rows.contains(&row("unavailable")) && rows.contains(&row("ok")), "{ops:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_for_vectors_end_with_the_terms_of_their_provider() {
+    let server = Server::start(vec![503]).await;
+    // What has the address of a provider is one of its models.
+    let url = &server.url;
+    let models = format!(
+        "  endpoints: {{mine: {{api: openai_chat, base_url: '{url}/'}}}}\n  mine: {{retry: {{attempts: 1}}}}\n"
+    );
+    let place = place(&server, &models);
+    let (events, ops) = told(&place, async |house| {
+        let error = query(house, "q").await.expect_err("it is down");
+        assert!(error.contains("later") && error.contains("selection.embeddings"), "{error}");
+    })
+    .await;
+    assert_eq!(server.asked.load(Ordering::SeqCst), 1, "once in all");
+    let name =
+        |event: &Arc<Event>| matches!(&**event, Event::ModelFinished { model, ok: false, .. } if model == "mine/small");
+    assert!(events.iter().any(name));
+    assert_eq!((ops.len(), &ops[0]["name"], &ops[0]["status"]), (1, &json!("mine/small"), &json!("unavailable")));
 }

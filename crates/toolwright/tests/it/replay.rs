@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
-use toolwright_testkit::model_server::{Script, Turn, WireApi};
+use toolwright_testkit::model_server::{Fault, Script, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, repository, start, todo_script, with_model};
 use crate::cli::{program, run, stderr};
@@ -152,6 +152,76 @@ async fn what_tools_ask_is_recorded_too_and_played_to_calls_and_servers() {
     }
     gateway.says("[replayed from r.jsonl]");
     assert_eq!(played.read("s.jsonl").lines().count(), 2, "it records what it is asked");
+}
+
+/// A tool whose first model fails in the way of `first`, and its second in that of `second`, if at all; recorded in a run
+/// and played where there is no key and no server.
+async fn check_fallback(first: Turn, second: Turn, answer: &str) {
+    let config = "llmTools:\n  shout:\n    description: Shouts.\n    parameters: {type: object, properties: {text: {type: \
+                  string}}, required: [text]}\n    user: \"Shout: {{ text }}\"\n    modelPreference: {preferredModel: \
+                  openai/first, fallbackModels: [openai/second]}\n    variants:\n      - {id: s, providerMatch: [second], \
+                  user: \"SHOUT {{ text }}\"}\nmodels: {openai: {retry: {attempts: 1}}}\n";
+    let place = Place::with(config);
+    let script: Script = vec![
+        Turn::calls(vec![("llm__shout", json!({"text": "hey"}))]),
+        first.expecting("the first model", |asked| asked.model().ends_with("first")),
+        second.expecting("the second model", |asked| asked.model().ends_with("second")),
+        Turn::text("Done."),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let task = ["run", "shout hey", "--policy", "trusted", "--json"];
+    let output =
+        ended(start(&place, &variables, &and(&task, &["--record", "r.jsonl", "--transcript", "t.jsonl"]))).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    drop(server);
+    let (expect, recording) = (report(&output), place.read("project/r.jsonl"));
+    assert_eq!(recording.lines().count(), 4, "a line a request: {recording}");
+    let models: Vec<Value> =
+        recording.lines().map(|line| serde_json::from_str::<Value>(line).expect("json")["model"].take()).collect();
+    assert_eq!(models[1..3], [json!("openai/first"), json!("openai/second")]);
+
+    let played = Place::with(config);
+    played.write("project/r.jsonl", &recording);
+    let output = run(&played, &and(&task, &["--model", "replay:r.jsonl", "--transcript", "t.jsonl"]));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!((same(&report(&output)), said(&output, "r.jsonl")), (same(&expect), 1), "{}", stderr(&output));
+    // What the agent's model was told of the tool is what it was told then.
+    let told = |place: &Place| {
+        let lines = place.read("project/t.jsonl");
+        let mut requests = lines.lines().filter(|line| line.contains("\"type\":\"request\""));
+        let last = requests.next_back().map(|line| serde_json::from_str::<Value>(line).expect("json"));
+        last.expect("a request")["request"]["messages"].to_string()
+    };
+    assert!(told(&place).contains(answer), "{}", told(&place));
+    assert_eq!(told(&played), told(&place));
+    // The account has each attempt, with what it used, at no cost.
+    let attempts = |place: &Place| {
+        let trace: Value = serde_json::from_slice(&run(place, &["trace", "last", "--json"]).stdout).expect("json");
+        let models = operations(&trace).filter(|op| op["kind"] == "model").cloned().collect::<Vec<_>>();
+        models
+            .iter()
+            .map(|op| json!([op["status"], op["usage"], op["input_tokens"], op["output_tokens"]]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(attempts(&played), attempts(&place));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_fell_back_from_one_model_to_another_is_played() {
+    check_fallback(Turn::error(400, "not so"), Turn::text("HEY"), "HEY").await;
+    check_fallback(
+        Turn::text("half of it, and of what comes behind it").with_fault(Fault::CutAfter(3)),
+        Turn::text("HEY"),
+        "HEY",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_tool_got_no_model_to_answer_is_played() {
+    let told = "openai/first: the model behind this tool could not be asked; openai/second: the model";
+    check_fallback(Turn::error(400, "not so"), Turn::error(400, "neither"), told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,6 +90,7 @@ fn pending(id: &CallId) -> Outcome {
         effects: Effects::WRITE,
         scope: toolwright_core::catalogue::CallScope::Anywhere,
         reason: "it writes".into(),
+        asker: None,
     };
     Outcome { pending: Some(Box::new(request)), ..done(id, "") }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::columns::columns;
 use super::plot::plot;
-use super::{Report, dollars, or_dash, time};
+use super::{Report, or_dash};
 use crate::bench::check::clipped;
 use crate::bench::summary::Row;
 
@@ -87,35 +88,22 @@ fn section(out: &mut String, rows: &[Row]) {
 }
 
 fn figures(out: &mut String, rows: &[Row]) {
+    let span = 1 + columns(rows).count();
     out.push_str("<div class=\"wide\"><table>\n<thead><tr><th scope=\"col\">model</th>");
-    for head in ["score", "sd", "min", "calls", "failed", "USD", "USD a call", "judge USD", "latency", "p95"] {
-        let _ = write!(out, "<th scope=\"col\" class=\"n\">{head}</th>");
+    for column in columns(rows) {
+        let _ = write!(out, "<th scope=\"col\" class=\"n\">{}</th>", column.head);
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for row in rows {
         let mark = if row.recommended { " <span class=\"good\">recommended</span>" } else { "" };
         let _ = write!(out, "<tr><th scope=\"row\">{}{mark}</th>", escaped(&row.model));
-        let figure = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
-        let calls = if row.is_whole() { row.calls.to_string() } else { format!("{} of {}", row.done, row.calls) };
-        let cells = [
-            figure(row.score),
-            figure(row.sd),
-            figure(row.min),
-            calls,
-            row.failed.to_string(),
-            or_dash(row.cost.map(dollars)),
-            or_dash(row.cost_per_call().map(dollars)),
-            or_dash(row.judge_cost.map(dollars)),
-            or_dash(row.latency_ms.map(time)),
-            or_dash(row.p95_ms.map(time)),
-        ];
-        for cell in cells {
-            let _ = write!(out, "<td class=\"n\">{cell}</td>");
+        for column in columns(rows) {
+            let _ = write!(out, "<td class=\"n\">{}</td>", (column.cell)(row));
         }
         out.push_str("</tr>\n");
         if let Some(why) = &row.missing {
             let why = escaped(&clipped(why, MAX_NOTE));
-            let _ = writeln!(out, "<tr class=\"why\"><td colspan=\"11\">not all was measured: {why}</td></tr>");
+            let _ = writeln!(out, "<tr class=\"why\"><td colspan=\"{span}\">not all was measured: {why}</td></tr>");
         }
     }
     out.push_str("</tbody></table></div>\n");

@@ -1,5 +1,6 @@
 //! Reports of a run: a table for a person, JSON for a program, one HTML file with the figures drawn.
 
+mod columns;
 mod html;
 mod plot;
 mod table;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Report, dollars, or_dash, time};
+use super::Report;
+use super::columns::columns;
 use crate::bench::check::clipped;
-use crate::bench::summary::Row;
 
 /// Characters of a name.
 const MAX_NAME: usize = 60;
@@ -15,18 +15,14 @@ const MAX_WHY: usize = 160;
 /// recommended.
 #[must_use]
 pub fn table(report: &Report) -> String {
-    let head = ["tool", "model", "", "score", "sd", "min", "calls", "failed", "USD", "USD/call", "latency", "p95"];
     let judged = report.rows.iter().any(|row| row.judge_cost.is_some());
-    let mut lines: Vec<Vec<String>> = vec![head.iter().map(|cell| (*cell).to_owned()).collect()];
-    if judged {
-        lines[0].push("judge USD".to_owned());
-    }
+    let heads = ["tool", "model", ""].into_iter().chain(columns(&report.rows).map(|column| column.head));
+    let mut lines: Vec<Vec<String>> = vec![heads.map(str::to_owned).collect()];
     lines.extend(report.rows.iter().map(|row| {
-        let mut cells = cells(row);
-        if judged {
-            cells.push(or_dash(row.judge_cost.map(dollars)));
-        }
-        cells
+        let names = [clipped(&row.tool, MAX_NAME), clipped(&row.model, MAX_NAME)];
+        let mark = if row.recommended { "*" } else { "" }.to_owned();
+        let figures = columns(&report.rows).map(|column| (column.cell)(row));
+        names.into_iter().chain([mark]).chain(figures).collect()
     }));
     let columns = lines[0].len();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
@@ -56,23 +52,4 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(out, "rubrics were judged by {judge}");
     }
     out
-}
-
-fn cells(row: &Row) -> Vec<String> {
-    let figure = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
-    let calls = if row.is_whole() { row.calls.to_string() } else { format!("{}/{}", row.done, row.calls) };
-    vec![
-        clipped(&row.tool, MAX_NAME),
-        clipped(&row.model, MAX_NAME),
-        if row.recommended { "*" } else { "" }.to_owned(),
-        figure(row.score),
-        figure(row.sd),
-        figure(row.min),
-        calls,
-        row.failed.to_string(),
-        or_dash(row.cost.map(dollars)),
-        or_dash(row.cost_per_call().map(dollars)),
-        or_dash(row.latency_ms.map(time)),
-        or_dash(row.p95_ms.map(time)),
-    ]
 }

@@ -3,25 +3,20 @@ use crate::bench::summary::CaseRow;
 
 fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
     Row {
-        tool: tool.to_owned(),
-        model: model.to_owned(),
         score,
         cost,
         latency_ms: score.map(|score| 40.0 * score),
         calls: 10,
         done: if score.is_some() { 10 } else { 0 },
-        failed: 0,
         sd: score.map(|_| 8.0),
         min: score.map(|score| score - 10.0),
         p50_ms: score.map(|_| 900.0),
         p95_ms: score.map(|_| 12_345.6),
         input_tokens: 1000,
         output_tokens: 200,
-        judge_cost: None,
         threshold: Some(90),
         recommended: score.is_some_and(|score| score >= 90.0),
         contract: "c0ffee".to_owned(),
-        missing: None,
         cases: vec![
             CaseRow { case: "first".to_owned(), score, note: None },
             CaseRow {
@@ -30,6 +25,7 @@ fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
                 note: Some("\"x\" & 'y'".to_owned()),
             },
         ],
+        ..Row::new(tool.to_owned(), model.to_owned())
     }
 }
 

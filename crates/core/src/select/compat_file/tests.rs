@@ -3,26 +3,15 @@ use serde_json::json;
 
 fn row(model: &str, score: f64, cost: Option<f64>, latency_ms: f64) -> Row {
     Row {
-        tool: "llm:score@1.0.0".to_owned(),
-        model: model.to_owned(),
         score: Some(score),
         cost,
         latency_ms: Some(latency_ms),
         calls: 2,
         done: 2,
-        failed: 0,
-        sd: None,
-        min: None,
-        p50_ms: None,
-        p95_ms: None,
-        input_tokens: 0,
-        output_tokens: 0,
-        judge_cost: None,
         threshold: Some(90),
         recommended: score >= 90.0,
         contract: "one".to_owned(),
-        missing: None,
-        cases: Vec::new(),
+        ..Row::new("llm:score@1.0.0".to_owned(), model.to_owned())
     }
 }
 

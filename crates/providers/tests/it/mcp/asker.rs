@@ -1,5 +1,5 @@
 //! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
-//! test binary again, started with `MCP_ASKER` set to `legacy`, `modern` or `both`.
+//! test binary again, started with `MCP_ASKER` set to `legacy`, `modern`, `both` or `both-mute`.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -12,10 +12,11 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_ASKER") else { return };
     let log = std::env::var("MCP_PEER_LOG").expect("log");
-    let (is_modern, speaks_both) = (mode != "legacy", mode == "both");
+    let (is_modern, speaks_both) = (mode != "legacy", mode.starts_with("both"));
     let mut asker = Asker {
         is_modern,
         speaks_both,
+        is_mute: mode == "both-mute",
         asking: None,
         open: 0,
         is_lossy: false,
@@ -37,6 +38,8 @@ struct Asker {
     is_modern: bool,
     /// It is older once it is asked to `initialize`.
     speaks_both: bool,
+    /// It answers no `logging/setLevel`.
+    is_mute: bool,
     /// The call that waits for the client's answer.
     asking: Option<Value>,
     /// How many answers it waits for.
@@ -106,6 +109,8 @@ impl Asker {
                 result(id, json!({"contents": [{"uri": "a://1", "text": "first", "later": 1}], "later": 2}));
             }
             "resources/read" => error(id, -32002, json!({"uri": params["uri"]})),
+            "logging/setLevel" if self.is_mute => {}
+            "logging/setLevel" if params["level"] == "loud" => error(id, -32602, Value::Null),
             "logging/setLevel" if !self.is_modern => result(id, json!({})),
             "resources/subscribe" => {
                 result(id, json!({}));
@@ -173,6 +178,20 @@ impl Asker {
                 result(id, task);
             }
             ("hang", _) => {}
+            // It wants its user somewhere else first, and may say when they are done there.
+            ("page", _) => {
+                self.looks += 1;
+                if self.looks > params["arguments"]["refusals"].as_u64().unwrap_or(1) as u32 {
+                    return text(id, "welcome");
+                }
+                let page = json!({
+                    "mode": "url", "elicitationId": "e1", "url": "https://login.example/?for=1", "message": "Log in.",
+                });
+                error(id, -32042, json!({"elicitations": [page]}));
+                if params["arguments"]["tells"] == true {
+                    notify("notifications/elicitation/complete", json!({"elicitationId": "e1"}));
+                }
+            }
             ("die", _) => std::process::exit(1),
             _ => error(id, -32601, Value::Null),
         }

@@ -320,6 +320,36 @@ async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
 }
 
 #[tokio::test]
+async fn who_sets_the_level_of_a_newer_server_does_not_wait_for_the_older_connection_beside_it() {
+    let script = asker("both-mute");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    context.client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
+    let set = run(&*methods, "logging/setLevel", json!({"level": "error"}), &context);
+    tokio::time::timeout(Duration::from_secs(10), set).await.expect("at once").expect("taken");
+    let is_told = || script.methods().iter().any(|method| method == "logging/setLevel");
+    eventually("the other one is told, and never answers", is_told).await;
+}
+
+#[tokio::test]
+async fn a_level_that_the_server_refuses_is_not_told_to_its_next_process() {
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
+    run(&*methods, "logging/setLevel", json!({"level": "loud"}), &context).await.expect_err("no such level");
+    rig.call("die", json!({})).await.expect_err("the server is gone");
+    let told = || -> Vec<Value> {
+        let sent = script.read().into_iter().filter(|message| message["method"] == "logging/setLevel");
+        sent.map(|message| message["params"]["level"].clone()).collect()
+    };
+    eventually("the new one is told what counts", || told() == ["info", "loud", "info"]).await;
+}
+
+#[tokio::test]
 async fn methods_pass_untouched_and_subscriptions_are_told() {
     for mode in GENERATIONS {
         let script = asker(mode);

@@ -102,12 +102,17 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
         };
     }
     match message["method"].as_str().unwrap_or_default() {
-        "server/discover" if site.mode == "modern" => reply(
-            id,
-            json!({
-                "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private",
-            }),
-        ),
+        "server/discover" if matches!(site.mode, "modern" | "late") => {
+            if site.mode == "late" {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+            }
+            reply(
+                id,
+                json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private",
+                }),
+            )
+        }
         "server/discover" if site.mode == "silent" => {
             tokio::time::sleep(Duration::from_secs(60)).await;
             StatusCode::REQUEST_TIMEOUT.into_response()
@@ -257,7 +262,15 @@ async fn a_stateless_server_gets_its_headers() {
 #[tokio::test]
 async fn a_server_that_is_silent_to_the_newest_handshake_gets_the_old_one() {
     let site = Site::start("silent").await;
+    let rig = Rig::new(site.transport(), |spec| spec.connect_timeout = Duration::from_secs(3));
+    assert_eq!(rig.names().await, ["stream"]);
+}
+
+#[tokio::test]
+async fn a_server_of_the_newest_generation_that_is_slow_is_not_taken_for_an_old_one() {
+    let site = Site::start("late").await;
     assert_eq!(site.rig().names().await, ["stream"]);
+    assert_eq!((site.count("server/discover"), site.count("initialize")), (1, 0));
 }
 
 #[tokio::test]

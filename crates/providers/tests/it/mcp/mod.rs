@@ -6,6 +6,7 @@ mod asking;
 mod environment;
 mod flood;
 mod http;
+mod pages;
 mod peer;
 mod stdio;
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use toolwright::core::TraceId;
 use toolwright::core::bench::{Check, Kind, Verdict, judged};
+use toolwright::core::model::RequestRoom;
 
 use super::measure::{Bencher, Blame};
 
@@ -16,7 +17,13 @@ pub(super) enum Judged {
 
 impl Bencher<'_> {
     /// Has a rubric judged, as a call with a trace of its own.
-    pub(super) async fn judged(&self, check: &Check, output: &Value, trace: &str) -> (Judged, Option<TraceId>) {
+    pub(super) async fn judged(
+        &self,
+        check: &Check,
+        output: &Value,
+        requests: &RequestRoom,
+        trace: &str,
+    ) -> (Judged, Option<TraceId>) {
         let nothing = |note: &str| Judged::Verdict(Verdict { value: 0.0, note: Some(note.to_owned()) });
         let (Kind::Rubric { task, criteria, min, .. }, Some(tool), Some(judge)) =
             (&check.kind, &self.prepared.judge, &self.prepared.plan.judge)
@@ -28,7 +35,7 @@ impl Bencher<'_> {
         if !criteria.is_empty() {
             input["criteria"] = json!(criteria);
         }
-        let (outcome, id) = self.call(tool, input, judge, None, trace).await;
+        let (outcome, id) = self.call(tool, input, judge, None, requests, trace).await;
         if let Some(error) = &outcome.error {
             let mut blame = Blame::of(error);
             blame.what = format!("the judge {judge} gave no score: {}", blame.what);

@@ -1,9 +1,9 @@
 //! What stays of a run: the compat file and the page.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use toolwright::config::edit::write_atomically;
 use toolwright::config::read_compat;
@@ -15,6 +15,11 @@ use toolwright::core::select::CompatFile;
 use crate::cli::exit::Failure;
 use crate::cli::screen::{DIM, redacted, say, styled};
 
+/// How long others are waited for that write the compat file: each needs a moment.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// How often it is looked whether they are done.
+const LOCK_POLL: Duration = Duration::from_millis(20);
+
 /// What a compat file says, as a report has it.
 pub(super) fn rows(file: &CompatFile) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -24,26 +29,14 @@ pub(super) fn rows(file: &CompatFile) -> Vec<Row> {
             let measured = found.measured.get(model);
             let calls = measured.map_or(0, |measured| usize::try_from(measured.calls).unwrap_or(usize::MAX));
             rows.push(Row {
-                tool: tool.clone(),
-                model: model.clone(),
                 score: found.scores.get(model).map(|score| score * 100.0),
                 cost: measured.and_then(|measured| measured.cost_usd),
                 latency_ms: measured.map(|measured| measured.latency_ms),
                 calls,
                 done: calls,
-                failed: 0,
-                sd: None,
-                min: None,
-                p50_ms: None,
-                p95_ms: None,
-                input_tokens: 0,
-                output_tokens: 0,
-                judge_cost: None,
-                threshold: None,
                 recommended: found.recommended.contains(model),
                 contract: measured.map(|measured| measured.contract.clone()).unwrap_or_default(),
-                missing: None,
-                cases: Vec::new(),
+                ..Row::new(tool.clone(), model.clone())
             });
         }
     }
@@ -69,10 +62,11 @@ pub(super) fn folder(state_dir: &Path) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Takes what was measured wholly into the compat file. Processes that do the same to the file wait for each other.
+/// Takes what was measured wholly into the compat file. Processes that do the same to the file wait for each other, ten
+/// seconds at most.
 pub(super) fn compat(file: &Path, rows: &[Row]) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{} is not written: {error}", file.display()));
-    let lock = lock(file).map_err(|error| failed(&error))?;
+    let lock = lock(file, LOCK_WAIT).map_err(|error| failed(&error))?;
     let mut compat =
         if file.exists() { read_compat(file).map_err(|error| failed(&error))? } else { CompatFile::default() };
     let taken = compat.take(rows);
@@ -85,8 +79,9 @@ pub(super) fn compat(file: &Path, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Holds a file beside `file`, which itself is replaced. Whoever comes to it by a link holds the same.
-fn lock(file: &Path) -> std::io::Result<File> {
+/// Holds a file beside `file`, which itself is replaced. Whoever comes to it by a link holds the same. Blocks the thread
+/// while others hold it.
+fn lock(file: &Path, patience: Duration) -> std::io::Result<File> {
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
@@ -94,8 +89,21 @@ fn lock(file: &Path) -> std::io::Result<File> {
     name.push(file.file_name().unwrap_or_default());
     name.push(".lock");
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join(name))?;
-    lock.lock()?;
-    Ok(lock)
+    let began = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if began.elapsed() >= patience => {
+                return Err(std::io::Error::other(format!(
+                    "another process has been writing it for {} seconds; the measurements are kept: the same command \
+                     writes it once that one is done",
+                    patience.as_secs()
+                )));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
+        }
+    }
 }
 
 /// The report without secrets, before anything of it is cut or written in another way.
@@ -119,4 +127,53 @@ pub(super) fn html(file: &Path, report: &Report) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("{} is not written: {error}", file.display())))?;
     say(styled(DIM, format_args!("the page is {}", file.display())));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_the_file_is_waited_for_and_not_for_ever() {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("compat.json");
+        let held = lock(&file, Duration::ZERO).expect("free");
+        let failure = lock(&file, Duration::from_millis(50)).expect_err("held").to_string();
+        assert!(
+            failure.contains("another process has been writing it") && failure.contains("the same command"),
+            "{failure}"
+        );
+        let waits = std::thread::spawn(move || lock(&file, Duration::from_secs(60)).map(drop));
+        std::thread::sleep(LOCK_POLL * 3);
+        drop(held);
+        waits.join().expect("ends").expect("it is its turn");
+    }
+
+    #[test]
+    fn all_that_is_found_at_once_is_in_the_file() {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("compat.json");
+        let row = |model: &str| Row {
+            score: Some(95.0),
+            calls: 1,
+            done: 1,
+            threshold: Some(90),
+            ..Row::new("llm:score@1.0.0".to_owned(), model.to_owned())
+        };
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let (file, row) = (&file, &row);
+                scope.spawn(move || {
+                    for run in 0..5 {
+                        compat(file, &[row(&format!("p/{writer}-{run}"))]).expect("written");
+                    }
+                });
+            }
+        });
+        let found = read_compat(&file).expect("read");
+        assert_eq!(found.tools["llm:score@1.0.0"].scores.len(), 40, "nothing is lost");
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).expect("folder").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left.len(), 2, "the file and its lock: {left:?}");
+    }
 }

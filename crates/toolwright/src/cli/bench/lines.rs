@@ -46,6 +46,8 @@ pub(super) struct Wanted<'a> {
 pub(super) struct Lines {
     file: File,
     path: PathBuf,
+    /// Bytes of it, all of them whole lines.
+    length: u64,
     /// What it had of the calls that are wanted.
     pub(super) measured: Vec<Measured>,
 }
@@ -111,7 +113,7 @@ impl Lines {
                 format_args!("{}: {unknown} lines are no measurements, and do not count", path.display()),
             ));
         }
-        let mut lines = Self { file, path: path.to_owned(), measured };
+        let mut lines = Self { file, path: path.to_owned(), length: 0, measured };
         lines.cut(kept.len() as u64)?;
         if kept.is_empty() {
             lines.write(&head)?;
@@ -129,12 +131,20 @@ impl Lines {
 
     fn cut(&mut self, length: u64) -> Result<(), Failure> {
         let cut = self.file.set_len(length).and_then(|()| self.file.seek(SeekFrom::Start(length)));
-        cut.map(|_| ()).map_err(|error| self.failed(&error))
+        self.length = cut.map_err(|error| self.failed(&error))?;
+        Ok(())
     }
 
+    /// Writes a line, or nothing of it.
     fn write(&mut self, line: &str) -> Result<(), Failure> {
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|error| self.failed(&error))
+        if let Err(error) = written {
+            // Where not even that is possible, whoever opens it next cuts it off.
+            let _ = self.cut(self.length);
+            return Err(self.failed(&error));
+        }
+        self.length += line.len() as u64;
+        Ok(())
     }
 
     /// Adds a measurement; it is on the disk when this returns.
@@ -236,6 +246,21 @@ mod tests {
             use std::os::unix::fs::PermissionsExt as _;
             assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_written_is_told_and_leaves_the_others_whole() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("f");
+        let mut lines = open(&path, false).expect("opens");
+        lines.add(&measured("a")).expect("writes");
+        let whole = std::fs::read_to_string(&path).expect("text");
+        lines.file = File::open(&path).expect("for reading only");
+        let failure = lines.add(&measured("b")).expect_err("it cannot be written");
+        assert!(failure.message.contains("f cannot be written: "), "{}", failure.message);
+        drop(lines);
+        assert_eq!(std::fs::read_to_string(&path).expect("text"), whole);
+        assert_eq!(open(&path, false).expect("opens").measured, [measured("a")]);
     }
 
     #[test]

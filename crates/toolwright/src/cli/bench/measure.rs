@@ -8,7 +8,7 @@ use serde_json::Value;
 use toolwright::House;
 use toolwright::core::approval::NoApprover;
 use toolwright::core::bench::{Cell, Measured, Scored, Verdict, clipped};
-use toolwright::core::model::{ModelError, ModelErrorKind};
+use toolwright::core::model::{ModelError, ModelErrorKind, RequestRoom};
 use toolwright::core::{
     CallId, Entry, ErrorKind, Lineage, Outcome, Policy, Profile, RawArguments, Session, ToolCall, ToolError, TraceId,
 };
@@ -123,6 +123,7 @@ impl<'a> Bencher<'a> {
         input: Value,
         model: &str,
         mode: Option<&str>,
+        requests: &RequestRoom,
         trace: &str,
     ) -> (Outcome, TraceId) {
         let lineage = Lineage::named(&format!("{}-{trace}", self.name));
@@ -130,7 +131,7 @@ impl<'a> Bencher<'a> {
         let run = RunContext {
             lineage,
             priority: Priority::Low,
-            llm: LlmTerms { model: Some(model.into()), mode: mode.map(Arc::from) },
+            llm: LlmTerms { model: Some(model.into()), mode: mode.map(Arc::from), requests: requests.clone() },
             ..RunContext::new(
                 Arc::clone(&self.session),
                 Arc::clone(&self.prepared.snapshot),
@@ -150,18 +151,19 @@ impl<'a> Bencher<'a> {
         (outcome.unwrap_or_else(none), id)
     }
 
-    /// Makes a call of the plan and looks at what came of it.
-    pub(super) async fn measure(&self, cell: &Cell) -> Took {
+    /// Makes a call of the plan, with these requests at most, and looks at what came of it.
+    pub(super) async fn measure(&self, cell: &Cell, requests: &RequestRoom) -> Took {
         let plan = &self.prepared.plan;
         let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
         let case = &planned.cases[cell.case];
         let entry = &self.prepared.entries[cell.tool];
-        let (outcome, trace) = self.call(entry, case.input.clone(), model, planned.mode.as_deref(), &cell.key).await;
+        let (input, mode) = (case.input.clone(), planned.mode.as_deref());
+        let (outcome, trace) = self.call(entry, input, model, mode, requests, &cell.key).await;
         let mut took = Took {
             measured: Measured {
                 key: cell.key.clone(),
                 tool: planned.tool.to_string(),
-                case: case.id.clone(),
+                case: redacted(&case.id).into_owned(),
                 model: model.clone(),
                 repeat: cell.repeat,
                 done: true,
@@ -197,7 +199,8 @@ impl<'a> Bencher<'a> {
                     }
                     Some(verdict) => verdict,
                     None => {
-                        let (said, judge) = self.judged(check, &output, &format!("{}-judge-{index}", cell.key)).await;
+                        let name = format!("{}-judge-{index}", cell.key);
+                        let (said, judge) = self.judged(check, &output, requests, &name).await;
                         took.judged.extend(judge);
                         match said {
                             Judged::Verdict(verdict) => verdict,

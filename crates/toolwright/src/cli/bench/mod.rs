@@ -193,7 +193,7 @@ async fn measured(global: &Global, args: &Bench, house: &Arc<House>) -> Done {
     let report = keep::without_secrets(Report { rows, partial, judge, at: keep::now() });
     // Files first: whoever reads standard output may be gone.
     let page = args.html.as_ref().map(|file| keep::html(file, &report));
-    let kept = compat.as_ref().map(|file| keep::compat(file, &report.rows));
+    let kept = compat.as_ref().map(|file| tokio::task::block_in_place(|| keep::compat(file, &report.rows)));
     let printed = print(global, args, &report);
     say(styled(DIM, format_args!("the measurements are in {}", at.display())));
     if compat.is_none() && !args.no_compat {

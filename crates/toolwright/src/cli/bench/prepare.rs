@@ -7,7 +7,7 @@ use std::time::Duration;
 use toolwright::House;
 use toolwright::core::bench::{Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Suite, parse, shipped_cases};
 use toolwright::core::llm::llm_definition;
-use toolwright::core::model::Usability;
+use toolwright::core::model::{ModelClient as _, Usability};
 use toolwright::core::names::Resolution;
 use toolwright::core::schema::Violation;
 use toolwright::core::{Entry, Snapshot};
@@ -63,7 +63,7 @@ pub(super) async fn prepare(house: &Arc<House>, args: &Bench) -> Result<Prepared
         };
         tools.push((planned, entry));
     }
-    let judge = judge(house, args, &models, &mut tools)?;
+    let judge = judge(house, args, &models, &mut tools).await?;
     tools.retain(|(planned, _)| !planned.cases.is_empty());
     if tools.is_empty() {
         return Err(Failure::usage("there is nothing to measure: no case is left; see --cases and --tools"));
@@ -114,14 +114,16 @@ async fn models(house: &Arc<House>, args: &Bench) -> Result<Vec<String>, Failure
             None => default_model(&variable, house.models().http()).await.map_err(Failure::usage)?,
         });
     }
-    usable(house, models.iter())?;
+    usable(house, &models).await?;
     Ok(models)
 }
 
 /// Whether all of these can be asked; names those that cannot.
-fn usable<'m>(house: &House, models: impl Iterator<Item = &'m String>) -> Result<(), Failure> {
+async fn usable(house: &House, models: &[String]) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for model in models {
+        // What is wrong the card says.
+        let _ = house.models().ready(model).await;
         let why = match house.executor().services().model.card(model).usability {
             Usability::Usable
                 if model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty()) =>
@@ -192,7 +194,7 @@ fn check(suite: &Suite, entry: &Entry) -> Result<(), Failure> {
 }
 
 /// Who judges. Where nobody may, rubrics are left out, for all models alike.
-fn judge(
+async fn judge(
     house: &House,
     args: &Bench,
     models: &[String],
@@ -214,7 +216,7 @@ fn judge(
     let own = || models.first().filter(|_| args.self_judge).cloned();
     let judge = named.or_else(default).or_else(own);
     if let Some(judge) = &judge {
-        usable(house, std::iter::once(judge))?;
+        usable(house, std::slice::from_ref(judge)).await?;
         return Ok(Some(judge.clone()));
     }
     let (mut rubrics, mut cases) = (0, 0);

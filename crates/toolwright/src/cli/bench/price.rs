@@ -45,6 +45,8 @@ pub(super) struct Estimate {
     pub(super) cost: f64,
     /// Attempts at requests.
     pub(super) requests: u64,
+    /// Those that it makes at least: one, and one of each judge.
+    pub(super) least: u64,
 }
 
 impl<'a> Pricing<'a> {
@@ -117,6 +119,7 @@ impl<'a> Pricing<'a> {
             let judged = self.judged(tool, judge, &arguments, answer);
             estimate.cost += judged.cost;
             estimate.requests = estimate.requests.saturating_add(judged.requests);
+            estimate.least += judged.least;
         }
         estimate
     }
@@ -145,7 +148,7 @@ impl<'a> Pricing<'a> {
         };
         let attempts = TrafficTerms::retry_of(&self.house.config().model_traffic, model).attempts.max(1);
         let asked = 1 + u64::from(size.asks_again) + u64::from(size.other_forms);
-        Estimate { cost, requests: asked.saturating_mul(u64::from(attempts)) }
+        Estimate { cost, requests: asked.saturating_mul(u64::from(attempts)), least: 1 }
     }
 
     fn longest_answer(&self, model: &str, size: PromptSize) -> u32 {

@@ -8,6 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use toolwright::House;
 use toolwright::core::Cancel;
 use toolwright::core::bench::{Cap, Cell, Measured, Refusal, Reservation, Row, summarize};
+use toolwright::core::model::RequestRoom;
 
 use super::lines::Lines;
 use super::measure::{Bencher, Blame, Took, Whose};
@@ -114,12 +115,14 @@ struct Underway<'c> {
     cell: &'c Cell,
     room: Reservation,
     estimate: Estimate,
+    /// What its requests are taken of, where they are bounded.
+    requests: RequestRoom,
     /// How often events were lost before it.
     lags: u64,
 }
 
 async fn measure<'c>(bencher: &Bencher<'_>, underway: Underway<'c>) -> (Took, Underway<'c>) {
-    (bencher.measure(underway.cell).await, underway)
+    (bencher.measure(underway.cell, &underway.requests).await, underway)
 }
 
 impl State<'_> {
@@ -133,10 +136,13 @@ impl State<'_> {
                     continue;
                 }
                 let estimate = self.pricing.estimate(cell);
-                match self.cap.reserve(estimate.cost, estimate.requests) {
+                match self.cap.reserve(estimate.cost, estimate.requests, estimate.least) {
                     Ok(room) => {
+                        let is_bounded = self.cap.bounds_requests();
+                        let requests =
+                            if is_bounded { RequestRoom::of(room.requests()) } else { RequestRoom::default() };
                         let lags = self.meter.lags();
-                        running.push(measure(bencher, Underway { cell, room, estimate, lags }));
+                        running.push(measure(bencher, Underway { cell, room, estimate, requests, lags }));
                     }
                     Err(Refusal::Later) => {
                         // It fits once something of what runs has settled.
@@ -144,10 +150,7 @@ impl State<'_> {
                         break;
                     }
                     // Another one may fit.
-                    Err(Refusal::Never(why)) => {
-                        let count = self.unfit.take().map_or(0, |(count, _)| count);
-                        self.unfit = Some((count + 1, why.to_string()));
-                    }
+                    Err(Refusal::Never(why)) => self.does_not_fit(why.to_string()),
                 }
             }
             let ended = tokio::select! {
@@ -163,6 +166,12 @@ impl State<'_> {
         self.progress.end();
     }
 
+    /// A call is left out, or was ended, by a bound.
+    fn does_not_fit(&mut self, why: String) {
+        let count = self.unfit.take().map_or(0, |(count, _)| count);
+        self.unfit = Some((count + 1, why));
+    }
+
     /// Whether nothing more is begun.
     fn is_over(&self) -> bool {
         self.over.is_some() || self.unwritten.is_some()
@@ -171,7 +180,7 @@ impl State<'_> {
     /// Enters what a call came to.
     fn settle(&mut self, took: Took, underway: Underway<'_>) {
         let Took { mut measured, trace, judged, blame, by_judge } = took;
-        let Underway { cell, room, estimate, lags } = underway;
+        let Underway { cell, room, estimate, requests: allowed, lags } = underway;
         let mut spent = self.meter.take(trace);
         let mut of_judge = Spent::default();
         for trace in &judged {
@@ -192,7 +201,9 @@ impl State<'_> {
         let is_known = is_known && !spent.may_cost_more && !of_judge.may_cost_more;
         let known = measured.charged();
         let charged = if is_known { known } else { estimate.cost.max(known) };
-        let requests = if was_missed { estimate.requests.max(measured.requests) } else { measured.requests };
+        // Where they are bounded, they were counted when they were made.
+        let unseen = if was_missed { estimate.requests.max(measured.requests) } else { measured.requests };
+        let requests = allowed.used().unwrap_or(unseen);
         (measured.charged_usd, measured.requests) = (Some(charged), requests);
         self.cap.settle(room, charged, requests);
         if let Err(failure) = tokio::task::block_in_place(|| self.lines.add(&measured)) {
@@ -200,7 +211,12 @@ impl State<'_> {
             self.unwritten = Some(failure.message);
         }
         self.progress.ended(&measured, self.cap.spent());
+        let is_cut = allowed.is_overdrawn() && !measured.done;
         self.measured.push(measured);
+        if is_cut {
+            // Neither the model nor its judge is to blame that it was not asked once more.
+            return self.does_not_fit("a call needed more requests than were left; see --max-requests".to_owned());
+        }
         if blame.is_none() || by_judge {
             self.in_a_row.insert(Some(cell.model), 0);
         }
@@ -229,5 +245,84 @@ impl State<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+    use toolwright::config::{LoadOptions, load};
+    use toolwright::core::Event;
+    use toolwright::core::event::EventSink as _;
+    use toolwright_testkit::model_server::{Reply, Script, ScriptedModel, Turn, WireApi};
+
+    use super::super::lines::Wanted;
+    use super::super::prepare::prepare;
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    const CASES: &str =
+        "tool: llm:classify\ncases:\n  - id: c\n    input: {request: r, suggestions: [a, b]}\n    checks: []\n";
+    const PRICED: &str = "models: {openai: {prices: {input: 100000, output: 0}}}\n";
+
+    /// What one call comes to while so many other events come at once.
+    async fn measured(others: usize) -> Measured {
+        let answer = || Reply::text(r#"{"reasoning": "r", "selected_index": 0, "confidence": 1}"#);
+        let turn = Turn::computed(move |_| answer()).with_delay(Duration::from_millis(100));
+        let server = ScriptedModel::start(Script::from(vec![turn])).await.expect("a port");
+        let place = tempfile::tempdir().expect("folder");
+        let file = |name: &str, text: &str| {
+            let path = place.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path.display().to_string()
+        };
+        let (cases, _) = (file("cases.yaml", CASES), file("toolwright.yaml", PRICED));
+        let (home, url) = (place.path().display().to_string(), server.base_url(WireApi::OpenAi));
+        let variable = move |name: &str| match name {
+            "HOME" => Some(home.clone()),
+            "OPENAI_BASE_URL" => Some(url.clone()),
+            "OPENAI_API_KEY" => Some("sk-test-0123456789".to_owned()),
+            _ => None,
+        };
+        let options = LoadOptions { cwd: place.path().to_owned(), ..LoadOptions::default() };
+        let config = load(&options, &variable);
+        let house = House::open(options, config, Box::new(variable)).await.expect("opens");
+        let line = ["bench", "--cases", &cases, "--models", "openai/good", "--max-cost", "1000"];
+        let args = Line::parse_from(line).bench;
+        let prepared = prepare(&house, &args).await.map_err(|failure| failure.message).expect("prepared");
+        let pricing = Pricing::new(&house, &args, &prepared).map_err(|failure| failure.message).expect("priced");
+        let keys: BTreeSet<String> = prepared.plan.cells.iter().map(|cell| cell.key.clone()).collect();
+        let wanted = Wanted { keys: &keys, fresh: false };
+        let opened = Lines::open(&place.path().join("m.jsonl"), wanted).map_err(|failure| failure.message);
+        let flood = async {
+            while server.requests().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // Within the task of the run, which sees none of them before the last.
+            for number in 0..others {
+                house.events().emit(Event::Warning { code: "other".to_owned(), message: number.to_string() });
+            }
+        };
+        let mut lines = opened.expect("opens");
+        let (ended, ()) = tokio::join!(run(&house, &args, &prepared, &pricing, &mut lines), flood);
+        house.shut_down().await;
+        ended.measured.into_iter().next().expect("measured")
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_whose_events_were_lost_is_charged_by_its_estimate() {
+        let known = measured(100).await;
+        let cost = known.cost_usd.expect("a cost");
+        assert_eq!((known.charged_usd, known.requests, known.done), (Some(cost), 1, true));
+        let lost = measured(20_000).await;
+        assert_eq!((lost.cost_usd, lost.done, lost.score.to_bits()), (None, true, known.score.to_bits()));
+        assert!(lost.charged_usd > Some(cost) && lost.requests >= 4, "{lost:?}");
     }
 }

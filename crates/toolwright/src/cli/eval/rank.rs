@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use toolwright::config::EmbeddingSource;
 use toolwright::core::Snapshot;
 use toolwright::core::select::{self, HYBRID_DEPTH, Hybrid, PickInput, PickOptions, Picking, Vectors};
 use toolwright::house::embedder;
@@ -124,7 +123,7 @@ impl Ranker {
 
 impl Meaning {
     async fn new(path: &Path, kept: &Path, snapshot: &Snapshot) -> Result<Self, Failure> {
-        let embedder = embedder(&EmbeddingSource::Directory(path.to_owned())).await.map_err(Failure::usage)?;
+        let embedder = embedder(path).await.map_err(Failure::usage)?;
         let start = Instant::now();
         let source = ToolVectors::new(embedder, Some(kept));
         let vectors = source.of(snapshot.list()).await.map_err(Failure::failed)?;

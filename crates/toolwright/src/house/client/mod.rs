@@ -1,8 +1,9 @@
 //! The house itself as the client of its calls: what a tool's source asks back is answered here. Its questions to a
 //! model pass the executor as calls of `client:sample`, under the policy of whoever made the call.
 
-mod host;
+mod inbox;
 mod sample;
+mod stand_in;
 
 use std::sync::Arc;
 
@@ -25,8 +26,9 @@ use toolwright_mcp::page::Page;
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
-pub use self::host::GatewayModels;
+pub use self::inbox::InboxPerson;
 use self::sample::Sample;
+pub use self::stand_in::GatewayHouse;
 use super::House;
 
 /// JSON-RPC's codes for what is answered with an error.
@@ -84,13 +86,16 @@ pub struct ClientTerms {
 }
 
 impl House {
-    /// The house as the client of calls under these terms. Models are offered to sources where there is one, within
-    /// what `sampling` allows for the life of this client; the workspace is its one root.
+    /// The house as the client of calls under these terms. Models are offered to sources where there is one and policy,
+    /// or somebody who is asked, could let them be asked, within what `sampling` allows for the life of this client; the
+    /// workspace is its one root.
     #[must_use]
     pub fn client(&self, terms: ClientTerms) -> Arc<dyn CallClient> {
         let config = self.config();
         let section = &config.written.sampling;
-        let sampling = self.sampling_model(terms.model).zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
+        let model = self.sampling_model(terms.model);
+        let model = model.filter(|_| sample::may_be_allowed(&terms.policy, &terms.session, &*terms.approver));
+        let sampling = model.zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
             let bounds = ModelBounds {
                 requests: Bound::new(section.max_requests, "sampling.max_requests"),
                 tokens: Bound::new(section.max_total_tokens, "sampling.max_total_tokens"),
@@ -148,7 +153,7 @@ impl CallClient for HouseClient {
             capabilities.insert("sampling".into(), json!({}));
         }
         if self.shared.person.is_some() {
-            capabilities.insert("elicitation".into(), json!({"form": {}, "url": {}}));
+            capabilities.insert("elicitation".into(), elicitation());
         }
         capabilities
     }
@@ -200,6 +205,7 @@ impl HouseClient {
         let mut run =
             RunContext::new(Arc::clone(session), Arc::clone(sampling), Arc::clone(policy), Arc::clone(approver));
         run.lineage = lineage.unwrap_or(run.lineage);
+        run.asker = Some(self.server().into());
         if let Some(asking) = &self.asking {
             run.cancel = asking.cancel.child();
         }
@@ -237,9 +243,19 @@ impl HouseClient {
         })
     }
 
+    /// The server that asks, as far as it is known.
+    fn server(&self) -> &str {
+        self.asking.as_ref().map_or("a tool", |asking| asking.tool.namespace())
+    }
+
     fn source(&self) -> &str {
         self.asking.as_ref().map_or("a tool", |asking| asking.tool.without_version())
     }
+}
+
+/// What a person can be asked.
+fn elicitation() -> Value {
+    json!({"form": {}, "url": {}})
 }
 
 fn refusal(code: i64, message: String) -> ProtocolError {

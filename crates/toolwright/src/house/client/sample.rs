@@ -1,11 +1,11 @@
 //! `client:sample`: a source's question to a model, as a tool, so that rules, guards, people and the account see it
 //! like any call. It is in no catalogue: only [`super::HouseClient`] calls it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_core::approval::NoApprover;
+use toolwright_core::approval::{Answers, Approver, NoApprover};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
@@ -13,6 +13,8 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelBudget, ModelPriority};
 use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::policy::{HintTrust, PolicyQuery};
+use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 use toolwright_core::{Effects, Policy, Profile, ToolId};
 use toolwright_mcp::sampling::{request_of, result_of};
@@ -37,33 +39,7 @@ pub(super) struct Sample {
 #[async_trait]
 impl Tool for Sample {
     fn definition(&self) -> ToolDefinition {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "source": {"type": "string", "description": "The tool whose source asks."},
-                "messages": {"type": "array", "items": {"type": "object"}},
-                "systemPrompt": {"type": "string"},
-                "maxTokens": {"type": "integer", "minimum": 1},
-                "temperature": {"type": "number"},
-            },
-            "required": ["source", "messages", "maxTokens"],
-        });
-        let answer = json!({
-            "type": "object",
-            "properties": {
-                "role": {"type": "string"},
-                "content": {"type": "object"},
-                "model": {"type": "string"},
-                "stopReason": {"type": "string"},
-            },
-            "required": ["role", "content", "model"],
-        });
-        let about = format!("Lets the source of a tool ask {} a question of its own.", self.model);
-        let mut definition = ToolDefinition::new(self.id.clone(), about, Some(parameters));
-        definition.output_schema = Some(answer);
-        // It changes nothing, but what the source wrote goes to a model's provider, at the owner's cost.
-        definition.effects = Effects { read_only: false, destructive: false, idempotent: false, open_world: true };
-        definition
+        definition(self.id.clone(), &self.model)
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
@@ -94,4 +70,54 @@ impl Tool for Sample {
         let result = result_of(&answer, &self.model);
         Ok(ToolOutput { structured: Some(result), ..ToolOutput::text(format!("{} answered", self.model)) })
     }
+}
+
+fn definition(id: ToolId, model: &str) -> ToolDefinition {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "source": {"type": "string", "description": "The tool whose source asks."},
+            "messages": {"type": "array", "items": {"type": "object"}},
+            "systemPrompt": {"type": "string"},
+            "maxTokens": {"type": "integer", "minimum": 1},
+            "temperature": {"type": "number"},
+        },
+        "required": ["source", "messages", "maxTokens"],
+    });
+    let answer = json!({
+        "type": "object",
+        "properties": {
+            "role": {"type": "string"},
+            "content": {"type": "object"},
+            "model": {"type": "string"},
+            "stopReason": {"type": "string"},
+        },
+        "required": ["role", "content", "model"],
+    });
+    let about = format!("Lets the source of a tool ask {model} a question of its own.");
+    let mut definition = ToolDefinition::new(id, about, Some(parameters));
+    definition.output_schema = Some(answer);
+    // It changes nothing, but what the source wrote goes to a model's provider, at the owner's cost.
+    definition.effects = Effects { read_only: false, destructive: false, idempotent: false, open_world: true };
+    definition
+}
+
+/// A question of no source in particular, as policy sees it.
+static ANY: LazyLock<Option<ToolDefinition>> =
+    LazyLock::new(|| ToolId::try_parse(ID).map(|id| definition(id, "a model")));
+
+/// Whether some question could be let through under these terms: by policy, or by somebody whom it has asked.
+pub(super) fn may_be_allowed(policy: &Policy, session: &Session, approver: &dyn Approver) -> bool {
+    let Some(definition) = &*ANY else { return false };
+    let prospects = policy.prospects(&PolicyQuery {
+        definition,
+        trust: HintTrust::Trusted,
+        principal: &session.principal,
+        root: &session.root,
+        inside_workspace: false,
+        unvalidated: None,
+        arguments: &Value::Null,
+        request: None,
+    });
+    prospects.allows || (prospects.asks && approver.answers() != Answers::Nobody)
 }

@@ -1,0 +1,102 @@
+//! Calls that are refused until their user has opened a page (-32042).
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::catalogue::{Provider as _, SourceNotice};
+use toolwright_core::client::{CallClient, ClientRequest, Manner};
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+
+use super::run;
+use super::stdio::scripted;
+
+/// Somebody who opens pages, and says when they are done if they are asked.
+struct Ann {
+    offers: Value,
+    manner: Manner,
+    opens: bool,
+    /// Whether she says when she is done; else the question stands.
+    says: bool,
+    asked: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl CallClient for Ann {
+    fn capabilities(&self) -> Map<String, Value> {
+        Map::from_iter([("elicitation".to_owned(), self.offers.clone())])
+    }
+
+    fn manner(&self) -> Manner {
+        self.manner
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        let params = &requests[0].params;
+        let is_page = params["mode"] == "url";
+        let shown = if is_page { &params["url"] } else { &params["message"] };
+        self.asked.lock().expect("asked").push(shown.as_str().unwrap_or_default().to_owned());
+        if !is_page && !self.says {
+            std::future::pending::<()>().await;
+        }
+        Ok(vec![Ok(json!({"action": if self.opens { "accept" } else { "decline" }}))])
+    }
+}
+
+const PAGE: &str = "https://login.example/?for=1";
+const DONE: &str = "Accept this once you are done at login.example: the call of page is then made again.";
+
+#[tokio::test]
+async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_is_done_there() {
+    let both = || json!({"form": {}, "url": {}});
+    let ann = |offers| Ann { offers, manner: Manner::Either, opens: true, says: true, asked: Mutex::default() };
+    // Who is asked what; the result, or what the operator reads; calls made; whether the refusal is passed on.
+    for (who, arguments, asked, expect, calls, is_passed_on) in [
+        (ann(both()), json!({}), &[PAGE, DONE][..], Ok("welcome"), 2, false),
+        (Ann { says: false, ..ann(both()) }, json!({"tells": true}), &[PAGE, DONE], Ok("welcome"), 2, false),
+        (ann(json!({"url": {}})), json!({"tells": true}), &[PAGE], Ok("welcome"), 2, false),
+        (Ann { opens: false, ..ann(both()) }, json!({}), &[PAGE], Err("login.example"), 1, false),
+        (ann(both()), json!({"refusals": 9}), &[PAGE, DONE], Err(PAGE), 2, false),
+        // Nobody is there to see it, or follows it by themselves.
+        (ann(json!({"form": {}})), json!({}), &[], Err(PAGE), 1, true),
+        (Ann { manner: Manner::Requests, ..ann(both()) }, json!({}), &[], Err(PAGE), 1, true),
+    ] {
+        let script = scripted("mcp::asker::serve_when_asked", "MCP_ASKER", "legacy");
+        let rig = script.rig(|_| {});
+        let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
+        let sink = Arc::clone(&notices);
+        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        let who = Arc::new(who);
+        let context = ToolContext { client: Arc::clone(&who) as _, ..rig.context("s") };
+        let made =
+            tokio::time::timeout(Duration::from_secs(20), run(&*rig.provider, "page", arguments.clone(), &context));
+        let made = made.await.expect("nobody waits for what does not come");
+        let seen: Vec<String> = who.asked.lock().expect("asked").clone();
+        assert!(seen.iter().zip(asked).all(|(seen, asked)| seen == asked), "{arguments}: {seen:?}");
+        // What is done at once may be known before there is anything to ask.
+        let may_be_known = arguments["tells"] == true;
+        assert!(seen.len() == asked.len() || (may_be_known && seen.len() == 1), "{arguments}: {seen:?}");
+        let sent: Vec<Value> = script.read().into_iter().filter(|message| message["method"] == "tools/call").collect();
+        assert_eq!(sent.len(), calls, "{arguments}");
+        if let [first, second] = &sent[..] {
+            assert_ne!(first["id"], second["id"]);
+            assert_eq!(first["params"]["arguments"], second["params"]["arguments"]);
+        }
+        match (made, expect) {
+            (Ok(output), Ok(text)) => assert_eq!(output.content[0].as_text(), Some(text)),
+            (Err(error), Err(says)) => {
+                assert!(error.message().contains(says), "{}", error.message());
+                assert!(!error.for_model().contains(PAGE), "{}", error.for_model());
+                assert_eq!(error.protocol().is_some_and(|own| own.code == -32042), is_passed_on, "{arguments}");
+                assert_eq!(error.kind() == ErrorKind::Denied, seen.len() == 1, "{arguments}");
+            }
+            (made, _) => panic!("{arguments}: {made:?}"),
+        }
+        if arguments["tells"] == true {
+            let told = SourceNotice::ElicitationComplete { id: "e1".into() };
+            assert_eq!(*notices.lock().expect("notices"), [told], "clients of sessions may wait for it too");
+        }
+    }
+}

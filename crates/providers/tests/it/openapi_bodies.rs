@@ -1,0 +1,193 @@
+//! Bodies of imported operations that are XML, or parts other than form data: the bytes that are sent.
+
+use serde_json::{Value, json};
+
+use crate::openapi::{document, import_of, sent};
+use crate::wire::Received;
+
+const XML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>"#;
+
+async fn posted(content: Value, more: Value, body: Value) -> Received {
+    let operation = json!({"operationId": "op", "requestBody": {"required": true, "content": content}});
+    sent(json!({"/": {"post": operation}}), more, json!({"body": body}), |_| {}).await
+}
+
+fn of_xml(schema: Value) -> Value {
+    json!({"application/xml": {"schema": schema}})
+}
+
+/// The examples of OpenAPI 3.0.4 and 3.1.1, "XML Object Examples", as members of an object; and what goes beyond them.
+#[tokio::test]
+async fn xml_is_written_by_the_names_and_places_of_its_document() {
+    let text = || json!({"type": "string"});
+    let named = |name: &str| json!({"type": "string", "xml": {"name": name}});
+    let animals = |items: Value, xml: Value| json!({"animals": {"type": "array", "items": items, "xml": xml}});
+    for (properties, value, expect) in [
+        (json!({"animals": text()}), json!({"animals": "a"}), "<animals>a</animals>"),
+        (animals(text(), json!({})), json!({"animals": ["a", "b"]}), "<animals>a</animals><animals>b</animals>"),
+        (json!({"animals": named("animal")}), json!({"animals": "a"}), "<animal>a</animal>"),
+        (
+            json!({"name": {"type": "string", "xml": {"namespace": "http://example.com/schema/sample", "prefix": "sample"}}}),
+            json!({"name": "x"}),
+            "<sample:name xmlns:sample=\"http://example.com/schema/sample\">x</sample:name>",
+        ),
+        (animals(named("animal"), json!({})), json!({"animals": ["a", "b"]}), "<animal>a</animal><animal>b</animal>"),
+        (animals(named("animal"), json!({"name": "aliens"})), json!({"animals": ["a"]}), "<animal>a</animal>"),
+        (
+            animals(text(), json!({"wrapped": true})),
+            json!({"animals": ["a", "b"]}),
+            "<animals><animals>a</animals><animals>b</animals></animals>",
+        ),
+        (
+            animals(named("animal"), json!({"wrapped": true})),
+            json!({"animals": ["a", "b"]}),
+            "<animals><animal>a</animal><animal>b</animal></animals>",
+        ),
+        (
+            animals(named("animal"), json!({"name": "aliens", "wrapped": true})),
+            json!({"animals": ["a", "b"]}),
+            "<aliens><animal>a</animal><animal>b</animal></aliens>",
+        ),
+        (
+            animals(text(), json!({"name": "aliens", "wrapped": true})),
+            json!({"animals": ["a", "b"]}),
+            "<aliens><aliens>a</aliens><aliens>b</aliens></aliens>",
+        ),
+        (animals(text(), json!({"wrapped": true})), json!({"animals": []}), "<animals></animals>"),
+        (
+            json!({"n": {"type": "integer"}}),
+            json!({"n": 5, "more": {"k": [1, 2]}}),
+            "<n>5</n><more><k>1</k><k>2</k></more>",
+        ),
+    ] {
+        let schema = json!({"type": "object", "xml": {"name": "r"}, "properties": properties});
+        let sent = posted(of_xml(schema), json!({}), value).await;
+        assert_eq!(sent.header("content-type"), Some("application/xml"));
+        assert_eq!(sent.body, format!("{XML}<r>{expect}</r>"), "{properties}");
+    }
+}
+
+#[tokio::test]
+async fn xml_of_components_has_their_names_and_may_recur() {
+    let person = json!({
+        "type": "object",
+        "xml": {"namespace": "urn:p"},
+        "properties": {
+            "id": {"type": "integer", "xml": {"attribute": true}},
+            "name": {"type": "string"},
+            "tag": {"$ref": "#/components/schemas/Tag"},
+            "children": {"type": "array", "items": {"$ref": "#/components/schemas/Person"}, "xml": {"wrapped": true}},
+        },
+    });
+    let tag = json!({"type": "object", "xml": {"name": "label"}, "properties": {"text": {"type": "string"}}});
+    let named = json!({"allOf": [{"$ref": "#/components/schemas/Person"}], "type": "object"});
+    let components = json!({"components": {"schemas": {"Person": person, "Tag": tag, "Named": named}}});
+    let value =
+        json!({"id": 1, "name": "A & B", "tag": {"text": "t"}, "children": [{"id": 2, "children": [{"name": "C"}]}]});
+    for root in ["Person", "Named"] {
+        let schema = json!({"$ref": format!("#/components/schemas/{root}")});
+        let sent = posted(of_xml(schema), components.clone(), value.clone()).await;
+        let expect = format!(
+            "{XML}<{root} xmlns=\"urn:p\" id=\"1\"><name>A &amp; B</name><label><text>t</text></label><children>\
+             <children xmlns=\"urn:p\" id=\"2\"><children><children xmlns=\"urn:p\"><name>C</name></children></children>\
+             </children></children></{root}>"
+        );
+        assert_eq!(sent.body, expect, "{root}");
+    }
+    let list = json!({"type": "array", "xml": {"name": "tags"}, "items": {"$ref": "#/components/schemas/Tag"}});
+    let sent = posted(of_xml(list), components, json!([{"text": "a"}, {"text": "b"}])).await;
+    assert_eq!(sent.body, format!("{XML}<tags><label><text>a</text></label><label><text>b</text></label></tags>"));
+}
+
+#[tokio::test]
+async fn what_an_xml_body_cannot_hold_is_the_callers_error_and_a_bad_name_the_documents() {
+    let refused = |schema: Value| {
+        let operation = json!({"operationId": "op", "requestBody": {"content": of_xml(schema)}});
+        let imported = import_of(&document(json!({"/": {"post": operation}}), json!({})), |_| {});
+        imported.refused.first().map(|refused| refused.reason.clone()).unwrap_or_else(|| "imported".into())
+    };
+    for (schema, says) in [
+        (json!({"type": "object"}), "no name for the root"),
+        (json!({"type": "object", "xml": {"name": "a b"}}), "`a b`"),
+        (json!({"type": "object", "xml": {"name": "r", "prefix": "1"}}), "`xml.prefix`"),
+        (json!({"type": "object", "xml": {"name": "r"}, "properties": {"a": {"xml": {"name": "<"}}}}), "`<`"),
+        (json!({"type": "object", "xml": {"name": "r"}, "properties": {"a b": {}}}), "imported"),
+    ] {
+        let reason = refused(schema.clone());
+        assert!(reason.contains(says), "{schema}: {reason}");
+    }
+}
+
+/// A body of parts as its head and content of each, with the boundary out of the content type.
+fn parts(sent: &Received) -> (String, Vec<String>) {
+    let stated = sent.header("content-type").unwrap_or_default().to_owned();
+    let boundary = stated.split("boundary=").nth(1).and_then(|rest| rest.split(';').next()).expect("a boundary");
+    let body = sent.body.strip_suffix(&format!("--{boundary}--\r\n")).expect("an end");
+    let between = format!("--{boundary}\r\n");
+    let parts = body.split(&between).skip(1).map(|part| part.trim_end_matches("\r\n").to_owned());
+    (stated.replace(boundary, "B"), parts.collect())
+}
+
+#[tokio::test]
+async fn parts_of_every_multipart_type_are_written_by_their_own_encoding() {
+    let disposition = |name: &str| format!("Content-Disposition: form-data; name=\"{name}\"\r\n");
+    let schema = json!({"type": "object", "properties": {
+        "meta": {"type": "object", "xml": {"name": "m"}, "properties": {"id": {"type": "integer", "xml": {"attribute": true}}}},
+        "rows": {"type": "array", "items": {"type": "object"}},
+        "note": {"type": "string"},
+        "files": {"type": "array", "items": {"type": "string", "format": "binary"}},
+    }});
+    let encoding = json!({
+        "meta": {"contentType": "application/xml; charset=utf-8"},
+        "note": {"contentType": "text/markdown", "headers": {
+            "X-Kind": {"schema": {"type": "string", "enum": ["note"]}},
+            "X-Free": {"schema": {"type": "string"}},
+            "Content-Type": {"schema": {"const": "a/b"}},
+        }},
+        "files": {"contentType": "image/png, image/jpeg"},
+    });
+    // Given in another order than the document's.
+    let body = json!({
+        "files": [{"base64": "YWJj", "filename": "a.png"}, "plain"], "note": "# hi", "rows": [{"a": 1}, {"a": 2}],
+        "meta": {"id": 7},
+    });
+    for (media, stated) in [
+        ("multipart/mixed", "multipart/mixed; boundary=B"),
+        ("multipart/related", "multipart/related; boundary=B; type=\"application/xml; charset=utf-8\""),
+        ("multipart/form-data", "multipart/form-data; boundary=B"),
+        ("multipart/*", "multipart/form-data; boundary=B"),
+    ] {
+        let content = json!({media: {"schema": schema, "encoding": encoding}});
+        let (content_type, parts) = parts(&posted(content, json!({}), body.clone()).await);
+        assert_eq!(content_type, stated);
+        let expect = [
+            format!("{}Content-Type: application/xml; charset=utf-8\r\n\r\n{XML}<m id=\"7\"/>", disposition("meta")),
+            format!("{}Content-Type: application/json\r\n\r\n{{\"a\":1}}", disposition("rows")),
+            format!("{}Content-Type: application/json\r\n\r\n{{\"a\":2}}", disposition("rows")),
+            format!("{}x-kind: note\r\nContent-Type: text/markdown\r\n\r\n# hi", disposition("note")),
+            "Content-Disposition: form-data; name=\"files\"; filename=\"a.png\"\r\nContent-Type: image/png\r\n\r\nabc".into(),
+            "Content-Disposition: form-data; name=\"files\"; filename=\"files\"\r\nContent-Type: image/png\r\n\r\nplain".into(),
+        ];
+        assert_eq!(parts, expect, "{media}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_a_body_of_parts_without_names() {
+    let schema =
+        json!({"type": "array", "prefixItems": [{"type": "object"}], "items": {"type": "string", "format": "binary"}});
+    let media = json!({
+        "schema": schema, "prefixEncoding": [{"contentType": "application/vnd.x+json"}],
+        "itemEncoding": {"contentType": "application/pdf"},
+    });
+    let body = json!([{"k": 1}, {"base64": "YWJj", "filename": "a.pdf"}, "text"]);
+    let more = json!({"openapi": "3.1.0"});
+    let (content_type, parts) = parts(&posted(json!({"multipart/mixed": media}), more, body).await);
+    assert_eq!(content_type, "multipart/mixed; boundary=B");
+    let expect = [
+        "Content-Type: application/vnd.x+json\r\n\r\n{\"k\":1}",
+        "Content-Disposition: attachment; filename=\"a.pdf\"\r\nContent-Type: application/pdf\r\n\r\nabc",
+        "Content-Type: application/pdf\r\n\r\ntext",
+    ];
+    assert_eq!(parts, expect);
+}

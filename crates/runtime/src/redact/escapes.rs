@@ -1,0 +1,210 @@
+//! Texts with the escapes of JSON strings read, and the way back from a place in them: any character of a secret may
+//! be written as `\u0061`, and some programs write `\/`.
+
+use std::ops::Range;
+
+/// Texts within texts within texts are read: arguments are JSON in a string of JSON, and may have such in them.
+const MAX_LEVELS: usize = 3;
+
+/// A text read once, twice and so on, for as long as there is something to read that the forms of a value
+/// ([`super::encoded`]) do not have.
+pub(super) struct Levels(Vec<Unescaped>);
+
+/// A text as it is once its escapes are read.
+struct Unescaped {
+    text: String,
+    /// Places in it, each with its place in what was read; between them both go on alike. The first is (0, 0).
+    places: Vec<(usize, usize)>,
+    /// Where an escape begins at the end that is not whole, in it.
+    open: Option<usize>,
+}
+
+impl Levels {
+    pub(super) fn of(text: &str) -> Self {
+        let mut levels: Vec<Unescaped> = Vec::new();
+        while levels.len() < MAX_LEVELS {
+            let text = levels.last().map_or(text, |level| &level.text);
+            if !has_escapes(text) {
+                break;
+            }
+            levels.push(Unescaped::of(text));
+        }
+        Self(levels)
+    }
+
+    /// Each level with its text.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.0.iter().enumerate().map(|(level, unescaped)| (level, unescaped.text.as_str()))
+    }
+
+    /// Where a piece of the text of a level is in the first text.
+    pub(super) fn origin_of(&self, level: usize, span: &Range<usize>) -> Range<usize> {
+        self.origin(level, span.start)..self.origin(level, span.end)
+    }
+
+    /// Where a place in the text of a level is in the first text.
+    pub(super) fn origin(&self, level: usize, at: usize) -> usize {
+        self.0.iter().take(level + 1).rev().fold(at, |at, unescaped| unescaped.origin(at))
+    }
+
+    /// Where an escape at the end of the text of a level begins that is not whole.
+    pub(super) fn open(&self, level: usize) -> Option<usize> {
+        self.0.get(level)?.open
+    }
+}
+
+fn has_escapes(text: &str) -> bool {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('\\') {
+        if after.is_empty() || after.starts_with(['u', '/']) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+impl Unescaped {
+    fn of(text: &str) -> Self {
+        let mut out = Self { text: String::with_capacity(text.len()), places: vec![(0, 0)], open: None };
+        let mut at = 0;
+        while let Some(found) = text[at..].find('\\') {
+            let escape = at + found;
+            out.text.push_str(&text[at..escape]);
+            out.places.push((out.text.len(), escape));
+            match read(&text[escape..]) {
+                Read::Character(c, length) => {
+                    out.text.push(c);
+                    at = escape + length;
+                }
+                Read::None => {
+                    out.text.push('\\');
+                    at = escape + 1;
+                }
+                Read::Open => {
+                    out.open = Some(out.text.len());
+                    out.text.push_str(&text[escape..]);
+                    at = text.len();
+                }
+            }
+            out.places.push((out.text.len(), at));
+        }
+        out.text.push_str(&text[at..]);
+        out
+    }
+
+    /// Where a place of the text is in what was read.
+    fn origin(&self, at: usize) -> usize {
+        // Of equal places the last is behind what was read to nothing, which nothing is.
+        let known = self.places.partition_point(|(place, _)| *place <= at).saturating_sub(1);
+        self.places.get(known).map_or(at, |(place, origin)| origin + (at - place))
+    }
+}
+
+enum Read {
+    /// An escape of so many bytes.
+    Character(char, usize),
+    /// None that is known.
+    None,
+    /// The text ends within one.
+    Open,
+}
+
+/// What a text says that begins with a backslash (RFC 8259, section 7).
+fn read(text: &str) -> Read {
+    let bytes = text.as_bytes();
+    let c = match bytes.get(1) {
+        None => return Read::Open,
+        Some(b'u') => return unit(bytes),
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(c @ (b'"' | b'\\' | b'/')) => char::from(*c),
+        Some(_) => return Read::None,
+    };
+    Read::Character(c, 2)
+}
+
+/// A UTF-16 unit, or two that are one character.
+fn unit(bytes: &[u8]) -> Read {
+    let first = match hex(bytes.get(2..).unwrap_or_default()) {
+        Ok(first) => first,
+        Err(end) => return end,
+    };
+    if let Some(c) = char::from_u32(first) {
+        return Read::Character(c, 6);
+    }
+    let rest = bytes.get(6..).unwrap_or_default();
+    match (first, rest) {
+        (0xd800..=0xdbff, [] | [b'\\']) => Read::Open,
+        (0xd800..=0xdbff, [b'\\', b'u', low @ ..]) => match hex(low) {
+            Ok(low @ 0xdc00..=0xdfff) => {
+                let c = 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00);
+                char::from_u32(c).map_or(Read::None, |c| Read::Character(c, 12))
+            }
+            Ok(_) => Read::None,
+            Err(end) => end,
+        },
+        _ => Read::None,
+    }
+}
+
+/// Four hexadecimal digits.
+fn hex(bytes: &[u8]) -> Result<u32, Read> {
+    let mut value = 0;
+    for at in 0..4 {
+        let Some(byte) = bytes.get(at) else { return Err(Read::Open) };
+        let Some(digit) = char::from(*byte).to_digit(16) else { return Err(Read::None) };
+        value = value << 4 | digit;
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_read_and_places_lead_back() {
+        let check = |text: &str, expect: &[&str]| {
+            let levels = Levels::of(text);
+            let texts: Vec<&str> = levels.texts().map(|(_, text)| text).collect();
+            assert_eq!(texts, expect, "{text}");
+            for (level, read) in levels.texts() {
+                assert_eq!(levels.origin_of(level, &(0..read.len())), 0..text.len(), "{text}");
+            }
+        };
+        check("plain", &[]);
+        check(r"C:\new\temp", &[]);
+        check(r"\u0061b\/c\n", &["ab/c\n"]);
+        check(r"\\u0061", &[r"\u0061", "a"]);
+        check(r"\\\\\\\\u0061", &[r"\\\\u0061", r"\\u0061", r"\u0061"]);
+        check(r"\ud83d\ude00 \ud83d\u0061", &[r"😀 \ud83da"; 3]);
+        check(r"\u00zz", &[r"\u00zz"; 3]);
+        let levels = Levels::of(r"x\u0061é\u0062\\u0063");
+        let texts: Vec<&str> = levels.texts().map(|(_, text)| text).collect();
+        assert_eq!(texts, [r"xaéb\u0063", "xaébc"]);
+        for (level, span, expect) in [
+            (0, 0..1, 0..1),
+            (0, 1..2, 1..7),
+            (0, 2..4, 7..9),
+            (0, 4..5, 9..15),
+            (1, 1..5, 1..15),
+            (1, 4..5, 9..15),
+            (1, 5..6, 15..22),
+        ] {
+            assert_eq!(levels.origin_of(level, &span), expect, "{level} {span:?}");
+        }
+        for (text, expect) in [
+            (r"ab\", Some(2)),
+            (r"ab\u00", Some(2)),
+            (r"a\u0062\ud83d", Some(2)),
+            (r"a\u0062\ud83d\u", Some(2)),
+            (r"a\u0062c", None),
+        ] {
+            assert_eq!(Levels::of(text).open(0), expect, "{text}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The house in the place of what a call's client lacks: our models, and people who can be reached otherwise.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use futures_util::future::join;
+use serde_json::{Map, Value};
+use toolwright_core::approval::Approver;
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
+use toolwright_core::error::{ProtocolError, ToolError};
+use toolwright_core::policy::Profile;
+use toolwright_core::session::Session;
+use toolwright_mcp::asking::{ELICIT, SAMPLE};
+
+use super::ask::bounded;
+use crate::Gateway;
+
+/// Who answers what a tool's source asks (`sampling/createMessage`, `elicitation/create`) where the call's client cannot
+/// be asked that.
+pub trait StandIn: Send + Sync {
+    /// What can be asked, as MCP's `ClientCapabilities` names it, and nothing that nobody could ever answer or allow.
+    /// Looked up with each call.
+    fn offers(&self, terms: &StandInTerms) -> Map<String, Value>;
+
+    /// Answers where policy asks about a question to a model and the client is not asked. The call waits for it, so
+    /// that it must not put the answer off.
+    fn approver(&self) -> Arc<dyn Approver>;
+
+    /// The client that takes the questions that it offers to answer, and nothing else.
+    fn client(&self, terms: &StandInTerms) -> Arc<dyn CallClient>;
+}
+
+/// Whose questions they are.
+#[derive(Clone)]
+pub struct StandInTerms {
+    /// The session of the call.
+    pub session: Arc<Session>,
+    /// The profile of the view in which the call was made; it counts before the server's.
+    pub profile: Option<Profile>,
+    /// Answers where policy asks about a question to a model.
+    pub approver: Arc<dyn Approver>,
+}
+
+impl Gateway {
+    /// This client with the house beside it, under the profile of its view, for what it cannot be asked itself. `ask`
+    /// says who answers where policy asks about a question, given who does otherwise.
+    pub(crate) fn with_house(
+        &self,
+        client: Arc<dyn CallClient>,
+        (session, profile): (&Arc<Session>, Option<Profile>),
+        ask: impl FnOnce(Arc<dyn Approver>) -> Arc<dyn Approver>,
+    ) -> Arc<dyn CallClient> {
+        let Some(host) = &self.options.stand_in else { return client };
+        let terms = StandInTerms { session: Arc::clone(session), profile, approver: ask(host.approver()) };
+        let mut offered = host.offers(&terms);
+        if !offered.is_empty() {
+            let own = client.capabilities();
+            offered.retain(|capability, _| !own.contains_key(capability));
+        }
+        if offered.is_empty() {
+            return client;
+        }
+        Arc::new(WithHouse::new(client, House { host: Arc::clone(host), terms, offered, client: OnceLock::new() }))
+    }
+}
+
+/// What stands in, made a client once there is a question.
+struct House {
+    host: Arc<dyn StandIn>,
+    terms: StandInTerms,
+    /// What the call's own client lacks.
+    offered: Map<String, Value>,
+    client: OnceLock<Arc<dyn CallClient>>,
+}
+
+impl House {
+    /// Whether this is for the house to answer.
+    fn answers(&self, request: &ClientRequest) -> bool {
+        let capability = match request.method.as_str() {
+            SAMPLE => "sampling",
+            ELICIT => "elicitation",
+            _ => return false,
+        };
+        self.offered.contains_key(capability)
+    }
+}
+
+/// A client that lacks something, with the house beside it.
+struct WithHouse {
+    client: Arc<dyn CallClient>,
+    house: Arc<House>,
+    asking: Option<AskingCall>,
+}
+
+impl WithHouse {
+    fn new(client: Arc<dyn CallClient>, house: House) -> Self {
+        Self { client, house: Arc::new(house), asking: None }
+    }
+
+    async fn ask_house(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let House { host, terms, client, .. } = &*self.house;
+        let ours = client.get_or_init(|| host.client(terms));
+        match self.asking.as_ref().and_then(|asking| ours.for_call(asking)) {
+            Some(ours) => ours.ask(requests).await,
+            None => ours.ask(requests).await,
+        }
+    }
+}
+
+#[async_trait]
+impl CallClient for WithHouse {
+    fn capabilities(&self) -> Map<String, Value> {
+        let mut capabilities = self.client.capabilities();
+        for (capability, how) in &self.house.offered {
+            capabilities.entry(capability).or_insert_with(|| how.clone());
+        }
+        capabilities
+    }
+
+    fn manner(&self) -> Manner {
+        // Ours is asked either way: a client that offers nothing needs no connection of its own kind.
+        if self.client.capabilities().is_empty() { Manner::Either } else { self.client.manner() }
+    }
+
+    fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
+        let client = self.client.for_call(asking).unwrap_or_else(|| Arc::clone(&self.client));
+        Some(Arc::new(Self { client, house: Arc::clone(&self.house), asking: Some(asking.clone()) }))
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.client.identity()
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        bounded(&requests)?;
+        let is_ours: Vec<bool> = requests.iter().map(|request| self.house.answers(request)).collect();
+        let (questions, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|one| self.house.answers(one));
+        let asked = async { if others.is_empty() { Ok(Vec::new()) } else { self.client.ask(others).await } };
+        let (of_ours, of_client) = join(self.ask_house(questions), asked).await;
+        let (mut of_ours, mut of_client) = (of_ours?.into_iter(), of_client?.into_iter());
+        // Each gives an answer to each request; the order is that of the requests.
+        Ok(is_ours.into_iter().filter_map(|ours| if ours { of_ours.next() } else { of_client.next() }).collect())
+    }
+
+    fn log_level(&self) -> Option<String> {
+        self.client.log_level()
+    }
+
+    fn log(&self, message: Value) {
+        self.client.log(message);
+    }
+
+    fn meta(&self) -> Map<String, Value> {
+        self.client.meta()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use toolwright_core::approval::NoApprover;
+    use toolwright_core::session::{Principal, SessionId};
+
+    /// A client that answers with its name and what it was asked.
+    struct Named(&'static str, Value);
+
+    #[async_trait]
+    impl CallClient for Named {
+        fn capabilities(&self) -> Map<String, Value> {
+            self.1.as_object().cloned().unwrap_or_default()
+        }
+
+        async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+            Ok(requests.iter().map(|request| Ok(json!([self.0, request.params]))).collect())
+        }
+
+        fn manner(&self) -> Manner {
+            Manner::Requests
+        }
+    }
+
+    struct Host;
+
+    impl StandIn for Host {
+        fn offers(&self, _: &StandInTerms) -> Map<String, Value> {
+            Map::new()
+        }
+
+        fn approver(&self) -> Arc<dyn Approver> {
+            Arc::new(NoApprover { remedy: String::new() })
+        }
+
+        fn client(&self, _: &StandInTerms) -> Arc<dyn CallClient> {
+            Arc::new(Named("house", json!({})))
+        }
+    }
+
+    fn beside(client: Value, offered: &Value) -> WithHouse {
+        let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "".into(), agent: None };
+        let terms = StandInTerms { session: Arc::new(session), profile: None, approver: Host.approver() };
+        let offered = offered.as_object().cloned().expect("object");
+        let house = House { host: Arc::new(Host), terms, offered, client: OnceLock::new() };
+        WithHouse::new(Arc::new(Named("client", client)), house)
+    }
+
+    #[tokio::test]
+    async fn each_is_asked_what_is_its_own_and_answers_come_in_order() {
+        let order = ["roots/list", SAMPLE, ELICIT, SAMPLE];
+        let both = json!({"sampling": {}, "elicitation": {"form": {}}});
+        for (client, offered, announced, expect) in [
+            (
+                json!({"roots": {}}),
+                json!({"sampling": {}}),
+                json!({"roots": {}, "sampling": {}}),
+                ["client", "house", "client", "house"],
+            ),
+            (
+                json!({"sampling": {"tools": {}}}),
+                json!({"elicitation": {"form": {}}}),
+                json!({"sampling": {"tools": {}}, "elicitation": {"form": {}}}),
+                ["client", "client", "house", "client"],
+            ),
+            (
+                json!({"roots": {}}),
+                both.clone(),
+                json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}}}),
+                ["client", "house", "house", "house"],
+            ),
+        ] {
+            let client = beside(client, &offered);
+            assert_eq!((Value::from(client.capabilities()), client.manner()), (announced, Manner::Requests));
+            let asked = order.iter().enumerate();
+            let asked =
+                asked.map(|(at, method)| ClientRequest { key: None, method: (*method).into(), params: json!(at) });
+            let answers = client.ask(asked.collect()).await.expect("answered");
+            let wanted: Vec<_> = expect.iter().enumerate().map(|(at, who)| Ok(json!([who, at]))).collect();
+            assert_eq!(answers, wanted);
+        }
+    }
+
+    #[test]
+    fn a_client_that_offers_nothing_needs_no_connection_of_its_own_kind() {
+        assert_eq!(beside(json!({}), &json!({"sampling": {}})).manner(), Manner::Either);
+    }
+}
