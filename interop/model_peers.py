@@ -92,6 +92,7 @@ class Conversation:
         self.parallel = written.get("parallel")
         self.output = shared["outputs"][written["output"]] if "output" in written else None
         self.max_tokens, self.temperature = written.get("max_tokens"), written.get("temperature")
+        self.settings, self.keep = written.get("settings", {}), written.get("keep", "once")
         self.turns = []
         for turn in written["turns"]:
             (kind, said), = turn.items()
@@ -175,6 +176,10 @@ class OurSide:
         }
         if conversation.parallel is not None:
             self.request["parallel_calls"] = conversation.parallel
+        if conversation.settings:
+            self.request["settings"] = conversation.settings
+        if conversation.keep != "once":
+            self.request["reuse"] = conversation.keep
         if conversation.output:
             self.request["output"] = conversation.output
 

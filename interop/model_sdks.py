@@ -61,10 +61,23 @@ class Side:
     def model(self, api):
         return self.conversation.models[api]
 
+    def takes_sampling(self, api):
+        """Models of these families answer 400 to a temperature and the like, OpenAI's to texts that end an answer too."""
+        return not self.model(api).startswith(("gpt-5", "o3", "claude-opus-4-8"))
+
     def samples(self, api):
-        """Whether there is a temperature to be sent: models of these families answer 400 to any."""
-        fixed = self.model(api).startswith(("gpt-5", "o3", "claude-opus-4-8"))
-        return self.conversation.temperature is not None and not fixed
+        """Whether there is a temperature to be sent."""
+        return self.conversation.temperature is not None and self.takes_sampling(api)
+
+    def effort(self, api):
+        """The effort in the word that each model here knows for it."""
+        wanted = self.conversation.settings.get("effort")
+        known = {
+            ("gpt-5.2", "low"): "low", ("gpt-5.6-sol", "max"): "max", ("gpt-5.1", "max"): "high",
+            ("gpt-5.1", "none"): "none", ("o3", "none"): "low", ("claude-opus-4-8", "low"): "low",
+            ("claude-fable-5-1", "max"): "max", ("gemini-3-pro", "low"): "LOW", ("gemini-3-flash", "max"): "HIGH",
+        }
+        return known.get((self.model(api), wanted))
 
 
 # ---- openai ------------------------------------------------------------------------------------------
@@ -103,6 +116,13 @@ class OpenAiChat(Side):
             extra["max_completion_tokens"] = said.max_tokens
         if self.samples("openai_chat"):
             extra["temperature"] = said.temperature
+        how = said.settings
+        if "seed" in how:
+            extra["seed"] = how["seed"]
+        if self.takes_sampling("openai_chat"):
+            extra |= {key: how[key] for key in ("top_p", "stop") if key in how}
+        if effort := self.effort("openai_chat"):
+            extra["reasoning_effort"] = effort
         return extra
 
     def user(self, parts):
@@ -170,6 +190,10 @@ class OpenAiResponses(Side):
             extra["max_output_tokens"] = said.max_tokens
         if self.samples("openai_responses"):
             extra["temperature"] = said.temperature
+        if "top_p" in said.settings and self.takes_sampling("openai_responses"):
+            extra["top_p"] = said.settings["top_p"]
+        if effort := self.effort("openai_responses"):
+            extra["reasoning"] = {"effort": effort}
         return extra
 
     @staticmethod
@@ -232,10 +256,49 @@ class Anthropic(Side):
                 system = f"{system}\n\n{in_words(said.output)}".strip()
         if system:
             extra["system"] = system
-        if self.samples("anthropic"):
-            # The SDK is of a version of the API that has no temperature any more.
-            extra["extra_body"] = {"temperature": said.temperature}
+        # The SDK is of a version of the API that has no sampling any more.
+        body = {"temperature": said.temperature} if self.samples("anthropic") else {}
+        how = said.settings
+        if self.takes_sampling("anthropic"):
+            body |= {key: how[key] for key in ("top_p", "top_k") if key in how}
+        if body:
+            extra["extra_body"] = body
+        if "stop" in how:
+            extra["stop_sequences"] = how["stop"]
+        if effort := self.effort("anthropic"):
+            extra["output_config"] = {"effort": effort}
+            # Thoughts count towards the limit, so there is to be room for them.
+            extra["max_tokens"] += {"low": 1024, "max": 32768}[how["effort"]]
+            if self.model("anthropic") == "claude-opus-4-8":
+                extra["thinking"] = {"type": "adaptive"}
+        if how.get("effort") == "none" and self.model("anthropic") == "claude-sonnet-5-5":
+            extra["thinking"] = {"type": "between_tools"}
+        if budget := how.get("thinking_tokens"):
+            extra["thinking"] = {"type": "enabled", "budget_tokens": budget}
+            extra["max_tokens"] += budget
+        return self.kept(extra)
+
+    def mark(self):
+        hour = {"ttl": "1h"} if self.conversation.settings.get("cache") == "1h" else {}
+        return {"cache_control": {"type": "ephemeral", **hour}}
+
+    def kept(self, extra):
+        """With the marks of what is to be kept of tools and system prompt."""
+        if self.conversation.keep != "once":
+            extra["system"] = [{"type": "text", "text": extra["system"], **self.mark()}]
+            extra["tools"][-1] |= self.mark()
         return extra
+
+    def marked(self):
+        """The messages, the last two of the user's with a mark at their end."""
+        if self.conversation.keep != "conversation":
+            return self.messages
+        messages = [dict(message) for message in self.messages]
+        for message in [message for message in messages if message["role"] == "user"][-2:]:
+            content = message["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+            message["content"] = [*blocks[:-1], {**blocks[-1], **self.mark()}]
+        return messages
 
     @staticmethod
     def content(parts):
@@ -249,7 +312,7 @@ class Anthropic(Side):
         self.messages.append({"role": "user", "content": self.content(parts)})
 
     def ask(self):
-        request = {"model": self.model("anthropic"), "messages": self.messages, **self.arguments()}
+        request = {"model": self.model("anthropic"), "messages": self.marked(), **self.arguments()}
         with self.client.messages.stream(**request) as stream:
             message = stream.get_final_message()
         self.messages.append({"role": "assistant", "content": message.content})
@@ -317,6 +380,16 @@ class Gemini(Side):
             config["max_output_tokens"] = said.max_tokens
         if said.temperature is not None:
             config["temperature"] = said.temperature
+        how = said.settings
+        config |= {key: how[key] for key in ("top_p", "top_k", "seed") if key in how}
+        if "stop" in how:
+            config["stop_sequences"] = how["stop"]
+        if level := self.effort("gemini"):
+            config["thinking_config"] = types.ThinkingConfig(thinking_level=level)
+        elif self.model("gemini") == "gemini-2.5-flash" and how.get("effort") == "none":
+            config["thinking_config"] = types.ThinkingConfig(thinking_budget=0)
+        elif "thinking_tokens" in how:
+            config["thinking_config"] = types.ThinkingConfig(thinking_budget=how["thinking_tokens"])
         return types.GenerateContentConfig(**config)
 
     @staticmethod
@@ -394,6 +467,12 @@ class Ollama(Side):
             options["num_predict"] = said.max_tokens
         if said.temperature is not None:
             options["temperature"] = said.temperature
+        how = said.settings
+        options |= {key: how[key] for key in ("top_p", "top_k", "seed", "stop") if key in how}
+        if self.model("ollama") == "gpt-oss":
+            extra["think"] = how["effort"]
+        elif how.get("effort") or how.get("thinking_tokens"):
+            extra["think"] = how.get("effort") != "none"
         return {**extra, "options": options} if options else extra
 
     def user(self, parts):

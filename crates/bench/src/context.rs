@@ -14,7 +14,7 @@ use toolwright_core::approval::NoApprover;
 use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{EventSink, NoEvents};
-use toolwright_core::model::Message;
+use toolwright_core::model::{Message, ModelSettings};
 use toolwright_core::output::is_output_tool;
 use toolwright_core::{
     Cancel, ContentBlock, Effects, Policy, Principal, Profile, ProviderKind, Services, Session, SessionId,
@@ -177,6 +177,7 @@ fn spec(window: usize, target: f64) -> RunSpec {
         system: "You do the work step by step.".into(),
         max_tokens: Some(ANSWER),
         temperature: None,
+        settings: ModelSettings::default(),
         limits: Limits { turns: u32::MAX, ..Limits::default() },
         dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),

@@ -22,7 +22,7 @@ use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::job::{Jobs, NoJobs, NoTurns, Turns};
 use crate::manual::{Manuals, NoManuals};
-use crate::model::{ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
+use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::outcome::Outcome;
 use crate::redact::MARK;
 use crate::session::{CallId, Session, SessionId};
@@ -103,6 +103,8 @@ pub struct Services {
     pub model_id: Option<String>,
     /// The mode of asking that the caller named, for LLM-backed tools with variants.
     pub model_mode: Option<Arc<str>>,
+    /// The effort that the caller named, for LLM-backed tools; before that of the tool.
+    pub model_effort: Option<Effort>,
     /// Counts tokens.
     pub tokens: Arc<dyn TokenCounter>,
     /// Records what a tool's own model requests used that do not go through `model`.
@@ -137,6 +139,7 @@ impl Services {
             model: Arc::new(NoModel),
             model_id: None,
             model_mode: None,
+            model_effort: None,
             tokens: Arc::new(EstimatedTokens),
             usage: Arc::new(NoUsage),
             scratchpad: Arc::new(NoScratchpad),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::canonical::ContentHash;
 use crate::duration;
+use crate::model::ModelSettings;
 use crate::name::ToolId;
 use crate::passthrough::LISTED_FIELDS;
 use crate::sandbox::SandboxProfile;
@@ -113,6 +114,9 @@ pub struct ModelPreference {
     /// Sampling temperature.
     #[serde(default)]
     pub temperature: Option<f64>,
+    /// How else they answer.
+    #[serde(flatten)]
+    pub settings: ModelSettings,
 }
 
 /// The definition of one tool. Immutable once registered; kept verbatim.

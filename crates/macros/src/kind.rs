@@ -232,5 +232,6 @@ fn models(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Re
         fallback_models: #fallbacks,
         max_tokens: #tokens,
         temperature: #temperature,
+        settings: ::core::default::Default::default(),
     })))
 }

@@ -4,13 +4,13 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
-use toolwright_core::model::{Message, ModelRequest, ModelResponse, StopReason};
+use toolwright_core::model::{MAX_STOP, Message, ModelRequest, ModelResponse, ModelSettings, StopReason};
 
 /// Messages of one request.
 const MAX_MESSAGES: usize = 256;
 
 /// What a request says that is heeded. Which model answers, and what it knows of a server's context, is not the
-/// server's to say; stop sequences are a wish that few APIs grant.
+/// server's to say.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Params {
@@ -18,6 +18,7 @@ struct Params {
     system_prompt: Option<String>,
     temperature: Option<f64>,
     max_tokens: u32,
+    stop_sequences: Option<Vec<String>>,
     tools: Option<Value>,
     tool_choice: Option<Value>,
 }
@@ -55,12 +56,17 @@ pub fn request_of(params: &Value, max_tokens: u32) -> Result<ModelRequest, Strin
     if params.messages.is_empty() || params.messages.len() > MAX_MESSAGES {
         return Err(format!("a request has from 1 to {MAX_MESSAGES} messages"));
     }
+    // More than APIs take, and blank ones, which some refuse, are a wish that is not granted.
+    let mut stop = params.stop_sequences.unwrap_or_default();
+    stop.retain(|text| !text.trim().is_empty());
+    stop.truncate(MAX_STOP);
     let messages: Result<_, String> = params.messages.into_iter().map(message).collect();
     Ok(ModelRequest {
         system: params.system_prompt.unwrap_or_default(),
         messages: messages?,
         max_tokens: Some(params.max_tokens.clamp(1, max_tokens)),
         temperature: params.temperature,
+        settings: ModelSettings { stop, ..ModelSettings::default() },
         ..ModelRequest::default()
     })
 }
@@ -110,12 +116,12 @@ mod tests {
                 {"role": "user", "content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}]},
             ],
             "systemPrompt": "Be brief.", "maxTokens": 100_000, "temperature": 0.5,
-            "modelPreferences": {"hints": [{"name": "x"}]}, "includeContext": "allServers", "stopSequences": ["a"],
+            "modelPreferences": {"hints": [{"name": "x"}]}, "includeContext": "allServers", "stopSequences": ["a", " ", "b", "c", "d", "e"],
         });
         let request = request_of(&asked, 500).expect("read");
         assert_eq!((&*request.system, request.max_tokens, request.temperature), ("Be brief.", Some(500), Some(0.5)));
         assert_eq!(request.messages[0], Message::user("Hi"));
-        assert_eq!(request.messages.len(), 3);
+        assert_eq!((request.messages.len(), &*request.settings.stop.concat()), (3, "abcd"));
     }
 
     #[test]

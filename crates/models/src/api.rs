@@ -74,12 +74,14 @@ pub struct EncodedRequest {
     body: Map<String, Value>,
     /// The JSON that stands at `tools`, kept apart so that it is written once for many requests.
     tools: Option<Arc<str>>,
+    /// What is put into that JSON for this request, and where.
+    mark: Option<(usize, &'static str)>,
 }
 
 impl EncodedRequest {
     /// A request whose tools are in `body`, if it has any.
     pub(crate) fn new(path: impl Into<Cow<'static, str>>, body: Map<String, Value>) -> Self {
-        Self { path: path.into(), headers: &[], body, tools: None }
+        Self { path: path.into(), headers: &[], body, tools: None, mark: None }
     }
 
     /// Puts `tools`, which is JSON, where `body` has the key `tools`.
@@ -88,9 +90,27 @@ impl EncodedRequest {
         self
     }
 
+    /// Puts `text` into the tools at this byte.
+    pub(crate) fn with_mark(mut self, mark: Option<(usize, &'static str)>) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// The tools in the pieces that follow one another.
+    fn pieces<'t>(&self, tools: &'t str) -> [&'t str; 3] {
+        let whole = [tools, "", ""];
+        let Some((at, text)) = self.mark else { return whole };
+        tools.split_at_checked(at).map_or(whole, |(before, after)| [before, text, after])
+    }
+
     /// The value at `key` of the body, `absent` where there is none.
     pub(crate) fn entry(&mut self, key: &str, absent: Value) -> &mut Value {
         self.body.entry(key).or_insert(absent)
+    }
+
+    /// Whether it has this header.
+    pub(crate) fn has_header(&self, header: (&str, &str)) -> bool {
+        self.headers.contains(&header)
     }
 
     /// Whether the body has this key.
@@ -103,7 +123,7 @@ impl EncodedRequest {
     pub fn body(&self) -> Value {
         let mut body = self.body.clone();
         if let (Some(place), Some(tools)) = (body.get_mut(TOOLS), &self.tools) {
-            *place = serde_json::from_str(tools).unwrap_or_default();
+            *place = serde_json::from_str(&self.pieces(tools).concat()).unwrap_or_default();
         }
         Value::Object(body)
     }
@@ -118,7 +138,9 @@ impl EncodedRequest {
             let _ = serde_json::to_writer(&mut bytes, key);
             bytes.push(b':');
             match &self.tools {
-                Some(tools) if key == TOOLS => bytes.extend_from_slice(tools.as_bytes()),
+                Some(tools) if key == TOOLS => {
+                    self.pieces(tools).iter().for_each(|piece| bytes.extend_from_slice(piece.as_bytes()));
+                }
                 _ => drop(serde_json::to_writer(&mut bytes, value)),
             }
         }

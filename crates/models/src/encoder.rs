@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelRequest, OutputFormat, ShownTool};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, Reuse, ShownTool};
 
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::{Dialect, Toolset, translate};
+use crate::maker::Maker;
 use crate::shown::{ShownTools, loadable};
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
@@ -18,7 +20,7 @@ use crate::{anthropic, gemini, ollama, openai_chat, responses};
 /// left out, ids and names of past calls are made legal and unique. Tools are shown in the view that the
 /// API's dialect gives of them; the definition's own schema is not touched. Tools keep their order. What
 /// an API has no word for is left out: a forced call for Ollama, a limit on parallel calls for Gemini, a
-/// temperature for models that refuse any.
+/// temperature for models that refuse any; docs/model-differences.md lists all of it.
 ///
 /// Deferred tools go to the two APIs that can load them. Anthropic Messages gets them with `defer_loading`, and
 /// a result that loads some as `tool_reference` blocks. OpenAI Responses gets the tool that searches as
@@ -109,6 +111,19 @@ pub(crate) fn output_instruction(output: &OutputFormat) -> String {
         "Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}",
         output.schema
     )
+}
+
+/// What OpenAI's servers find the caches of a conversation by (developers.openai.com/api/docs/guides/prompt-caching): how it
+/// begins, so that it is the same from turn to turn. Only for requests that will be sent again, and only to OpenAI's own
+/// models: servers of others may refuse what they do not know.
+pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
+    if request.reuse == Reuse::Once || request.settings.cache == Some(PromptCache::Off) || !Maker::of(model).is_openai()
+    {
+        return None;
+    }
+    let first = request.messages.first().filter(|_| request.reuse == Reuse::Conversation);
+    let hash = ContentHash::of_value(&json!([request.system, first])).to_hex();
+    Some(format!("tw-{}", &hash[..32]))
 }
 
 /// Adds `key` where there is a value for it.

@@ -1,9 +1,10 @@
 //! Where models are, and with which key they answer.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use toolwright_core::Secret;
-use toolwright_core::model::{ModelError, ModelErrorKind};
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelSettings};
 
 use crate::api::Api;
 use crate::http::Timeouts;
@@ -55,7 +56,7 @@ pub enum ToolFormat {
 }
 
 /// How requests to a model are made.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ModelHabits {
     /// Tools go as text in this format, for a model that has no calls of its own over its API.
     pub tool_format: Option<ToolFormat>,
@@ -67,6 +68,12 @@ pub struct ModelHabits {
     pub window: Option<usize>,
     /// Tokens that one answer may have: a request for more asks for that many.
     pub max_output: Option<u32>,
+    /// Sampling temperature of requests that say none.
+    pub temperature: Option<f64>,
+    /// How it answers where a request does not say it.
+    pub settings: ModelSettings,
+    /// How long Ollama keeps it in memory after an answer.
+    pub keep_alive: Option<Duration>,
     /// Bounds of its requests in place of the client's; the time to connect is the client's for all.
     pub timeouts: Option<Timeouts>,
 }
@@ -76,6 +83,8 @@ pub struct ModelHabits {
 pub struct Endpoints {
     by_provider: BTreeMap<String, Endpoint>,
     habits: BTreeMap<String, ModelHabits>,
+    /// Those of models of which nothing is said.
+    usual: ModelHabits,
 }
 
 impl Endpoints {
@@ -92,9 +101,9 @@ impl Endpoints {
 
     /// How requests to `model` are made: by its id, else by its provider's name, else the default.
     #[must_use]
-    pub fn habits(&self, model: &str) -> ModelHabits {
+    pub fn habits(&self, model: &str) -> &ModelHabits {
         let provider = || model.split_once('/').and_then(|(provider, _)| self.habits.get(provider));
-        self.habits.get(model).or_else(provider).copied().unwrap_or_default()
+        self.habits.get(model).or_else(provider).unwrap_or(&self.usual)
     }
 
     /// The endpoint of a provider.

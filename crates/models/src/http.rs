@@ -1,6 +1,5 @@
 //! The one HTTP client of all models.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -15,7 +14,9 @@ use toolwright_core::model::{
     Usage,
 };
 
+use crate::anthropic;
 use crate::api::{Api, EncodedRequest};
+use crate::configured::as_configured;
 use crate::decoder::Decoder;
 use crate::encoder::encode_shown;
 use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
@@ -68,6 +69,8 @@ pub struct HttpModelClient {
     timeouts: Timeouts,
     shown: ShownCache,
     refused: RefusedShapes,
+    /// Models that have refused thinking of theirs because something before it had changed.
+    bound: Known,
     /// Models whose server was told of as one that shortens conversations.
     shortening: Known,
     proxied: OnceLock<Client>,
@@ -98,6 +101,7 @@ impl HttpModelClient {
             timeouts,
             shown: ShownCache::default(),
             refused: RefusedShapes::default(),
+            bound: Known::default(),
             shortening: Known::default(),
             proxied: OnceLock::new(),
             direct: OnceLock::new(),
@@ -161,15 +165,30 @@ impl HttpModelClient {
         let habits = self.endpoints.habits(model);
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
-        let asked = self.refused.around(model, within_output(request, endpoint.api, habits));
+        let asked = self.refused.around(model, as_configured(request, endpoint.api, name, habits));
         let mut encoded = encode_shown(&asked, name, &shown);
-        if let (Api::Ollama, Some(window)) = (endpoint.api, habits.window) {
-            ollama::keep_window(&mut encoded, window);
+        if endpoint.api == Api::Ollama {
+            if let Some(window) = habits.window {
+                ollama::keep_window(&mut encoded, window);
+            }
+            if let Some(span) = habits.keep_alive {
+                ollama::keep_alive(&mut encoded, span);
+            }
+        }
+        if self.bound.has(model) {
+            anthropic::drop_foreign_thinking(&mut encoded);
         }
         let sent = self.send(endpoint, &encoded, timeouts, events).await;
         let (response, first) = sent.map_err(|mut error| {
-            if endpoint.api == Api::Anthropic && encoded.has("output_config") {
-                self.refused.learn(model, request, &mut error);
+            if endpoint.api == Api::Anthropic {
+                if encoded.has("output_config") {
+                    self.refused.learn(model, request, &mut error);
+                }
+                // Whoever asked at the same time hears the same.
+                if anthropic::is_of_binding(&error) && !encoded.has_header(anthropic::BINDING_HEADER) {
+                    self.bound.note(model);
+                    error.should_retry = Some(true);
+                }
             }
             error
         })?;
@@ -231,16 +250,6 @@ impl HttpModelClient {
     }
 }
 
-/// The request, asking for no longer answer than the model gives. An API that demands a limit gets the model's.
-fn within_output(request: &ModelRequest, api: Api, habits: ModelHabits) -> Cow<'_, ModelRequest> {
-    let Some(most) = habits.max_output else { return Cow::Borrowed(request) };
-    match request.max_tokens {
-        Some(asked) if asked <= most => Cow::Borrowed(request),
-        None if api != Api::Anthropic => Cow::Borrowed(request),
-        _ => Cow::Owned(ModelRequest { max_tokens: Some(most), ..request.clone() }),
-    }
-}
-
 #[async_trait]
 impl ModelClient for HttpModelClient {
     async fn complete(
@@ -269,7 +278,7 @@ impl ModelClient for HttpModelClient {
     }
 
     fn card(&self, model: &str) -> ModelCard {
-        let ModelHabits { window, max_output, .. } = self.endpoints.habits(model);
+        let &ModelHabits { window, max_output, ref settings, .. } = self.endpoints.habits(model);
         let usability = match self.endpoints.resolve(model) {
             Err(error) => Usability::Unknown(error.message),
             // Who sends headers of his own may have a key among them.
@@ -278,8 +287,9 @@ impl ModelClient for HttpModelClient {
             Ok(_) => Usability::NoKey,
         };
         // This API demands a limit, so that one is sent whatever the caller says.
-        let api = self.endpoints.resolve(model).ok().map(|(at, _)| at.api);
-        let answer = max_output.or((api == Some(Api::Anthropic)).then_some(crate::anthropic::DEFAULT_MAX_TOKENS));
+        let wants_one = self.endpoints.resolve(model).ok().filter(|(at, _)| at.api == Api::Anthropic);
+        let usual = wants_one.map(|(_, name)| anthropic::usual_max_tokens(name, settings));
+        let answer = max_output.or(usual);
         ModelCard { usability, window, max_output, answer, ..ModelCard::default() }
     }
 }

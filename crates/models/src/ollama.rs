@@ -1,6 +1,8 @@
 //! Ollama `/api/chat` (github.com/ollama/ollama, docs/api.md). Calls come whole, with their arguments as
 //! objects and without ids.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -13,10 +15,20 @@ use crate::dialect::Toolset;
 use crate::encoder::{set, tools_place};
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
+use crate::reasoning;
+use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
 use crate::wire::{Text, arguments, lenient, parse, value};
 
 const API: Api = Api::Ollama;
+
+const NAMES: Names = Names {
+    temperature: Some("temperature"),
+    top_p: Some("top_p"),
+    top_k: Some("top_k"),
+    seed: Some("seed"),
+    stop: Some("stop"),
+};
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
@@ -30,8 +42,9 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     set(&mut body, "format", request.output.as_ref().map(|output| output.schema.clone()));
     let mut options = Map::new();
     set(&mut options, "num_predict", request.max_tokens);
-    set(&mut options, "temperature", request.temperature);
+    sampling::write(&mut options, request, model, &NAMES);
     set(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
+    set(&mut body, "think", reasoning::ollama(model, &request.settings));
     // A conversation that does not fit is an error and not silently shortened.
     body.insert("truncate".into(), json!(false));
     body.insert("stream".into(), json!(true));
@@ -43,6 +56,11 @@ pub(crate) fn keep_window(encoded: &mut EncodedRequest, tokens: usize) {
     if let Some(options) = encoded.entry("options", json!({})).as_object_mut() {
         options.insert("num_ctx".into(), json!(tokens));
     }
+}
+
+/// Makes the server keep the model in memory for this long after the answer.
+pub(crate) fn keep_alive(encoded: &mut EncodedRequest, span: Duration) {
+    *encoded.entry("keep_alive", json!(null)) = json!(span.as_secs());
 }
 
 /// The fewest tokens of which an estimate means anything.

@@ -1,38 +1,57 @@
-//! Which models take a sampling temperature. Those that do not answer 400 to any, zero and one included.
+//! What models take of how they are to sample, and where to stop. Those that refuse a parameter answer 400 to any value of
+//! it, the default included.
+
+use serde_json::{Map, Value};
+use toolwright_core::model::ModelRequest;
+
+use crate::encoder::set;
+use crate::maker::Maker;
 
 /// Whether `model` (the name without its provider) may be sent a temperature.
 ///
 /// OpenAI's reasoning models refuse one ("'temperature' does not support 0 with this model"), and so does every
 /// model of Anthropic's since Opus 4.7 ("`temperature` is deprecated for this model"). A name that tells of neither
-/// is one of somebody else's models, which take one.
+/// is one of somebody else's models, which take one. Who takes a temperature takes `top_p` and `top_k` where the API has
+/// them, and of OpenAI's models `stop` ("'stop' is not supported with this model").
 pub(crate) fn takes_temperature(model: &str) -> bool {
-    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
-    // One that was trained further is named after the model that it was.
-    let name = name.trim_start_matches("ft:");
-    if let Some((_, claude)) = name.split_once("claude-") {
-        return claude_version(claude).is_some_and(|version| version < (4, 7));
+    match Maker::of(model) {
+        Maker::Claude(_, version) => version.is_some_and(|version| version < (4, 7)),
+        maker => !maker.is_reasoning_openai(),
     }
-    let reasons = |family: &str| {
-        let digits = name.strip_prefix(family).unwrap_or_default();
-        digits.starts_with(|c: char| c.is_ascii_digit()).then(|| leading(digits).unwrap_or(u32::MAX))
+}
+
+/// Whether `model` refuses a temperature beside `top_p`: Anthropic's since Opus 4.1 ("`temperature` and `top_p` cannot
+/// both be specified for this model").
+fn takes_one_of_both(model: &str) -> bool {
+    matches!(Maker::of(model), Maker::Claude(_, Some(version)) if version >= (4, 1))
+}
+
+/// What an API calls the parameters; `None` for those that it has not.
+#[derive(Default)]
+pub(crate) struct Names {
+    pub temperature: Option<&'static str>,
+    pub top_p: Option<&'static str>,
+    pub top_k: Option<&'static str>,
+    pub seed: Option<&'static str>,
+    pub stop: Option<&'static str>,
+}
+
+/// Writes into `place` what `request` says of sampling, as far as the API has names for it and `model` takes it.
+pub(crate) fn write(place: &mut Map<String, Value>, request: &ModelRequest, model: &str, names: &Names) {
+    let settings = &request.settings;
+    let samples = takes_temperature(model);
+    let mut put = |name: Option<&'static str>, value: Option<Value>| {
+        if let Some(name) = name {
+            set(place, name, value);
+        }
     };
-    let gpt = reasons("gpt-").is_some_and(|version| version >= 5) && !name.starts_with("gpt-5-chat");
-    !gpt && reasons("o").is_none()
-}
-
-/// The version in the name of a model after `claude-`: `opus-4-7`, `3-5-sonnet-20241022`, `sonnet-4@20250514`.
-fn claude_version(name: &str) -> Option<(u32, u32)> {
-    let mut words = name.split(['-', '@', '.', ':']).skip_while(|word| leading(word).is_none());
-    let major = leading(words.next()?)?;
-    // What has more digits is a date.
-    let minor = words.next().filter(|word| word.len() <= 2).and_then(leading);
-    Some((major, minor.unwrap_or(0)))
-}
-
-/// The number that a text begins with.
-fn leading(text: &str) -> Option<u32> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    text[..end].parse().ok()
+    put(names.temperature, request.temperature.filter(|_| samples).map(Value::from));
+    let top_p = settings.top_p.filter(|_| samples && !(request.temperature.is_some() && takes_one_of_both(model)));
+    put(names.top_p, top_p.map(Value::from));
+    put(names.top_k, settings.top_k.filter(|_| samples).map(Value::from));
+    put(names.seed, settings.seed.map(Value::from));
+    let stops = !settings.stop.is_empty() && !Maker::of(model).is_reasoning_openai();
+    put(names.stop, stops.then(|| settings.stop.clone().into()));
 }
 
 #[cfg(test)]

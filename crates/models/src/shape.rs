@@ -38,7 +38,8 @@ impl RefusedShapes {
         let Some(output) = &request.output else { return };
         let words = error.message.to_ascii_lowercase();
         let said = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
-        if error.kind != ModelErrorKind::Invalid || !said(&OF_SHAPE) {
+        // The effort stands beside the shape, in `output_config`.
+        if error.kind != ModelErrorKind::Invalid || !said(&OF_SHAPE) || words.contains("effort") {
             return;
         }
         let name = if said(&OF_SCHEMA) { of_schema(model, output) } else { model.to_owned() };

@@ -14,6 +14,8 @@ pub struct ShownTools {
     api: Api,
     set: Arc<Toolset>,
     json: Option<Arc<str>>,
+    /// Where in it the last tool ends that is before the model from the beginning: before its closing brace.
+    last: Option<usize>,
 }
 
 impl ShownTools {
@@ -30,8 +32,9 @@ impl ShownTools {
         let set = loadable(api, set);
         // Writing to memory does not fail.
         let write = || serde_json::to_string(&Tools { api, set: &set }).unwrap_or_default().into();
-        let json = (!set.tools.is_empty()).then(write);
-        Self { api, set, json }
+        let json: Option<Arc<str>> = (!set.tools.is_empty()).then(write);
+        let last = json.as_deref().filter(|_| api == Api::Anthropic).and_then(|json| last_shown(&set, json));
+        Self { api, set, json, last }
     }
 
     /// The translated tools.
@@ -48,6 +51,12 @@ impl ShownTools {
         self.json.clone()
     }
 
+    /// Where a tool can be marked as the last of those that are kept, in [`Self::json`]. Deferred ones are no part of what
+    /// a provider keeps, and refuse the mark.
+    pub(crate) fn last(&self) -> Option<usize> {
+        self.last
+    }
+
     /// The wish of `request`, as far as it can be met: a tool that is not shown cannot be demanded, nor
     /// can one that the API does not take for a function.
     pub(crate) fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
@@ -62,6 +71,21 @@ impl ShownTools {
         search.is_none_or(|search| search.name != name)
             && self.set.get(name).is_some_and(|tool| tool.exposed != Exposed::Deferred)
     }
+}
+
+/// Where the object of the last tool that is not deferred ends, before its brace: what follows it is left out of the text
+/// from behind, each tool as it is written there.
+fn last_shown(set: &Toolset, json: &str) -> Option<usize> {
+    let mut end = json.len().checked_sub("}]".len())?;
+    for view in set.tools.iter().rev() {
+        if view.exposed != Exposed::Deferred {
+            return Some(end);
+        }
+        // Writing to memory does not fail.
+        let written = serde_json::to_string(&crate::anthropic::tool(view)).unwrap_or_default();
+        end = end.checked_sub(written.len() + ",".len())?;
+    }
+    None
 }
 
 /// The tools that are before the model from the beginning, for transports that cannot load others.

@@ -8,6 +8,7 @@ use toolwright_core::model::{REPLAY, StopReason};
 
 pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
 pub(crate) const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
+pub(crate) const CACHE_WRITTEN_TOKENS: &str = "gen_ai.usage.cache_creation.input_tokens";
 pub(crate) const CONVERSATION: &str = "gen_ai.conversation.id";
 pub(crate) const ERROR_TYPE: &str = "error.type";
 pub(crate) const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";

@@ -340,6 +340,9 @@ impl Span {
         if usage.cached_tokens > 0 {
             self.number(semconv::CACHE_READ_TOKENS, usage.cached_tokens);
         }
+        if usage.cache_written_tokens > 0 {
+            self.number(semconv::CACHE_WRITTEN_TOKENS, usage.cache_written_tokens);
+        }
     }
 
     fn text(&mut self, key: &'static str, text: &str) {

@@ -7,7 +7,7 @@ use toolwright_core::arguments::read_object;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{Message, ShownTool, WrittenCall};
+use toolwright_core::model::{Message, ModelSettings, ShownTool, WrittenCall};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{ExtractError, GREP_ID, READ_ID};
 use toolwright_core::session::CallId;
@@ -118,6 +118,7 @@ impl Extraction<'_> {
             system: SEARCHER.into(),
             max_tokens: Some(ANSWER_TOKENS),
             temperature: None,
+            settings: ModelSettings::default(),
             limits: Limits { turns: TURNS, calls: Some(CALLS), ..Limits::default() },
             dispatch: Dispatch::TurnEnd,
             tools: Vec::new(),

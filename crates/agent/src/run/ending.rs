@@ -2,7 +2,7 @@
 
 use serde::Deserialize as _;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{Message, ToolChoice};
+use toolwright_core::model::{Message, Reuse, ToolChoice};
 use toolwright_core::outcome::Outcome;
 
 use super::limits::last_turn;
@@ -39,6 +39,12 @@ impl RunState {
             (true, None) => ToolChoice::None,
             (true, Some(_)) => ToolChoice::Tool(FINAL_REPORT.into()),
         }
+    }
+
+    /// What of the next request those after it begin with. Who is asked for the report alone is shown no other tool, so
+    /// that nothing is as it was before, or will be.
+    pub(super) fn reuse(&self, last: bool) -> Reuse {
+        if last && self.spec.agent_tools.report.is_some() { Reuse::Once } else { Reuse::Conversation }
     }
 
     /// Takes what an outcome of the agent's own tools means for the run. A report counts once: those after the

@@ -217,6 +217,8 @@ impl RunState {
                 tool_choice: self.tool_choice(*last),
                 max_tokens: self.spec.max_tokens,
                 temperature: self.spec.temperature,
+                settings: self.spec.settings.clone(),
+                reuse: self.reuse(*last),
                 ..ModelRequest::default()
             }),
             Phase::Calls { calls } => {

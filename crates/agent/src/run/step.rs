@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ToolCall;
-use toolwright_core::model::ModelRequest;
+use toolwright_core::model::{ModelRequest, ModelSettings};
 use toolwright_core::repair::RepairRecord;
 use toolwright_core::select::Exposure;
 use toolwright_core::session::CallId;
@@ -25,6 +25,9 @@ pub struct RunSpec {
     /// Sampling temperature.
     #[serde(default)]
     pub temperature: Option<f64>,
+    /// How else it answers.
+    #[serde(default, skip_serializing_if = "ModelSettings::is_empty")]
+    pub settings: ModelSettings,
     /// Limits of each task.
     #[serde(default)]
     pub limits: Limits,

@@ -23,7 +23,7 @@ use toolwright_testkit::model_server::{Fault, Recorded, Script, ScriptedModel, T
 
 use crate::house::{Log, begin, options, provider, spec};
 
-const APIS: [(Api, WireApi); 5] = [
+pub(crate) const APIS: [(Api, WireApi); 5] = [
     (Api::OpenAiChat, WireApi::OpenAi),
     (Api::OpenAiResponses, WireApi::Responses),
     (Api::Anthropic, WireApi::Anthropic),
@@ -67,11 +67,11 @@ impl Tool for Tally {
 }
 
 /// Everything real from the driver to the socket, and the account on disk.
-struct Bench {
-    server: ScriptedModel,
+pub(crate) struct Bench {
+    pub(crate) server: ScriptedModel,
     executor: Arc<Executor>,
     catalogue: Arc<Catalogue>,
-    driver: Driver,
+    pub(crate) driver: Driver,
     store: Arc<SqliteStore>,
     log: Arc<Log>,
     tally: Arc<Tally>,
@@ -79,7 +79,7 @@ struct Bench {
 }
 
 impl Bench {
-    async fn new((api, wire): (Api, WireApi), script: impl Into<Script>) -> Self {
+    pub(crate) async fn new((api, wire): (Api, WireApi), script: impl Into<Script>) -> Self {
         let server = ScriptedModel::start(script).await.unwrap();
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("test", api, server.base_url(wire)).with_key("sk-secret-7"));

@@ -331,6 +331,7 @@ pub(crate) fn spec(limits: Limits) -> RunSpec {
         system: "sys".into(),
         max_tokens: None,
         temperature: None,
+        settings: Default::default(),
         limits,
         dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),

@@ -15,6 +15,7 @@ mod long;
 mod mended;
 mod own_tools;
 mod plan;
+mod prefix;
 mod recorded;
 mod resume;
 mod runs;

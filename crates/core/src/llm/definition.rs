@@ -136,7 +136,7 @@ pub struct Variant {
     /// In place of the definition's.
     #[serde(alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
     pub example: Option<Value>,
-    /// In place of the definition's temperature and token limit; its models have been chosen by then.
+    /// In place of the definition's temperature, token limit and settings; its models have been chosen by then.
     #[serde(alias = "modelPreference", skip_serializing_if = "Option::is_none")]
     pub model_preference: Option<ModelPreference>,
 }
@@ -281,6 +281,8 @@ impl LlmDefinition {
         {
             return Err(refused("model_preference.temperature", "it is not within 0 and 2".to_owned()));
         }
+        let settings = self.model_preference.settings.check();
+        settings.map_err(|(field, reason)| refused(&format!("model_preference.{field}"), reason))?;
         let models = self.model_preference.preferred_model.iter().chain(&self.model_preference.fallback_models);
         for model in models {
             if !model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty()) {
@@ -331,7 +333,7 @@ impl LlmDefinition {
     }
 
     fn declaration(&self) -> Value {
-        json!({"llm": {
+        let mut declared = json!({"llm": {
             "system": self.system,
             "user": self.user,
             "output": self.output_kind(),
@@ -340,7 +342,12 @@ impl LlmDefinition {
             "example": self.example,
             "variants": self.variants,
             "temperature": self.model_preference.temperature,
-        }})
+        }});
+        // Only where there are some: what was approved without them is the same still.
+        if !self.model_preference.settings.is_empty() {
+            declared["llm"]["settings"] = json!(self.model_preference.settings);
+        }
+        declared
     }
 }
 
@@ -420,6 +427,12 @@ mod tests {
             (json!({"max_tokens": {"base": 1, "per_input_token": -1.0, "max": 20}}), Err("`max_tokens`")),
             (json!({"recommended_threshold": 101}), Err("over 100")),
             (json!({"model_preference": {"temperature": 3}}), Err("within 0 and 2")),
+            (
+                json!({"model_preference": {"effort": "low", "topK": 4, "stop": ["END"], "cache": "1h"}}),
+                Ok(OutputKind::Text),
+            ),
+            (json!({"model_preference": {"efort": "low"}}), Err("unknown field `efort`")),
+            (json!({"model_preference": {"top_p": 2}}), Err("`model_preference.top_p`")),
             (json!({"model_preference": {"fallback_models": ["gpt"]}}), Err("`gpt` is not provider/model")),
             (json!({"model_preference": {"preferred_model": "replay:a/b"}}), Err("is a recording")),
             (json!({"variants": [{"id": "a"}, {"id": "a"}]}), Err("`variants[1].id`: another")),
@@ -448,6 +461,7 @@ mod tests {
             json!({"user": "other"}),
             json!({"variants": [{"id": "a", "system": "other"}]}),
             json!({"prepare": {"n": "1"}}),
+            json!({"model_preference": {"effort": "low"}}),
         ] {
             assert_ne!(hash(more.clone()), plain, "{more}");
         }

@@ -10,12 +10,16 @@ use super::definition::{LlmDefinition, OutputKind};
 use super::template::{TemplateError, evaluate, render};
 use crate::context::TokenCounter;
 use crate::error::{ErrorKind, ToolError};
-use crate::model::{Message, ModelRequest, OutputFormat};
+use crate::model::{Message, ModelRequest, ModelSettings, OutputFormat, PromptCache, Reuse};
 use crate::schema::fill_defaults;
 
 /// What stands first in the system prompt of a tool whose answer is JSON.
 pub const JSON_RULE: &str = "Your whole answer is one JSON value and nothing else: no sentence before or after it, no \
                              code fence, no comment. It begins with its opening bracket and ends with its closing one.";
+
+/// Tokens of a system prompt from which it is worth keeping for the tool's next call. Anthropic's models keep none that
+/// is much shorter.
+const LONG_PROMPT: usize = 1024;
 
 /// Makes the values that the templates see out of the arguments.
 pub type PrepareHook = Arc<dyn Fn(Map<String, Value>) -> Result<Map<String, Value>, ToolError> + Send + Sync>;
@@ -122,7 +126,9 @@ pub(super) fn prompt(
         OutputKind::Text => system,
         OutputKind::Json => with_json_rule(&system, schema.as_ref(), way.example.as_ref()),
     };
-    let input_tokens = asked.tokens.count(&system).0 + asked.tokens.count(&user).0;
+    let system_tokens = asked.tokens.count(&system).0;
+    let input_tokens = system_tokens + asked.tokens.count(&user).0;
+    let settings = way.model_preference.settings.clone();
     let max_tokens = hooks.max_tokens.as_ref().and_then(|rule| rule(&arguments, asked.tokens));
     let max_tokens = max_tokens.or_else(|| way.max_tokens.map(|rule| rule.of(input_tokens)));
     let request = ModelRequest {
@@ -134,6 +140,8 @@ pub(super) fn prompt(
             .map(|schema| OutputFormat { name: format!("{}_{}", way.id.namespace(), way.id.name()), schema }),
         max_tokens: max_tokens.or(way.model_preference.max_tokens),
         temperature: way.model_preference.temperature,
+        reuse: reuse(&settings, system_tokens),
+        settings,
         ..ModelRequest::default()
     };
     Ok(Prompted {
@@ -144,6 +152,15 @@ pub(super) fn prompt(
         arguments,
         input_tokens,
     })
+}
+
+/// What of a call's request other calls will begin with: a long system prompt, or all that its author says.
+fn reuse(settings: &ModelSettings, system_tokens: usize) -> Reuse {
+    match settings.cache {
+        Some(PromptCache::FiveMinutes | PromptCache::Hour) => Reuse::Conversation,
+        _ if system_tokens >= LONG_PROMPT => Reuse::Prompt,
+        _ => Reuse::Once,
+    }
 }
 
 /// The JSON rule, the prompt, the schema and the example.
@@ -221,6 +238,18 @@ mod tests {
         assert_eq!(got.variant.as_deref(), Some("brief"));
         assert_eq!(got.request.max_tokens, Some(5 + got.input_tokens as u32));
         assert_eq!(got.arguments["text"], "abc", "the arguments stay what was asked");
+    }
+
+    #[test]
+    fn a_long_system_prompt_is_kept_and_what_its_author_says() {
+        let reuse = |words: usize, cache| {
+            let mut long = LlmDefinition { system: "word ".repeat(words), ..definition() };
+            long.model_preference.settings.cache = cache;
+            ask(&long, &LlmHooks::default(), None).expect("a request").request.reuse
+        };
+        assert_eq!((reuse(10, None), reuse(4000, None)), (Reuse::Once, Reuse::Prompt));
+        assert_eq!(reuse(4000, Some(PromptCache::Off)), Reuse::Prompt, "what is off is off whatever is kept");
+        assert_eq!(reuse(10, Some(PromptCache::Hour)), Reuse::Conversation);
     }
 
     #[test]

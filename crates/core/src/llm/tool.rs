@@ -14,7 +14,9 @@ use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
 use crate::event::Event;
-use crate::model::{IgnoreModelEvents, Message, ModelError, ModelErrorKind, ModelRequest, ModelResponse, StopReason};
+use crate::model::{
+    IgnoreModelEvents, Message, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSettings, StopReason,
+};
 use crate::outcome::ToolOutput;
 use crate::schema::CompiledSchema;
 use crate::tool::Tool;
@@ -89,6 +91,9 @@ impl LlmTool {
         let known_as = card.stands_for.as_deref().unwrap_or(model);
         let asked = For { model: known_as, mode: services.model_mode.as_deref(), tokens: &*services.tokens };
         let mut prompted = prompt(&self.definition, &self.hooks, arguments, asked)?;
+        let request = &mut prompted.request;
+        let said = ModelSettings { effort: services.model_effort, ..ModelSettings::default() };
+        request.settings = said.or(&request.settings);
         let room = card.window.map(|window| window.saturating_sub(prompted.input_tokens));
         let room = room.map(|room| u32::try_from(room).unwrap_or(u32::MAX).max(1));
         for limit in [card.max_output, room].into_iter().flatten() {
@@ -242,7 +247,10 @@ impl Tool for LlmTool {
         };
         PromptSize {
             input: prompted.input_tokens,
-            max_answer: prompted.request.max_tokens,
+            max_answer: prompted
+                .request
+                .max_tokens
+                .map(|tokens| tokens.saturating_add(prompted.request.settings.thinking_room())),
             asks_again: self.hooks.asks_again,
             // Without its temperature.
             other_forms: u32::from(prompted.request.temperature.is_some()),

@@ -291,12 +291,15 @@ impl Assembly {
         self.answer.release(sink);
     }
 
-    /// Later figures replace earlier ones. The API counts cached tokens apart; we count them in.
+    /// Later figures replace earlier ones, those of caches only where they are said again. The API counts cached tokens
+    /// apart; we count them in.
     fn usage(&mut self, usage: Option<&RawValue>) {
         let Some(usage) = usage.map(value) else { return };
         if usage.get("input_tokens").is_some_and(Value::is_u64) {
-            let cached = count(&usage, "/cache_read_input_tokens");
-            let written = count(&usage, "/cache_creation_input_tokens");
+            let before = self.answer.usage;
+            let cached = usage.get("cache_read_input_tokens").and_then(Value::as_u64).unwrap_or(before.cached_tokens);
+            let written = usage.get("cache_creation_input_tokens").and_then(Value::as_u64);
+            let written = written.unwrap_or(before.cache_written_tokens);
             self.answer.usage.input_tokens =
                 count(&usage, "/input_tokens").saturating_add(cached).saturating_add(written);
             self.answer.usage.cached_tokens = cached;

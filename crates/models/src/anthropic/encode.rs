@@ -2,41 +2,67 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{Exposed, ModelRequest, ToolChoice};
+use toolwright_core::model::{Exposed, ModelRequest, ModelSettings, ToolChoice};
 
-use super::API;
+use super::cache::Marks;
+use super::{API, VERSION};
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_instruction, output_schema, set, tools_place};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
-use crate::sampling::takes_temperature;
+use crate::reasoning::{self, Choice, refuses_forced_calls};
+use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
 /// The API demands a limit.
-pub(crate) const DEFAULT_MAX_TOKENS: u32 = 8192;
+const DEFAULT_MAX_TOKENS: u32 = 8192;
+
+/// The API has no seed.
+const NAMES: Names = Names {
+    temperature: Some("temperature"),
+    top_p: Some("top_p"),
+    top_k: Some("top_k"),
+    seed: None,
+    stop: Some("stop_sequences"),
+};
+/// Those that it takes of a model that is told to think.
+const THINKING: Names = Names { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
+
+/// The limit of an answer whose request says none: what the model is told to think comes on top.
+pub(crate) fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
+    DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings))
+}
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
-    let messages = messages(request, shown.set());
+    let mut messages = messages(request, shown.set());
     let mut body = Map::new();
     let mut system = request.system.trim().to_owned();
-    let mut format = None;
+    let mut output_config = Map::new();
     if let Some(output) = &request.output {
         // The API refuses a schema that it cannot enforce; then the model is asked in words.
         let form = output_schema(Dialect::Anthropic, output);
         if form.strict {
-            format = Some(json!({"format": {"type": "json_schema", "schema": form.schema}}));
+            output_config.insert("format".into(), json!({"type": "json_schema", "schema": form.schema}));
         } else {
             system = format!("{system}\n\n{}", output_instruction(output)).trim_start().to_owned();
         }
     }
     body.insert("model".into(), json!(model));
-    body.insert("max_tokens".into(), json!(request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)));
-    set(&mut body, "system", Some(system).filter(|system| !system.is_empty()));
+    let choice = wanted_choice(shown.choice(request), model);
+    let is_forced = shown.json().is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
+    let choosing = if is_forced { Choice::Forced } else { Choice::Free };
+    let thinking = reasoning::anthropic(model, &request.settings, request.max_tokens, choosing);
+    let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
+    set(&mut output_config, "effort", thinking.effort);
+    let marks = Marks::of(request);
+    body.insert("max_tokens".into(), json!(most));
+    let system = Some(system).filter(|system| !system.is_empty());
+    set(&mut body, "system", system.map(|text| marks.map_or_else(|| json!(text), |marks| marks.system(&text))));
     let tools = shown.json();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
-        set(&mut body, "tool_choice", tool_choice(shown.choice(request), request.parallel_calls));
+        set(&mut body, "tool_choice", tool_choice(choice, request.parallel_calls));
     } else {
         // Past calls are refused where no tools are declared.
         let called = called_names(&messages);
@@ -45,13 +71,28 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
             body.insert("tool_choice".into(), json!({"type": "none"}));
         }
     }
-    set(&mut body, "output_config", format);
+    set(&mut body, "output_config", Some(output_config).filter(|config| !config.is_empty()));
+    if let Some(marks) = marks {
+        marks.messages(&mut messages);
+    }
     body.insert("messages".into(), Value::Array(messages));
-    set(&mut body, "temperature", request.temperature.filter(|_| takes_temperature(model)));
+    let thinks = thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled");
+    // A model that is told to think samples as it will.
+    sampling::write(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
+    set(&mut body, "thinking", thinking.thinking);
     body.insert("stream".into(), json!(true));
-    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools);
-    encoded.headers = &[("anthropic-version", "2023-06-01")];
+    let mark = marks.and_then(|marks| marks.tools(shown));
+    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools).with_mark(mark);
+    encoded.headers = &[VERSION];
     encoded
+}
+
+/// The choice, but for a forced call of a model that refuses any: it may choose.
+fn wanted_choice<'a>(choice: &'a ToolChoice, model: &str) -> &'a ToolChoice {
+    match choice {
+        ToolChoice::Required | ToolChoice::Tool(_) if refuses_forced_calls(model) => &ToolChoice::Auto,
+        choice => choice,
+    }
 }
 
 /// One call at a time is a property of the choice; no choice at all means `auto`.

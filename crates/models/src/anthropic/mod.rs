@@ -4,12 +4,17 @@
 //! tool-search-tool, "Custom tool search implementation"); that needs no beta header. Their definitions are not
 //! part of the prompt's prefix, so loading one leaves the cache as it is.
 
+mod binding;
+mod cache;
 mod decode;
 mod encode;
 
+pub(crate) use binding::{BINDING_HEADER, drop_foreign_thinking, is_of_binding};
 pub(crate) use decode::Assembly;
-pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool};
+pub(crate) use encode::{encode, tool, usual_max_tokens};
 
 use crate::api::Api;
 
+/// The version of the API.
+const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 const API: Api = Api::Anthropic;

@@ -10,6 +10,8 @@ use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_instruction, output_schema, set, tools_place};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
+use crate::reasoning;
+use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
@@ -18,6 +20,14 @@ const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_')
 /// Takes the place of the signature on the first call of a turn that has none: Gemini 3 would otherwise
 /// refuse it (ai.google.dev/gemini-api/docs/thought-signatures).
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
+
+const NAMES: Names = Names {
+    temperature: Some("temperature"),
+    top_p: Some("topP"),
+    top_k: Some("topK"),
+    seed: Some("seed"),
+    stop: Some("stopSequences"),
+};
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
@@ -47,7 +57,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     let mut config = Map::new();
     set(&mut config, "maxOutputTokens", request.max_tokens);
-    set(&mut config, "temperature", request.temperature);
+    sampling::write(&mut config, request, model, &NAMES);
+    set(&mut config, "thinkingConfig", reasoning::gemini(model, &request.settings));
     if let Some(output) = output {
         config.insert("responseMimeType".into(), json!("application/json"));
         config.insert("responseJsonSchema".into(), output_schema(Dialect::GeminiJsonSchema, output).schema);

@@ -7,11 +7,21 @@ use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 use super::{API, echo};
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{output_schema, set, tools_place};
+use crate::encoder::{cache_key, output_schema, set, tools_place};
 use crate::history::{Image, LegalCall, Part, Turn, legal_name, legal_turns, parts};
-use crate::sampling::takes_temperature;
+use crate::reasoning;
+use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
+
+/// The API has no `top_k`.
+const NAMES: Names = Names {
+    temperature: Some("temperature"),
+    top_p: Some("top_p"),
+    top_k: None,
+    seed: Some("seed"),
+    stop: Some("stop"),
+};
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
@@ -31,7 +41,9 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     set(&mut body, "response_format", request.output.as_ref().map(response_format));
     set(&mut body, "max_completion_tokens", request.max_tokens);
-    set(&mut body, "temperature", request.temperature.filter(|_| takes_temperature(model)));
+    sampling::write(&mut body, request, model, &NAMES);
+    set(&mut body, "reasoning_effort", reasoning::openai_effort(model, &request.settings));
+    set(&mut body, "prompt_cache_key", cache_key(request, model));
     body.insert("stream".into(), json!(true));
     body.insert("stream_options".into(), json!({"include_usage": true}));
     EncodedRequest::new("/chat/completions", body).with_tools(tools)

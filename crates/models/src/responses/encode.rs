@@ -8,11 +8,16 @@ use super::API;
 use super::search::Search;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{output_schema, set, tools_place};
+use crate::encoder::{cache_key, output_schema, set, tools_place};
 use crate::history::{Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, parts};
-use crate::sampling::takes_temperature;
+use crate::reasoning;
+use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
+
+/// The API has no `top_k`, no seed, and nothing that ends an answer.
+const NAMES: Names =
+    Names { temperature: Some("temperature"), top_p: Some("top_p"), top_k: None, seed: None, stop: None };
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
@@ -33,7 +38,10 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     set(&mut body, "text", request.output.as_ref().map(|output| json!({"format": format(output)})));
     set(&mut body, "max_output_tokens", request.max_tokens);
-    set(&mut body, "temperature", request.temperature.filter(|_| takes_temperature(model)));
+    sampling::write(&mut body, request, model, &NAMES);
+    let effort = reasoning::openai_effort(model, &request.settings);
+    set(&mut body, "reasoning", effort.map(|effort| json!({"effort": effort})));
+    set(&mut body, "prompt_cache_key", cache_key(request, model));
     body.insert("store".into(), json!(false));
     if reasons(model) {
         body.insert("include".into(), json!(["reasoning.encrypted_content"]));

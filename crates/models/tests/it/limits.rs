@@ -137,7 +137,7 @@ async fn a_model_s_window_and_longest_answer_bound_its_requests() {
         (Api::OpenAiChat, WireApi::OpenAi, Some(900), "/max_completion_tokens", json!(500)),
     ] {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
-        let client = client(api, &server.base_url(wire), habits);
+        let client = client(api, &server.base_url(wire), habits.clone());
         let request = ModelRequest { max_tokens: asked, ..question() };
         client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
         let sent = server.requests().remove(0);

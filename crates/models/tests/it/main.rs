@@ -15,6 +15,7 @@ mod lenient;
 mod limits;
 mod recordings;
 mod replay;
+mod settings;
 mod shape;
 mod stops;
 mod streams;

@@ -57,6 +57,7 @@ async fn a_model_that_refuses_a_shape_is_asked_in_words_from_then_on() {
     check(TOO_LARGE, Some(true), false, true).await;
     check(NO_SCHEMA, Some(true), false, true).await;
     check("max_tokens: 8192 > 4096", None, true, true).await;
+    check("output_config.effort: this model does not support it", None, true, true).await;
 }
 
 #[tokio::test]

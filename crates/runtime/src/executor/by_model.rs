@@ -17,7 +17,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
+    Effort, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
     NotRecorded, RequestRoom, Usage, is_replay,
 };
 use toolwright_core::name::ToolId;
@@ -39,6 +39,8 @@ pub struct LlmTerms {
     pub mode: Option<Arc<str>>,
     /// What all attempts at their requests are taken of.
     pub requests: RequestRoom,
+    /// How much the model is to think, in place of the tool's word.
+    pub effort: Option<Effort>,
 }
 
 /// The models of one call.
@@ -217,6 +219,7 @@ impl ByModel {
             model: Arc::new(client),
             model_id: Some(model.to_string()),
             model_mode: self.run.llm.mode.clone(),
+            model_effort: self.run.llm.effort,
             usage: Arc::clone(usage) as _,
             ..services.clone()
         }

@@ -211,6 +211,7 @@ fn a_model_request_is_a_client_span_with_its_tokens() {
           gen_ai.usage.input_tokens=1000
           gen_ai.usage.output_tokens=50
           gen_ai.usage.cache_read.input_tokens=900
+          gen_ai.usage.cache_creation.input_tokens=60
           gen_ai.response.finish_reasons=[tool_call]
         2 Client `chat a/b` 3..1000 failed \"\"
           gen_ai.operation.name=chat

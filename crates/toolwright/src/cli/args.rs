@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use toolwright::server::Expose;
 
 pub(crate) use super::names::{
-    ApiName, AskName, DispatchName, DraftName, ExposureName, PolicyName, ReasoningName, ReportFormat, ServeAskName,
-    SourceName, duration,
+    ApiName, AskName, DispatchName, DraftName, EffortName, ExposureName, PolicyName, ReasoningName, ReportFormat,
+    ServeAskName, SourceName, duration,
 };
 
 /// What `--help` says about exit codes.
@@ -169,6 +169,9 @@ pub(crate) struct Agent {
     /// The model, or replay:FILE for a recording of one. Default: `models.default`, else what the environment offers.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
+    /// How much the model thinks before it answers. Default: as configured for the model, else as its provider has it.
+    #[arg(long, value_name = "HOW_MUCH")]
+    pub(crate) effort: Option<EffortName>,
     /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
@@ -230,7 +233,7 @@ pub(crate) struct Run {
         long,
         value_name = "ID",
         conflicts_with_all = [
-            "task", "model", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+            "task", "model", "effort", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
             "format", "output_schema",
         ]
     )]
@@ -272,6 +275,10 @@ pub(crate) struct Call {
     /// else what the environment offers.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
+    /// How much the model of an LLM-backed tool thinks before it answers. Default: as the tool says, else as configured for
+    /// the model.
+    #[arg(long, value_name = "HOW_MUCH")]
+    pub(crate) effort: Option<EffortName>,
     /// The mode in which an LLM-backed tool asks, where it has several.
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,

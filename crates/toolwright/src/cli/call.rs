@@ -7,6 +7,7 @@ use toolwright::House;
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::llm::llm_definition;
+use toolwright::core::model::Effort;
 use toolwright::core::names::Resolution;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
 use toolwright::house::{CallTerms, CallTimes};
@@ -65,15 +66,20 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
 /// The model and the mode that were asked for. A tool that prefers no model, where none is configured, gets one that
 /// the environment offers.
 async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
-    let (model, mode) = (call.model.as_deref().map(Arc::from), call.mode.as_deref().map(Arc::from));
-    let given = LlmTerms { model, mode, ..LlmTerms::default() };
+    let given = LlmTerms {
+        model: call.model.as_deref().map(Arc::from),
+        mode: call.mode.as_deref().map(Arc::from),
+        effort: call.effort.map(Effort::from),
+        ..LlmTerms::default()
+    };
     // A name that means nothing is the executor's to refuse.
     let Resolution::Found(index, _) = snapshot.resolve(&call.tool) else { return Ok(given) };
     let Some(entry) = snapshot.list().get(index) else { return Ok(given) };
     let definition = llm_definition(entry);
     let preference = entry.definition().model_preference.as_ref();
-    if definition.is_none() && preference.is_none() && (given.model.is_some() || given.mode.is_some()) {
-        return Err(Failure::usage(format!("{} asks no model: --model and --mode are for tools that do", entry.id())));
+    if definition.is_none() && preference.is_none() && given != LlmTerms::default() {
+        let why = format!("{} asks no model: --model, --mode and --effort are for tools that do", entry.id());
+        return Err(Failure::usage(why));
     }
     if let Some(mode) = &given.mode {
         let modes = definition.as_ref().map(|definition| definition.modes()).unwrap_or_default();

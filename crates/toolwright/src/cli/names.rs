@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use toolwright::agent::{Dispatch, Format};
 use toolwright::config::typed::ExposureSetting;
 use toolwright::core::Profile;
+use toolwright::core::model::Effort;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
 use toolwright::models::Api;
@@ -100,6 +101,39 @@ impl From<DispatchName> for Dispatch {
             DispatchName::Manual => Self::Manual,
             DispatchName::TurnEnd => Self::TurnEnd,
             DispatchName::Streaming => Self::Streaming,
+        }
+    }
+}
+
+/// An effort by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EffortName {
+    /// Not at all, or as little as it can.
+    None,
+    /// Hardly.
+    Minimal,
+    /// A little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+    /// Very much.
+    Xhigh,
+    /// As much as it can.
+    Max,
+}
+
+impl From<EffortName> for Effort {
+    fn from(name: EffortName) -> Self {
+        match name {
+            EffortName::None => Self::None,
+            EffortName::Minimal => Self::Minimal,
+            EffortName::Low => Self::Low,
+            EffortName::Medium => Self::Medium,
+            EffortName::High => Self::High,
+            EffortName::Xhigh => Self::Xhigh,
+            EffortName::Max => Self::Max,
         }
     }
 }

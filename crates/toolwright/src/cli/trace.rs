@@ -215,8 +215,13 @@ fn facts(op: &TraceOp) -> String {
     let sizes = |count: u64| size(usize::try_from(count).unwrap_or(usize::MAX));
     match &op.usage {
         Some(usage) => {
-            let cached = Some(usage.cached_tokens).filter(|&cached| cached > 0);
-            let cached = cached.map(|cached| format!(" ({cached} cached)")).unwrap_or_default();
+            let cache = [(usage.cached_tokens, "cached"), (usage.cache_written_tokens, "written to the cache")];
+            let cache: Vec<String> = cache
+                .into_iter()
+                .filter(|(tokens, _)| *tokens > 0)
+                .map(|(tokens, what)| format!("{tokens} {what}"))
+                .collect();
+            let cached = if cache.is_empty() { String::new() } else { format!(" ({})", cache.join(", ")) };
             facts.push(format!("{}{cached} → {} tokens", usage.input_tokens, usage.output_tokens));
         }
         None if op.kind != OpKind::Guard => {
@@ -314,7 +319,7 @@ mod tests {
                 input_tokens: 900,
                 output_tokens: 12,
                 cached_tokens: 300,
-                ..Default::default()
+                cache_written_tokens: 40,
             },
             cost_usd: Some(0.0123),
             ..entry(1, None, OpKind::Model, "p/m", 500, 500)
@@ -345,7 +350,7 @@ mod tests {
             drawn,
             "run r  1970-01-01 00:00:00\n\
              turn 1\n\
-             \u{20} ✓ p/m                           +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached) → 12 tokens, $0.01\n\
+             \u{20} ✓ p/m                           +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached, 40 written to the cache) → 12 tokens, $0.01\n\
              \u{20} ✓ agent:batch@1.0.0             +500 ms  ··········━━━━━━━━━━    500 ms  20 B → 2.0 kB\n\
              \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0    +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
              total 2 calls, 1 requests, 900 → 12 tokens, $0.01, 1 failed, 1.0 s\n"

@@ -67,6 +67,7 @@ impl Tuned {
             model_preference: ModelPreference {
                 max_tokens: self.preference.max_tokens.or(own.max_tokens),
                 temperature: self.preference.temperature.or(own.temperature),
+                settings: self.preference.settings.clone().or(&own.settings),
                 ..self.preference.clone()
             },
             recommended_threshold: self.recommended_threshold.unwrap_or(shipped.recommended_threshold),
@@ -214,6 +215,7 @@ fn tuned(name: &str, entry: &LlmToolEntry) -> Result<LlmEntry, (String, String)>
         title: entry.title.clone(),
         description: entry.description.clone(),
         preference: ModelPreference {
+            settings: preference.settings(),
             preferred_model: preference.preferred_model,
             fallback_models: preference.fallback_models,
             max_tokens: preference.max_tokens,

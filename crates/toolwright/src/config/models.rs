@@ -96,12 +96,25 @@ pub(crate) fn habits(
             ..default
         }
     });
+    let temperature = written.temperature.or_else(|| provider?.temperature);
+    let mut settings = written.settings();
+    if let Some(provider) = provider {
+        settings = settings.or(&provider.settings());
+    }
+    if let Err((field, why)) = settings.check() {
+        let place = format!("models.{name}.{field}");
+        problems.push(Problem::new(Severity::Error, at, place, why, "mend it, or take it out".to_owned()));
+        return None;
+    }
     Some(ModelHabits {
         tool_format,
         strict_tools: written.strict_tools.unwrap_or(false),
         tool_search,
         window: written.window.or_else(|| provider?.window),
         max_output: written.max_output.or_else(|| provider?.max_output),
+        temperature,
+        settings,
+        keep_alive: written.keep_alive.or_else(|| provider?.keep_alive).map(|span| span.0),
         timeouts,
     })
 }

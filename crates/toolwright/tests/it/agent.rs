@@ -311,6 +311,7 @@ fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
     let place = Place::new();
     for (flag, value) in [
         ("--model", "openai/m"),
+        ("--effort", "low"),
         ("--system", "be rude"),
         ("--tools", "*"),
         ("--dispatch", "streaming"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
 use toolwright::config::{HttpWay, ServerLink, Severity, json_schema};
 
 use crate::support::Place;
@@ -559,7 +560,7 @@ fn models_have_terms_of_their_own_and_those_of_their_provider() {
     let queue = m.queue.expect("a queue");
     assert_eq!((queue.concurrent, queue.per_minute, queue.wait_timeout.as_secs()), (2, None, 60));
     assert_eq!((m.retry, terms("q")), (None, None));
-    let habits = |name: &str| config.model_habits.iter().find(|(of, _)| of == name).expect("habits").1;
+    let habits = |name: &str| config.model_habits.iter().find(|(of, _)| of == name).expect("habits").1.clone();
     let m = habits("p/m");
     assert_eq!((m.window, m.max_output), (Some(8000), Some(500)), "the window is the provider's");
     assert_eq!(m.timeouts.map(|times| (times.idle, times.first_byte.as_secs())), Some((Duration::from_secs(30), 20)));
@@ -568,7 +569,34 @@ fn models_have_terms_of_their_own_and_those_of_their_provider() {
         ("models:\n  p:\n    retry: { attempts: 0 }\n", 3, "models.p.retry.attempts"),
         ("models:\n  p:\n    queue: { requests_per_minute: 0 }\n", 3, "models.p.queue.requests_per_minute"),
         ("models:\n  p:\n    max_output: 0\n", 3, "models.p.max_output"),
+        ("models:\n  p:\n    top_k: 0\n", 3, "models.p.top_k"),
     ] {
         broken(text, line, field, Severity::Error, &["too small", "1 or more"]);
+    }
+}
+
+#[test]
+fn models_answer_as_they_and_their_provider_are_set() {
+    let place = Place::with(
+        "models:\n  p: { effort: low, top_p: 0.5, stop: [END], cache: 1h, temperature: 0.3, keep_alive: 2h }\n  \
+         p/m: { thinking_tokens: 0, seed: 7, cache: off, keep_alive: 30s }\n",
+    );
+    let config = place.load();
+    assert!(config.problems.is_empty(), "{:#?}", config.problems);
+    let habits = |name: &str| config.model_habits.iter().find(|(of, _)| of == name).expect("habits").1.clone();
+    let (p, m) = (habits("p"), habits("p/m"));
+    let said = |settings| serde_json::to_value(settings).expect("settings");
+    assert_eq!(said(p.settings), json!({"effort": "low", "top_p": 0.5, "stop": ["END"], "cache": "1h"}));
+    let expect = json!({"thinking_tokens": 0, "top_p": 0.5, "seed": 7, "stop": ["END"], "cache": "off"});
+    assert_eq!(said(m.settings), expect, "to think for no time is a word on effort too");
+    assert_eq!((m.temperature, m.keep_alive), (Some(0.3), Some(Duration::from_secs(30))));
+    for (text, field, part) in [
+        ("models:\n  p:\n    stop: [' ']\n", "models.p.stop", "blank"),
+        ("models:\n  p:\n    stop: [a, b, c, d, e]\n", "models.p.stop", "more than 4"),
+        ("models:\n  p:\n    effort: lots\n", "models.p.effort", "lots"),
+    ] {
+        let problems = Place::with(text).load().problems;
+        let found = problems.iter().any(|problem| problem.field == field && problem.message.contains(part));
+        assert!(found, "{text}: {problems:#?}");
     }
 }

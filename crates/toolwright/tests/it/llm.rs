@@ -240,3 +240,32 @@ async fn a_tool_in_a_file_asks_as_it_says_and_follows_its_file() {
     assert_eq!(house.reload().await.expect("reloads").removed, ["llm"]);
     house.shut_down().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_s_model_answers_as_its_file_the_caller_and_the_configuration_say() {
+    let file = "---\ndescription: Says it.\nparameters: {type: object}\nmodelPreference: {effort: medium, topP: 0.4, stop: \
+                [END], maxTokens: 50}\nvariants:\n  - {id: usual, isDefault: true}\n  - {id: brief, mode: brief, modelPreference: {effort: minimal}}\n---\n\
+                # System\nBe brief.\n# User\nSay it.\n";
+    let check = async |more: &[&str], expect: Value| {
+        let (server, variables) = with_model(WireApi::OpenAi, vec![Turn::text("said")].into()).await;
+        let place = Place::with(
+            "models:\n  openai: {seed: 7, effort: high, stop: [X]}\nllmTools:\n  say: {file: tools/say.md}\n",
+        );
+        place.write("project/tools/say.md", file);
+        let arguments = [&["call", "llm__say", "{}", "--json", "--model", "openai/some-model"], more].concat();
+        let output = ended(start(&place, &variables, &arguments)).await;
+        assert_eq!(report(&output)["text"], json!("said"), "{output:?}");
+        let sent = server.requests().remove(0).body;
+        let keys = ["reasoning_effort", "top_p", "seed", "stop", "max_completion_tokens"];
+        let said: Value = keys.iter().filter_map(|&key| Some((key.to_owned(), sent.get(key)?.clone()))).collect();
+        assert_eq!(said, expect, "{more:?}");
+    };
+    let whole = |effort: &str, limit: u32| json!({"reasoning_effort": effort, "top_p": 0.4, "seed": 7, "stop": ["END"], "max_completion_tokens": limit});
+    check(&[], whole("medium", 50 + 8192)).await;
+    check(&["--effort", "none"], whole("none", 50)).await;
+    let brief = json!({"reasoning_effort": "minimal", "seed": 7, "stop": ["X"]});
+    check(&["--mode", "brief"], brief).await;
+    let place = Place::new();
+    let output = ended(start(&place, &[], &["call", "fs__list", "{}", "--effort", "low"])).await;
+    assert!(stderr(&output).contains("--effort are for tools that do"), "{}", stderr(&output));
+}

@@ -11,7 +11,7 @@ mod lineup;
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{
-    CallResult, ModelErrorKind, ModelResponse, OpaqueData, StopReason, ToolChoice, WrittenCall,
+    CallResult, ModelErrorKind, ModelResponse, ModelSettings, OpaqueData, StopReason, ToolChoice, WrittenCall,
 };
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
@@ -25,6 +25,7 @@ fn spec(limits: Limits) -> RunSpec {
         system: "be brief".into(),
         max_tokens: Some(100),
         temperature: None,
+        settings: ModelSettings::default(),
         limits,
         dispatch: Dispatch::TurnEnd,
         tools: Vec::new(),

@@ -131,7 +131,12 @@ impl<'a> Bencher<'a> {
         let run = RunContext {
             lineage,
             priority: Priority::Low,
-            llm: LlmTerms { model: Some(model.into()), mode: mode.map(Arc::from), requests: requests.clone() },
+            llm: LlmTerms {
+                model: Some(model.into()),
+                mode: mode.map(Arc::from),
+                requests: requests.clone(),
+                effort: None,
+            },
             ..RunContext::new(
                 Arc::clone(&self.session),
                 Arc::clone(&self.prepared.snapshot),

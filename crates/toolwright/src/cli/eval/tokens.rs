@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright::agent::{BASE_PROMPT, DEFAULT_PICK_SIZE, Dispatch, Driver, Limits, RunOptions, RunSpec, RunState};
 use toolwright::core::client::NoClient;
-use toolwright::core::model::Message;
+use toolwright::core::model::{Message, ModelSettings};
 use toolwright::core::select::Exposure;
 use toolwright::core::store::NoStore;
 use toolwright::core::{
@@ -79,6 +79,7 @@ impl Play {
             system: BASE_PROMPT.into(),
             max_tokens: None,
             temperature: None,
+            settings: ModelSettings::default(),
             limits: Limits { turns, ..Limits::default() },
             dispatch: Dispatch::TurnEnd,
             tools: Vec::new(),

@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::settings::{CacheSetting, EffortSetting};
+
 /// `llm`: what holds for all tools that a model answers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -140,7 +142,7 @@ pub struct LlmVariant {
     /// In place of the tool's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<Value>,
-    /// In place of the tool's temperature and token limit.
+    /// In place of the tool's temperature, token limit and settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_preference: Option<LlmPreference>,
 }
@@ -162,4 +164,29 @@ pub struct LlmPreference {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: Option<f64>,
+    /// How much they think before they answer, beside `max_tokens`. Default: as in `models`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<EffortSetting>,
+    /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking_tokens: Option<u32>,
+    /// Share of the likeliest tokens that it samples from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub top_p: Option<f64>,
+    /// How many of the likeliest tokens it samples from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub top_k: Option<u32>,
+    /// Seed of its sampling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// Texts that end its answer, which does not hold them; four at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub stop: Vec<String>,
+    /// How long a provider is asked to keep the tool's prompts, whatever their length. Default: a system prompt of 1,024
+    /// tokens and more, for as long as `models` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheSetting>,
 }

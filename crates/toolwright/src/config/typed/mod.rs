@@ -14,6 +14,7 @@ mod sandbox;
 mod scalar;
 mod sections;
 mod selection;
+mod settings;
 mod telemetry;
 mod tools;
 
@@ -39,6 +40,7 @@ pub use sections::{
     ServerSection, View, ViewExposure, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
+pub use settings::{CacheSetting, EffortSetting};
 pub use telemetry::TelemetrySection;
 pub use tools::{McpServer, OfferedAs, RestMethod, RestResponse, RestTool, Transport};
 

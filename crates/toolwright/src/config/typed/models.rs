@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::scalar::TimeSpan;
 use super::sections::ModelEndpoint;
 use super::selection::ExposureSetting;
+use super::settings::{CacheSetting, EffortSetting};
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +61,39 @@ pub struct ModelHabits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_output: Option<u32>,
+    /// How much it thinks before it answers. A model that does not know the word gets the next above that it knows, or
+    /// else the highest; one that does not think gets none. Default: what its provider has for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<EffortSetting>,
+    /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking_tokens: Option<u32>,
+    /// Sampling temperature of requests that say none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 2.0))]
+    pub temperature: Option<f64>,
+    /// Share of the likeliest tokens that it samples from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub top_p: Option<f64>,
+    /// How many of the likeliest tokens it samples from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub top_k: Option<u32>,
+    /// Seed of its sampling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// Texts that end its answer, which does not hold them; four at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub stop: Vec<String>,
+    /// How long its provider is asked to keep what is sent again: the conversations of agents, and long system prompts of
+    /// LLM-backed tools. Default 5m. `off` asks for nothing; a provider that keeps prompts unasked does so still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheSetting>,
+    /// How long Ollama keeps it in memory after an answer. Default: as Ollama is set up, 5m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<TimeSpan>,
     /// How its requests wait for each other, those of all agents, tools and servers together. Under a provider's name
     /// it is one queue for all of its models. Default: a queue for each model, 32 requests at once.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,7 +178,7 @@ pub struct ModelPrices {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub cached: Option<f64>,
-    /// What it takes in and its provider writes to its cache. Default: as `input`.
+    /// What it takes in and its provider writes to its cache, for the time that `cache` says. Default: as `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub cache_written: Option<f64>,

@@ -81,6 +81,7 @@ fn definition(id: ToolId, model: &str) -> ToolDefinition {
             "systemPrompt": {"type": "string"},
             "maxTokens": {"type": "integer", "minimum": 1},
             "temperature": {"type": "number"},
+            "stopSequences": {"type": "array", "items": {"type": "string"}},
         },
         "required": ["source", "messages", "maxTokens"],
     });

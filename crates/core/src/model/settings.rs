@@ -1,0 +1,231 @@
+//! How a model is to answer, beside what it is asked: how much it thinks, how it samples, where it stops, and whether
+//! its provider keeps the prompt.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Sequences that may end an answer. OpenAI's API takes four, and no other takes fewer.
+pub const MAX_STOP: usize = 4;
+
+/// How much a model is to think before it answers. Models know some of these words: one that does not know this one
+/// gets the next above, or else the highest that it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// Not at all, or as little as it can.
+    None,
+    /// Hardly.
+    Minimal,
+    /// A little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+    /// Very much.
+    Xhigh,
+    /// As much as it can.
+    Max,
+}
+
+impl Effort {
+    /// Every effort, the least first.
+    pub const ALL: [Self; 7] = [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+            Self::Max => "max",
+        }
+    }
+
+    /// Tokens of thinking that it stands for where they are counted, as Google has it in
+    /// ai.google.dev/gemini-api/docs/openai, "Thinking".
+    #[must_use]
+    pub fn tokens(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Minimal | Self::Low => 1024,
+            Self::Medium => 8192,
+            Self::High => 24_576,
+            Self::Xhigh | Self::Max => 32_768,
+        }
+    }
+}
+
+impl fmt::Display for Effort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// No such effort.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no effort `{0}`; it is none, minimal, low, medium, high, xhigh or max")]
+pub struct UnknownEffort(pub String);
+
+impl FromStr for Effort {
+    type Err = UnknownEffort;
+
+    fn from_str(name: &str) -> Result<Self, UnknownEffort> {
+        Self::ALL.into_iter().find(|effort| effort.as_str() == name).ok_or_else(|| UnknownEffort(name.to_owned()))
+    }
+}
+
+/// How long a provider keeps a prompt that it is asked to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PromptCache {
+    /// It is not asked to.
+    #[serde(rename = "off")]
+    Off,
+    /// For five minutes after its last use.
+    #[serde(rename = "5m")]
+    FiveMinutes,
+    /// For an hour after its last use; writing it costs more.
+    #[serde(rename = "1h")]
+    Hour,
+}
+
+/// What of a request will be sent again soon, and so is worth keeping. No part of what is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reuse {
+    /// Nothing that is known of.
+    #[default]
+    Once,
+    /// Its tools and its system prompt, with other messages.
+    Prompt,
+    /// All of it, with messages after it.
+    Conversation,
+}
+
+/// How a model is to answer. What is absent is left to the next who may say it: the request, then the model's
+/// configuration, then the API. What an API or a model has no word for is left out of the request.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSettings {
+    /// How much it thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Tokens that it may think for, where an API counts them; 0 for none. Counts before `effort` there.
+    #[serde(alias = "thinkingTokens", skip_serializing_if = "Option::is_none")]
+    pub thinking_tokens: Option<u32>,
+    /// Share of the likeliest tokens that it samples from, 0 to 1.
+    #[serde(alias = "topP", skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    /// How many of the likeliest tokens it samples from.
+    #[serde(alias = "topK", skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<u32>,
+    /// Seed of its sampling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// Texts that end the answer, which does not hold them; at most [`MAX_STOP`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// How long its provider is asked to keep what will be sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PromptCache>,
+}
+
+impl ModelSettings {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These, and where they say nothing those of `other`. Effort and tokens of thinking are one thing: who says one of
+    /// them has said both.
+    #[must_use]
+    pub fn or(self, other: &Self) -> Self {
+        let thinks = self.effort.is_some() || self.thinking_tokens.is_some();
+        Self {
+            effort: if thinks { self.effort } else { other.effort },
+            thinking_tokens: if thinks { self.thinking_tokens } else { other.thinking_tokens },
+            top_p: self.top_p.or(other.top_p),
+            top_k: self.top_k.or(other.top_k),
+            seed: self.seed.or(other.seed),
+            stop: if self.stop.is_empty() { other.stop.clone() } else { self.stop },
+            cache: self.cache.or(other.cache),
+        }
+    }
+
+    /// Tokens that thinking may take of an answer, as far as they are asked for.
+    #[must_use]
+    pub fn thinking_room(&self) -> u32 {
+        self.thinking_tokens.or_else(|| self.effort.map(Effort::tokens)).unwrap_or(0)
+    }
+
+    /// Whether the figures make sense.
+    ///
+    /// # Errors
+    /// The field, and what is wrong with it.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.top_p.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            return Err(("top_p", "it is not within 0 and 1".to_owned()));
+        }
+        if self.top_k == Some(0) {
+            return Err(("top_k", "it is 0".to_owned()));
+        }
+        if self.stop.len() > MAX_STOP {
+            return Err(("stop", format!("there are more than {MAX_STOP} texts")));
+        }
+        if self.stop.iter().any(|text| text.trim().is_empty()) {
+            return Err(("stop", "a text is blank".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_nearer_word_counts_and_thinking_is_one() {
+        let read = |value| serde_json::from_value::<ModelSettings>(value).expect("settings");
+        for (near, far, expect) in [
+            (json!({}), json!({"effort": "low", "top_k": 3}), json!({"effort": "low", "top_k": 3})),
+            (json!({"effort": "none"}), json!({"effort": "max", "thinking_tokens": 9}), json!({"effort": "none"})),
+            (json!({"thinking_tokens": 9}), json!({"effort": "max"}), json!({"thinking_tokens": 9})),
+            (json!({"cache": "off"}), json!({"cache": "1h", "seed": 4}), json!({"cache": "off", "seed": 4})),
+            (json!({"stop": ["a"]}), json!({"stop": ["b", "c"], "top_p": 0.5}), json!({"stop": ["a"], "top_p": 0.5})),
+        ] {
+            assert_eq!(json!(read(near.clone()).or(&read(far.clone()))), expect, "{near} or {far}");
+        }
+        assert!(serde_json::from_value::<ModelSettings>(json!({"efort": "low"})).is_err());
+    }
+
+    #[test]
+    fn figures_that_make_no_sense_are_refused() {
+        let read = |value| serde_json::from_value::<ModelSettings>(value).expect("settings");
+        for (settings, field) in [
+            (json!({"top_p": 1.0, "top_k": 1, "thinking_tokens": 0, "stop": ["a", "b", "c", "d"]}), None),
+            (json!({"top_p": 1.1}), Some("top_p")),
+            (json!({"top_k": 0}), Some("top_k")),
+            (json!({"stop": ["a", "b", "c", "d", "e"]}), Some("stop")),
+            (json!({"stop": [" "]}), Some("stop")),
+        ] {
+            assert_eq!(read(settings.clone()).check().err().map(|(field, _)| field), field, "{settings}");
+        }
+    }
+
+    #[test]
+    fn an_effort_is_known_by_its_name() {
+        for effort in Effort::ALL {
+            assert_eq!((effort.as_str().parse(), json!(effort)), (Ok(effort), json!(effort.as_str())));
+        }
+        assert!("lots".parse::<Effort>().is_err());
+        assert!(Effort::ALL.is_sorted() && Effort::ALL.map(Effort::tokens).is_sorted());
+    }
+}

@@ -1,0 +1,29 @@
+//! Thinking that is bound to what came before it (platform.claude.com/docs/en/build-with-claude/preserved-thinking).
+//!
+//! Since Fable 5.1 a block of thinking that comes back is refused if the system prompt, the tools or a message before it is
+//! another than when it was thought. Requests of a run only grow, but room is made in them, tools join, and a run may be
+//! resumed with other tools. Such a refusal cannot be told beforehand; after one the API is asked to leave such blocks out.
+
+use serde_json::json;
+use toolwright_core::model::{ModelError, ModelErrorKind};
+
+use super::VERSION;
+use crate::api::EncodedRequest;
+
+/// Without it the API does not know the setting.
+pub(crate) const BINDING_HEADER: (&str, &str) = ("anthropic-beta", "thinking-binding-controls-2026-08-01");
+
+/// Whether a request was refused for thinking with something else before it.
+pub(crate) fn is_of_binding(error: &ModelError) -> bool {
+    error.kind == ModelErrorKind::Invalid && error.message.contains("bound to a different conversation")
+}
+
+/// Has the API leave out what it would refuse. A model with such blocks thinks without being told to, so that it may be
+/// told to where it was not. One that is told not to think up front has no such setting, and keeps its word.
+pub(crate) fn drop_foreign_thinking(encoded: &mut EncodedRequest) {
+    encoded.headers = &[VERSION, BINDING_HEADER];
+    let thinking = encoded.entry("thinking", json!({"type": "adaptive"}));
+    if thinking["type"] == "adaptive" {
+        thinking["block_binding"] = json!({"prefix_mismatch_behavior": "drop_block"});
+    }
+}

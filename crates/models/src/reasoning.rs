@@ -1,0 +1,219 @@
+//! How much a model is to think, in the words of each API and as far as the model takes them.
+//!
+//! Models of a maker know different words for it, and answer 400 to others. Where a name tells which words a model knows,
+//! it gets the one that was asked for, else the next above, else the highest. A model that is known not to think is sent
+//! none. Of names that tell nothing the API's own words are sent as they are, and a refusal is the API's to explain.
+
+use serde_json::{Value, json};
+use toolwright_core::model::{Effort, ModelSettings};
+
+use crate::api::Api;
+use crate::maker::{Family, Kind, Maker};
+
+/// Of `known`, in order: `wanted`, else the next above, else the highest.
+fn nearest(known: &[Effort], wanted: Effort) -> Option<Effort> {
+    known.iter().find(|&&effort| effort >= wanted).or_else(|| known.last()).copied()
+}
+
+/// `reasoning_effort` of Chat Completions and `reasoning.effort` of Responses (developers.openai.com/api/docs/guides/
+/// reasoning; which words are whose was found by asking: community.openai.com/t/1371738). Tokens of thinking cannot be
+/// limited there.
+pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'static str> {
+    use Effort::{High, Low, Max, Medium, Minimal, None as No, Xhigh};
+    let wanted = match (settings.effort, settings.thinking_tokens) {
+        (Some(effort), _) => effort,
+        (None, Some(0)) => No,
+        (None, _) => return None,
+    };
+    let known: &[Effort] = match Maker::of(model) {
+        Maker::Gpt((..5, _), _) | Maker::Gpt((5, 0), Kind::Chat) => return None,
+        Maker::Gpt(_, Kind::Chat) => &[Medium],
+        Maker::Gpt((5, 0), Kind::Pro) => &[High],
+        Maker::Gpt((5, 0), Kind::Codex | Kind::CodexMax) | Maker::Gpt((5, 1), Kind::Codex) => &[Low, Medium, High],
+        Maker::Gpt((5, 0), _) => &[Minimal, Low, Medium, High],
+        Maker::Gpt((5, 1), Kind::CodexMax) => &[Low, Medium, High, Xhigh],
+        Maker::Gpt((5, 1), _) => &[No, Low, Medium, High],
+        Maker::Gpt((5, ..6), Kind::Pro) => &[Medium, High, Xhigh],
+        Maker::Gpt((5, ..6), Kind::Codex | Kind::CodexMax) => &[Low, Medium, High, Xhigh],
+        Maker::Gpt((5, ..6), _) => &[No, Low, Medium, High, Xhigh],
+        Maker::Gpt(..) => &[No, Low, Medium, High, Xhigh, Max],
+        Maker::O(..) | Maker::GptOss => &[Low, Medium, High],
+        Maker::Claude(..) | Maker::Gemini(..) | Maker::Other => return Some(wanted.as_str()),
+    };
+    nearest(known, wanted).map(Effort::as_str)
+}
+
+/// Tokens that `model` may think for as it is told over `api`; 0 where it is told nothing, or not to.
+pub(crate) fn room(api: Api, model: &str, settings: &ModelSettings) -> u32 {
+    let is_told = match api {
+        Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).is_some(),
+        Api::Anthropic => anthropic(model, settings, None, Choice::Free) != Thinking::default(),
+        Api::Gemini => gemini(model, settings).is_some(),
+        Api::Ollama => ollama(model, settings).is_some(),
+    };
+    if is_told { settings.thinking_room() } else { 0 }
+}
+
+/// What Anthropic's API is told.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Thinking {
+    /// `thinking`.
+    pub thinking: Option<Value>,
+    /// `output_config.effort`.
+    pub effort: Option<&'static str>,
+}
+
+/// The fewest tokens that a budget may have.
+const MIN_BUDGET: u32 = 1024;
+
+/// Which words a Claude takes (platform.claude.com/docs/en/build-with-claude/thinking and …/effort, and the notes on
+/// what is new in each model).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claude {
+    /// Does not think.
+    Never,
+    /// Thinks within a budget, where it is told to.
+    Budget,
+    /// Either, where it is told to: 4.6.
+    Either,
+    /// As much as it finds right, where it is told to: 4.7 and 4.8.
+    Adaptive,
+    /// Unless it is told not to.
+    Default,
+    /// Unless it is told to think between calls alone: Sonnet since 5.5.
+    BetweenTools,
+    /// Always.
+    Always,
+}
+
+fn claude(model: &str) -> Claude {
+    let Maker::Claude(family, version) = Maker::of(model) else {
+        // Servers that speak the API for other models know its first form.
+        return Claude::Budget;
+    };
+    let Some(version) = version.filter(|_| family != Family::Fable) else { return Claude::Always };
+    match (version.0, version.1, family) {
+        (..3, _, _) | (3, ..7, _) => Claude::Never,
+        (3, _, _) | (4, ..6, _) => Claude::Budget,
+        (4, 6, _) => Claude::Either,
+        (4, _, _) => Claude::Adaptive,
+        (5, 5, Family::Sonnet) => Claude::BetweenTools,
+        (5, ..5, _) | (5, 5, Family::Haiku) => Claude::Default,
+        _ => Claude::Always,
+    }
+}
+
+/// Whether `model` answers 400 to a choice that forces a call, whatever else is asked: those of Anthropic's that think
+/// always, and what came after them.
+pub(crate) fn refuses_forced_calls(model: &str) -> bool {
+    match Maker::of(model) {
+        Maker::Claude(Family::Fable, version) => version.is_none_or(|version| version >= (5, 1)),
+        Maker::Claude(_, version) => version.is_none_or(|version| version >= (5, 5)),
+        _ => false,
+    }
+}
+
+/// What Anthropic's API is told for an answer of at most `max_tokens`, thinking among them. Beside a choice that forces a
+/// call it refuses to be told to think.
+pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Option<u32>, choice: Choice) -> Thinking {
+    use Effort::{High, Low, Max, Medium, Xhigh};
+    let kind = claude(model);
+    let effort = settings.effort.or((settings.thinking_tokens == Some(0)).then_some(Effort::None));
+    let word = |known: &[Effort]| {
+        effort.filter(|&effort| effort != Effort::None).and_then(|effort| nearest(known, effort)).map(Effort::as_str)
+    };
+    let (newer, older): (&[Effort], &[Effort]) = (&[Low, Medium, High, Xhigh, Max], &[Low, Medium, High, Max]);
+    let says_none = effort == Some(Effort::None);
+    let may_think = choice == Choice::Free;
+    match kind {
+        Claude::Never => Thinking::default(),
+        Claude::Budget | Claude::Either
+            if kind == Claude::Budget || settings.thinking_tokens.is_some_and(|tokens| tokens > 0) =>
+        {
+            let wanted = settings.thinking_room();
+            if wanted == 0 {
+                // A Claude does not think unless it is told to; of others that is not known.
+                let is_said = says_none && !matches!(Maker::of(model), Maker::Claude(..));
+                return Thinking { thinking: is_said.then(|| json!({"type": "disabled"})), ..Thinking::default() };
+            }
+            let most = max_tokens.map_or(u32::MAX, |tokens| tokens.saturating_sub(1));
+            let budget = wanted.max(MIN_BUDGET).min(most);
+            if budget < MIN_BUDGET || !may_think {
+                return Thinking::default();
+            }
+            let thinking = json!({"type": "enabled", "budget_tokens": budget});
+            Thinking { thinking: Some(thinking), effort: None }
+        }
+        Claude::Budget | Claude::Either | Claude::Adaptive => {
+            let effort = word(if kind == Claude::Adaptive { newer } else { older });
+            let thinking = effort.filter(|_| may_think).map(|_| json!({"type": "adaptive"}));
+            Thinking { thinking, effort }
+        }
+        Claude::Default if says_none => Thinking { thinking: Some(json!({"type": "disabled"})), ..Thinking::default() },
+        Claude::BetweenTools if says_none => {
+            Thinking { thinking: Some(json!({"type": "between_tools"})), ..Thinking::default() }
+        }
+        Claude::Always if says_none => Thinking { effort: Some("low"), ..Thinking::default() },
+        Claude::Default | Claude::BetweenTools | Claude::Always => {
+            Thinking { effort: word(newer), ..Thinking::default() }
+        }
+    }
+}
+
+/// Whether a request forces a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Free,
+    Forced,
+}
+
+/// `generationConfig.thinkingConfig` (ai.google.dev/gemini-api/docs/thinking): a level since Gemini 3, tokens before. Both
+/// in one request are refused.
+pub(crate) fn gemini(model: &str, settings: &ModelSettings) -> Option<Value> {
+    use Effort::{High, Low, Medium, Minimal};
+    let Maker::Gemini(version, kind) = Maker::of(model) else { return None };
+    let known: &[Effort] = match (version, kind) {
+        (Some((..2, _) | (2, ..5)), _) => return None,
+        (Some((2, _)), _) => return gemini_budget(kind, settings).map(|tokens| json!({"thinkingBudget": tokens})),
+        (Some((3, 0)), Kind::Pro) => &[Low, High],
+        (_, Kind::Flash | Kind::FlashLite) => &[Minimal, Low, Medium, High],
+        _ => &[Low, Medium, High],
+    };
+    let level = match (settings.effort, settings.thinking_tokens) {
+        (_, Some(0)) => Some(Effort::None),
+        (Some(effort), _) => Some(effort),
+        (None, Some(tokens)) => return Some(json!({"thinkingBudget": tokens})),
+        (None, None) => None,
+    };
+    let level = nearest(known, level?)?;
+    Some(json!({"thinkingLevel": level.as_str().to_ascii_uppercase()}))
+}
+
+/// The budget of a Gemini 2.5, within its bounds.
+fn gemini_budget(kind: Kind, settings: &ModelSettings) -> Option<u32> {
+    let wanted = settings.thinking_tokens.or_else(|| settings.effort.map(Effort::tokens))?;
+    Some(match (kind, wanted) {
+        (Kind::Pro, _) => wanted.clamp(128, 32_768),
+        (_, 0) => 0,
+        (Kind::FlashLite, _) => wanted.clamp(512, 24_576),
+        _ => wanted.min(24_576),
+    })
+}
+
+/// Ollama's `think` (docs.ollama.com/capabilities/thinking): levels for gpt-oss, which cannot be told not to think, and
+/// yes or no for others. A model that cannot think refuses a yes.
+pub(crate) fn ollama(model: &str, settings: &ModelSettings) -> Option<Value> {
+    let effort = match (settings.effort, settings.thinking_tokens) {
+        (_, Some(0)) => Effort::None,
+        (Some(effort), _) => effort,
+        (None, Some(_)) => Effort::Medium,
+        (None, None) => return None,
+    };
+    if Maker::of(model) == Maker::GptOss {
+        return nearest(&[Effort::Low, Effort::Medium, Effort::High], effort).map(|effort| json!(effort.as_str()));
+    }
+    Some(json!(effort != Effort::None))
+}
+
+#[cfg(test)]
+mod tests;
