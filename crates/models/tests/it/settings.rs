@@ -288,7 +288,7 @@ async fn what_a_model_is_told_to_think_comes_on_top_of_its_answer() {
         (Api::Anthropic, WireApi::Anthropic, "claude-sonnet-4-5", "/max_tokens", 300 + 8192),
         (Api::Anthropic, WireApi::Anthropic, "claude-opus-5", "/max_tokens", 300 + 8192),
         (Api::Anthropic, WireApi::Anthropic, "claude-3-5-sonnet-latest", "/max_tokens", 300),
-        (Api::Gemini, WireApi::Gemini, "gemini-3-pro", "/generationConfig/maxOutputTokens", 300 + 8192),
+        (Api::Gemini, WireApi::Gemini, "gemini-3-pro", "/generationConfig/maxOutputTokens", 300 + 24_576),
         (Api::Ollama, WireApi::Ollama, "qwen3", "/options/num_predict", 300 + 8192),
     ] {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
