@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const MAX_STOP: usize = 4;
 
 /// The highest seed: Gemini's is a signed number of 32 bits.
-pub const MAX_SEED: u32 = i32::MAX as u32;
+pub const MAX_SEED: u32 = i32::MAX.unsigned_abs();
 /// The most tokens that a model may be told to think for; no model gives longer answers.
 pub const MAX_THINKING_TOKENS: u32 = 131_072;
 
