@@ -248,44 +248,19 @@ mod tests {
         }
     }
 
-    /// The file of a process that may write 512 bytes to one, or 1024 by the shell: a line fits, or three.
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_line_that_cannot_be_written_is_told_and_leaves_the_others_whole() {
-        const FILE: &str = "TOOLWRIGHT_TEST_LIMITED_FILE";
-        const NAME: &str = "a_line_that_cannot_be_written_is_told_and_leaves_the_others_whole";
-        if let Some(path) = std::env::var_os(FILE) {
-            let path = Path::new(&path);
-            let mut lines = open(path, false).expect("opens");
-            let whole = loop {
-                let before = std::fs::read_to_string(path).expect("text");
-                if let Err(failure) = lines.add(&measured("a")) {
-                    assert!(failure.message.contains("f cannot be written: "), "{}", failure.message);
-                    break before;
-                }
-            };
-            // What had found room of the line is off again at once, not only when the file is next opened.
-            assert_eq!(std::fs::read_to_string(path).expect("text"), whole);
-            assert!(lines.add(&measured("b")).is_err(), "there is no more room than before");
-            assert_eq!(std::fs::read_to_string(path).expect("text"), whole);
-            return;
-        }
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("f");
-        let limited = std::process::Command::new("sh")
-            .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$1\" --nocapture"])
-            .arg(std::env::current_exe().expect("this program"))
-            .arg(format!("lines::tests::{NAME}"))
-            .env(FILE, &path)
-            .output()
-            .expect("runs");
-        let told = String::from_utf8_lossy(&limited.stdout).into_owned() + &String::from_utf8_lossy(&limited.stderr);
-        assert!(limited.status.success() && told.contains("1 passed"), "{told}");
-        let length = std::fs::metadata(&path).expect("there").len();
-        assert!(!length.is_multiple_of(512), "the last line was cut short at the limit, or nothing was tried");
-        let lines = open(&path, false).expect("opens");
-        assert!(!lines.measured.is_empty() && lines.measured.iter().all(|line| *line == measured("a")));
-        assert_eq!(lines.length, length);
+        let mut lines = open(&path, false).expect("opens");
+        lines.add(&measured("a")).expect("writes");
+        let whole = std::fs::read_to_string(&path).expect("text");
+        lines.file = File::open(&path).expect("for reading only");
+        let failure = lines.add(&measured("b")).expect_err("it cannot be written");
+        assert!(failure.message.contains("f cannot be written: "), "{}", failure.message);
+        drop(lines);
+        assert_eq!(std::fs::read_to_string(&path).expect("text"), whole);
+        assert_eq!(open(&path, false).expect("opens").measured, [measured("a")]);
     }
 
     #[test]
