@@ -46,6 +46,15 @@ impl Endpoint {
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base_url.trim_end_matches('/'))
     }
+
+    /// Whether its server is one of OpenAI's own: theirs, one of a region, or Azure's.
+    pub(crate) fn is_of_openai(&self) -> bool {
+        let Ok(url) = url::Url::parse(&self.base_url) else { return false };
+        let ours = |host: &str| {
+            host == "api.openai.com" || host.ends_with(".api.openai.com") || host.ends_with(".openai.azure.com")
+        };
+        url.host_str().is_some_and(ours)
+    }
 }
 
 /// The text format of a model's tool calls.
