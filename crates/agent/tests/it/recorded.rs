@@ -94,7 +94,7 @@ async fn check(arguments: &str, is_readable: bool) {
     assert_eq!(recording.lines().count(), 2, "{arguments}: {recording}");
     if !is_readable {
         // Which part is secret nobody can tell: all of it goes, but what else was said of it stays.
-        assert!(recording.contains(r#""arguments":"[secret]""#), "{arguments}: {recording}");
+        assert!(recording.contains(r#""arguments":"\"[secret]\"""#), "{arguments}: {recording}");
         return;
     }
     assert!(!recording.contains(SECRET), "{arguments}: {recording}");

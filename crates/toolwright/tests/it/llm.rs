@@ -275,6 +275,6 @@ async fn a_tool_s_model_answers_as_its_file_the_caller_and_the_configuration_say
     let brief = json!({"reasoning_effort": "minimal", "seed": 7, "stop": ["X"]});
     check(&["--mode", "brief"], brief).await;
     let place = Place::new();
-    let output = ended(start(&place, &[], &["call", "fs__list", "{}", "--effort", "low"])).await;
+    let output = ended(start(&place, &[], &["call", "fs__read", "{}", "--effort", "low"])).await;
     assert!(stderr(&output).contains("--effort are for tools that do"), "{}", stderr(&output));
 }
