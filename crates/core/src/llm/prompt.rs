@@ -125,7 +125,9 @@ pub(super) fn prompt(
         Some(schema) => schema(&arguments).or_else(|| way.output_schema.clone()),
         None => way.output_schema.clone(),
     };
-    let asked_schema = hooks.asked_schema.as_ref().or(schema.as_ref());
+    // It is of the definition's own schema: a variant with another asks for that.
+    let closer = hooks.asked_schema.as_ref().filter(|_| schema == definition.output_schema);
+    let asked_schema = closer.or(schema.as_ref());
     let output = way.output_kind();
     let system = match output {
         OutputKind::Text => system,
