@@ -96,7 +96,7 @@ async fn the_six_answer_over_every_api() {
                     demanded(asked)["properties"].as_object().is_some_and(|properties| !properties.is_empty())
                 })
                 .expecting("the model is held to it", is_held)
-                .expecting("the schema is told once", |asked| asked.system().matches("JSON Schema").count() == 1)
+                .expecting("the schema is told once", |asked| asked.system().matches("this JSON Schema:").count() == 1)
                 .expecting(name, move |asked| asked.last_user_text().contains('<') && asked.tool_names().is_empty())
         });
         let (server, variables) = with_model(api, Script::from(turns.collect::<Vec<Turn>>())).await;
