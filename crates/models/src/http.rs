@@ -25,6 +25,7 @@ use crate::known::Known;
 use crate::limits::limits;
 use crate::ollama;
 use crate::reading::{media_type, read, read_all};
+use crate::reasoning;
 use crate::sampling::RefusedTemperatures;
 use crate::shape::RefusedShapes;
 use crate::shown::ShownCache;
@@ -295,7 +296,8 @@ impl ModelClient for HttpModelClient {
         let wants_one = self.endpoints.resolve(model).ok().filter(|(at, _)| at.api == Api::Anthropic);
         let usual = wants_one.map(|(_, name)| anthropic::usual_max_tokens(name, settings));
         let answer = max_output.or(usual);
-        ModelCard { usability, window, max_output, answer, ..ModelCard::default() }
+        let thinking = self.endpoints.resolve(model).map_or(0, |(at, name)| reasoning::room(at.api, name, settings));
+        ModelCard { usability, window, max_output, answer, thinking, ..ModelCard::default() }
     }
 }
 

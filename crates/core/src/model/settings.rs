@@ -159,10 +159,16 @@ impl ModelSettings {
         }
     }
 
+    /// Tokens that thinking may take of an answer; `None` where nothing is said of it.
+    #[must_use]
+    pub fn thinking(&self) -> Option<u32> {
+        self.thinking_tokens.or_else(|| self.effort.map(Effort::tokens))
+    }
+
     /// Tokens that thinking may take of an answer, as far as they are asked for.
     #[must_use]
     pub fn thinking_room(&self) -> u32 {
-        self.thinking_tokens.or_else(|| self.effort.map(Effort::tokens)).unwrap_or(0)
+        self.thinking().unwrap_or(0)
     }
 
     /// Whether the figures make sense.

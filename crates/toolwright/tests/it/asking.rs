@@ -208,6 +208,12 @@ async fn what_sampling_may_cost_is_bounded() {
         let asked = json!(rows).to_string().contains("\"openai/m\"");
         assert_eq!(asked, says == "Oslo", "{models}: {rows:?}");
     }
+    // What the model is configured to think counts, though the question does not say it.
+    for (effort, says) in [("", "Oslo"), (", openai/m: {effort: high}", "max_total_tokens")] {
+        let models = format!("models: {{default: openai/m{effort}}}\nsampling: {{max_total_tokens: 20000}}\n{ALLOWED}");
+        let (printed, _) = sampled(&place(&models)).await;
+        assert!(printed.to_string().contains(says), "{models}: {printed}");
+    }
     let off = format!("models: {{default: openai/m}}\nsampling: {{enabled: false}}\n{ALLOWED}");
     let (printed, _) = sampled(&place(&off)).await;
     assert!(!printed.to_string().contains("Oslo"), "{printed}");

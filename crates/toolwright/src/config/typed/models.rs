@@ -128,7 +128,8 @@ pub struct ModelQueue {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub requests_per_minute: Option<usize>,
-    /// Requests that may wait; more fail at once. Default 1024.
+    /// Requests that may wait; one more fails at once, or the newest of the lowest priority where its own is higher. Default
+    /// 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,
     /// How long a request may wait. Default 10m.
