@@ -273,6 +273,7 @@ class Anthropic(Side):
                 extra["thinking"] = {"type": "adaptive"}
         if how.get("effort") == "none" and self.model("anthropic") == "claude-sonnet-5-5":
             extra["thinking"] = {"type": "between_tools"}
+            extra["max_tokens"] += 1024
         if budget := how.get("thinking_tokens"):
             extra["thinking"] = {"type": "enabled", "budget_tokens": budget}
             extra["max_tokens"] += budget

@@ -29,6 +29,8 @@ MIXED = {
         "meta": {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}},
         "notes": {"type": "array", "items": {"type": "string"}},
         "file": {"type": "string", "format": "binary"},
+        # Not even at its end does a backslash escape the quote after a name.
+        "end\\": {"type": "string"},
     },
 }
 DOCUMENT = {
@@ -53,7 +55,7 @@ VALUES = {
             "boss": {"name": "B", "is_new": True}, "friends": [{"id": 8, "name": "F", "friends": [{"id": 9, "name": "G"}]}],
         },
     ],
-    "mixed": [{"meta": {"n": 1}}, {"meta": {"n": 1, "s": "ä"}, "notes": ["one", "two\r\nlines"], "file": "bytes"}],
+    "mixed": [{"meta": {"n": 1}}, {"meta": {"n": 1, "s": "ä"}, "notes": ["one", "two\r\nlines"], "file": "bytes", "end\\": "e"}],
 }
 
 

@@ -1,6 +1,9 @@
 //! Whoever made a call, as something that can be asked back: MCP's "client features".
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -57,6 +60,12 @@ pub trait CallClient: Send + Sync {
         Manner::Either
     }
 
+    /// Whether it sees to the pages itself that its user has to open before a call is let through (MCP 2025-11-25, error
+    /// -32042), and so wants the refusal as it is.
+    fn follows_pages(&self) -> bool {
+        self.manner() == Manner::Requests
+    }
+
     /// The client as the source of this very call meets it; `None` where it is the same for every call.
     fn for_call(&self, _asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         None
@@ -76,6 +85,21 @@ pub trait CallClient: Send + Sync {
         let methods: Vec<_> = requests.iter().map(|request| request.method.as_str()).collect();
         let message = format!("the tool asks for {}, and whoever made the call cannot be asked", methods.join(", "));
         Err(ToolError::new(ErrorKind::ExecutionError, message))
+    }
+
+    /// The same, until `over` comes: then the question is taken back and nothing is returned. Whoever gave something up
+    /// while the client is asked has it again at the end, either way.
+    async fn ask_until(
+        &self,
+        requests: Vec<ClientRequest>,
+        mut over: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
+        let mut asking = self.ask(requests);
+        poll_fn(|context| match over.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => asking.as_mut().poll(context).map(Some),
+        })
+        .await
     }
 
     /// The least severe log message that it wants of a source (`debug`, `info`, …); `None` for none.

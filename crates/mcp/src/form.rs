@@ -7,6 +7,8 @@ use toolwright_core::schema::CompiledSchema;
 /// Fields of a form, and choices of a field.
 const MAX_FIELDS: usize = 64;
 const MAX_CHOICES: usize = 256;
+/// Bytes of a form, or of what a page is asked for with: nobody reads more before they answer.
+pub(crate) const MAX_BYTES: usize = 64 << 10;
 
 /// What a person is asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,8 +77,11 @@ impl Form {
     /// A form of this schema.
     ///
     /// # Errors
-    /// In words, where it has a field that is not of the flat kinds.
+    /// In words, where it has a field that is not of the flat kinds, or more than 64 KiB.
     pub fn new(message: String, schema: &Value) -> Result<Self, String> {
+        if message.len() + schema.to_string().len() > MAX_BYTES {
+            return Err(format!("it has more than {MAX_BYTES} bytes"));
+        }
         let empty = Map::new();
         let properties = match schema.get("properties") {
             Some(properties) => properties.as_object().ok_or("its properties are no object")?,
@@ -305,6 +310,8 @@ mod tests {
                 json!({"message": "m", "requestedSchema": {"properties": {"a": {"type": "string", "enum": []}}}}),
                 "1 to 256",
             ),
+            (json!({"message": "m".repeat(MAX_BYTES), "requestedSchema": {}}), "65536 bytes"),
+            (json!({"message": "m", "requestedSchema": {"title": "m".repeat(MAX_BYTES)}}), "65536 bytes"),
         ] {
             let why = Form::of(&params).expect_err("refused");
             assert!(why.contains(says), "{why}");

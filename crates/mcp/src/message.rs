@@ -46,6 +46,8 @@ impl RpcError {
     pub const MISSING_CAPABILITY: i64 = -32021;
     /// MCP 2026-07-28: the protocol version is not served.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// MCP 2025-11-25: the client's user must open a page first.
+    pub const PAGES_REQUIRED: i64 = -32042;
     /// MCP up to 2025-11-25: there is no such resource (2026-07-28 says [`RpcError::INVALID_PARAMS`]).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
     /// Of the range for implementations: a bound was reached; try again.

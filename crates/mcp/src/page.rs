@@ -4,6 +4,8 @@
 use serde_json::Value;
 use url::Url;
 
+use crate::form::MAX_BYTES;
+
 /// Bytes of an address. A longer one cannot be looked at before one goes there.
 const MAX_ADDRESS: usize = 4000;
 
@@ -23,7 +25,10 @@ impl Page {
     /// In words, for what is no address of a web page, or one that hides where it leads.
     pub fn of(params: &Value) -> Result<Self, String> {
         let text = |key: &str| params.get(key).and_then(Value::as_str);
-        let message = text("message").ok_or("it has no message")?.to_owned();
+        let message = text("message").ok_or("it has no message")?;
+        if message.len() > MAX_BYTES {
+            return Err(format!("its message has more than {MAX_BYTES} bytes"));
+        }
         let address = text("url").ok_or("it has no url")?;
         let too_long = || format!("its url has more than {MAX_ADDRESS} bytes");
         if address.len() > MAX_ADDRESS {
@@ -40,7 +45,7 @@ impl Page {
         if !address.username().is_empty() || address.password().is_some() {
             return Err("its url has a user name before the host, which hides where it leads".into());
         }
-        Ok(Self { message, address })
+        Ok(Self { message: message.to_owned(), address })
     }
 
     /// The host, which tells whose page it is.
@@ -76,6 +81,7 @@ mod tests {
         for params in [
             json!({"url": "https://h"}),
             json!({"message": "m"}),
+            json!({"message": "m".repeat(MAX_BYTES + 1), "url": "https://h/"}),
             json!({"message": "m", "url": "https://h/".to_owned() + &"x".repeat(MAX_ADDRESS)}),
             // It is shorter as it is written than as it is shown.
             json!({"message": "m", "url": "https://h/".to_owned() + &"\u{4e00}".repeat(MAX_ADDRESS / 6)}),

@@ -2,52 +2,117 @@
 
 use std::borrow::Cow;
 
-use toolwright_core::model::ModelRequest;
+use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse};
 
+use crate::anthropic::DEFAULT_MAX_TOKENS;
 use crate::api::Api;
-use crate::endpoint::ModelHabits;
-use crate::reasoning;
+use crate::endpoint::{Endpoint, ModelHabits};
+use crate::maker::Maker;
+use crate::reasoning::{self, MIN_BUDGET};
+use crate::sampling::takes_one_of_both;
 
-/// The request as it is configured for `model`, the name without its provider: it answers as is said of it where the request
-/// says nothing, has room for what it is told to think, and is asked for no longer answer than it gives.
+/// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
+/// where the request says nothing, is told what its server takes, has room for what it is told to think, and is asked for no
+/// longer answer than it gives.
 pub(crate) fn as_configured<'r>(
     request: &'r ModelRequest,
-    api: Api,
+    endpoint: &Endpoint,
     model: &str,
     habits: &ModelHabits,
 ) -> Cow<'r, ModelRequest> {
-    let request = with_room_to_think(with_settings(request, habits), api, model);
-    within_output(request, api, habits)
+    let request = as_its_server_takes_it(with_settings(request, model, habits), endpoint, model);
+    with_limit(request, endpoint.api, model, habits)
 }
 
-/// The request, and where it does not say how the model is to answer, what is configured.
-fn with_settings<'r>(request: &'r ModelRequest, habits: &ModelHabits) -> Cow<'r, ModelRequest> {
+/// The request, and where it does not say how the model is to answer, what is configured. Of a temperature and a `top_p` of
+/// which the model takes one, the request's own counts.
+fn with_settings<'r>(request: &'r ModelRequest, model: &str, habits: &ModelHabits) -> Cow<'r, ModelRequest> {
     if habits.temperature.is_none() && habits.settings.is_empty() {
         return Cow::Borrowed(request);
     }
+    let is_free = request.settings.top_p.is_none() || !takes_one_of_both(model);
     Cow::Owned(ModelRequest {
-        temperature: request.temperature.or(habits.temperature),
+        temperature: request.temperature.or(habits.temperature.filter(|_| is_free)),
         settings: request.settings.clone().or(&habits.settings),
         ..request.clone()
     })
 }
 
-/// The request, with room beside its answer for what the model is told to think: the limits of all APIs are of both.
-fn with_room_to_think<'r>(request: Cow<'r, ModelRequest>, api: Api, model: &str) -> Cow<'r, ModelRequest> {
-    match (request.max_tokens, reasoning::room(api, model, &request.settings)) {
-        (Some(asked), room @ 1..) => {
-            Cow::Owned(ModelRequest { max_tokens: Some(asked.saturating_add(room)), ..request.into_owned() })
-        }
-        _ => request,
+/// The request without what OpenAI's server takes and others refuse, or the other way round.
+///
+/// Over Chat Completions GPT since 5.4 takes tools only where it is told not to think ("Function tools with
+/// reasoning_effort are not supported …": openai/openai-openapi#541), 5.6 even where it is told nothing. Others that speak
+/// the API may refuse a `prompt_cache_key`.
+fn as_its_server_takes_it<'r>(
+    request: Cow<'r, ModelRequest>,
+    endpoint: &Endpoint,
+    model: &str,
+) -> Cow<'r, ModelRequest> {
+    if !matches!(endpoint.api, Api::OpenAiChat | Api::OpenAiResponses) {
+        return request;
     }
+    let settings = match (Maker::of(model), endpoint.is_of_openai()) {
+        (Maker::Gpt((5, 4..) | (6.., _), _), true) if endpoint.api == Api::OpenAiChat && !request.tools.is_empty() => {
+            let silent = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
+            // Some kinds of it do not know the word.
+            let effort = silent.effort.filter(|_| reasoning::openai_effort(model, &silent) == Some("none"));
+            ModelSettings { effort, thinking_tokens: None, ..request.settings.clone() }
+        }
+        (maker, false) if maker.is_openai() && request.reuse != Reuse::Once => {
+            ModelSettings { cache: Some(PromptCache::Off), ..request.settings.clone() }
+        }
+        _ => return request,
+    };
+    Cow::Owned(ModelRequest { settings, ..request.into_owned() })
 }
 
-/// The request, asking for no longer answer than the model gives. An API that demands a limit gets the model's.
-fn within_output<'r>(request: Cow<'r, ModelRequest>, api: Api, habits: &ModelHabits) -> Cow<'r, ModelRequest> {
-    let Some(most) = habits.max_output else { return request };
-    match request.max_tokens {
-        Some(asked) if asked <= most => request,
-        None if api != Api::Anthropic => request,
-        _ => Cow::Owned(ModelRequest { max_tokens: Some(most), ..request.into_owned() }),
+/// The request, with room beside its answer for what the model is told to think: the limits of all APIs are of both. It
+/// asks for no more than the model gives, and room is made as far as the window and the model's name allow. An API that
+/// demands a limit gets one. Where there is not enough for all, what was asked for the answer is kept for it, and at least
+/// a quarter; a budget has the rest, or the model is not told to think.
+fn with_limit<'r>(
+    request: Cow<'r, ModelRequest>,
+    api: Api,
+    model: &str,
+    habits: &ModelHabits,
+) -> Cow<'r, ModelRequest> {
+    let room = reasoning::room(api, model, &request.settings);
+    let (answer, whole, unthinking) = match (request.max_tokens, habits.max_output) {
+        (None, _) if api != Api::Anthropic => return request,
+        (None, Some(most)) => (most / 4, most, most),
+        (asked, most) => {
+            let most = most.unwrap_or(u32::MAX);
+            let answer = asked.unwrap_or(DEFAULT_MAX_TOKENS).min(most);
+            let bound = if room == 0 { u32::MAX } else { bound(&request, model, habits) };
+            (answer, answer.saturating_add(room).min(bound.max(answer)).min(most), answer)
+        }
+    };
+    let budget = reasoning::budget(api, model, &request.settings);
+    let (max_tokens, thinking_tokens) = match budget {
+        Some(budget) if whole < answer.saturating_add(budget) => match whole - answer.max(whole / 4) {
+            left @ MIN_BUDGET.. => (whole, Some(left)),
+            _ => (unthinking, Some(0)),
+        },
+        _ => (whole, None),
+    };
+    if request.max_tokens == Some(max_tokens) && thinking_tokens.is_none() {
+        return request;
     }
+    let mut request = request.into_owned();
+    request.max_tokens = Some(max_tokens);
+    if thinking_tokens.is_some() {
+        request.settings.thinking_tokens = thinking_tokens;
+        request.settings.effort = None;
+    }
+    Cow::Owned(request)
 }
+
+/// Tokens that answer and thoughts may have together, by what is known of the model and what is left of its window.
+fn bound(request: &ModelRequest, model: &str, habits: &ModelHabits) -> u32 {
+    let left = habits.window.map(|window| window.saturating_sub(request.tokens()));
+    let left = left.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
+    [left, Maker::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

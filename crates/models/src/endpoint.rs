@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::json;
 use toolwright_core::Secret;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelSettings};
 
 use crate::api::Api;
@@ -43,6 +45,15 @@ impl Endpoint {
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base_url.trim_end_matches('/'))
+    }
+
+    /// Whether its server is one of OpenAI's own: theirs, one of a region, or Azure's.
+    pub(crate) fn is_of_openai(&self) -> bool {
+        let Ok(url) = url::Url::parse(&self.base_url) else { return false };
+        let ours = |host: &str| {
+            host == "api.openai.com" || host.ends_with(".api.openai.com") || host.ends_with(".openai.azure.com")
+        };
+        url.host_str().is_some_and(ours)
     }
 }
 
@@ -104,6 +115,30 @@ impl Endpoints {
     pub fn habits(&self, model: &str) -> &ModelHabits {
         let provider = || model.split_once('/').and_then(|(provider, _)| self.habits.get(provider));
         self.habits.get(model).or_else(provider).unwrap_or(&self.usual)
+    }
+
+    /// A hash of where a model is and how requests to it are made, as far as its answers depend on it: equal for models
+    /// that would answer alike. Keys, headers and times are not in it.
+    #[must_use]
+    pub fn asked_as(&self, model: &str) -> ContentHash {
+        let at = self.resolve(model).ok().map(|(at, _)| (at.api.as_str(), at.base_url.trim_end_matches('/')));
+        let habits = self.habits(model);
+        let ModelHabits { tool_format, strict_tools, tool_search, window, max_output, temperature, settings, .. } =
+            habits;
+        let format = tool_format.map(|format| match format {
+            ToolFormat::Auto => "auto",
+            ToolFormat::Named(format) => format.name(),
+        });
+        ContentHash::of_value(&json!({
+            "at": at,
+            "tool_format": format,
+            "strict_tools": strict_tools,
+            "tool_search": tool_search,
+            "window": window,
+            "max_output": max_output,
+            "temperature": temperature,
+            "settings": settings,
+        }))
     }
 
     /// The endpoint of a provider.

@@ -10,8 +10,8 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Traffic, Usability,
-    Usage,
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
+    Traffic, Usability, Usage,
 };
 
 use crate::anthropic;
@@ -25,6 +25,7 @@ use crate::known::Known;
 use crate::limits::limits;
 use crate::ollama;
 use crate::reading::{media_type, read, read_all};
+use crate::reasoning;
 use crate::shape::RefusedShapes;
 use crate::shown::ShownCache;
 use crate::tool_search;
@@ -165,7 +166,7 @@ impl HttpModelClient {
         let habits = self.endpoints.habits(model);
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
-        let asked = self.refused.around(model, as_configured(request, endpoint.api, name, habits));
+        let asked = self.refused.around(model, as_configured(request, endpoint, name, habits));
         let mut encoded = encode_shown(&asked, name, &shown);
         if endpoint.api == Api::Ollama {
             if let Some(window) = habits.window {
@@ -290,7 +291,15 @@ impl ModelClient for HttpModelClient {
         let wants_one = self.endpoints.resolve(model).ok().filter(|(at, _)| at.api == Api::Anthropic);
         let usual = wants_one.map(|(_, name)| anthropic::usual_max_tokens(name, settings));
         let answer = max_output.or(usual);
-        ModelCard { usability, window, max_output, answer, ..ModelCard::default() }
+        let thinking = self.endpoints.resolve(model).map_or(0, |(at, name)| reasoning::room(at.api, name, settings));
+        ModelCard { usability, window, max_output, answer, thinking, ..ModelCard::default() }
+    }
+
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+        let habits = self.endpoints.habits(model);
+        let Ok((endpoint, name)) = self.endpoints.resolve(model) else { return max_tokens };
+        let request = ModelRequest { max_tokens, settings: settings.clone(), ..ModelRequest::default() };
+        as_configured(&request, endpoint, name, habits).max_tokens.or(habits.max_output)
     }
 }
 

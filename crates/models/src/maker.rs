@@ -78,6 +78,16 @@ impl Maker {
         matches!(self, Self::O(..)) || self.is_gpt_since_5() && !matches!(self, Self::Gpt((5, 0), Kind::Chat))
     }
 
+    /// The most tokens of one answer, thoughts among them, of models that are told to think within a budget and answer
+    /// 400 to more (platform.claude.com/docs/en/about-claude/models/overview).
+    pub(crate) fn max_output(self) -> Option<u32> {
+        match self {
+            Self::Claude(Family::Opus, Some((4, ..=1))) => Some(32_000),
+            Self::Claude(_, Some((3, 7) | (4, ..=5))) => Some(64_000),
+            _ => None,
+        }
+    }
+
     fn is_gpt_since_5(self) -> bool {
         matches!(self, Self::Gpt((5.., _), _))
     }

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use toolwright_core::Redactor;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, is_replay,
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
+    is_replay,
 };
 
 use crate::endpoint::Endpoints;
@@ -98,5 +99,12 @@ impl ModelClient for Models {
 
     fn card(&self, model: &str) -> ModelCard {
         if is_replay(model) { self.replays.card(model) } else { self.http.card(model) }
+    }
+
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+        if is_replay(model) {
+            return max_tokens.or_else(|| self.replays.card(model).answer);
+        }
+        self.http.answer_tokens(model, max_tokens, settings)
     }
 }

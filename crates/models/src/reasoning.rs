@@ -43,15 +43,39 @@ pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'s
     nearest(known, wanted).map(Effort::as_str)
 }
 
-/// Tokens that `model` may think for as it is told over `api`; 0 where it is told nothing, or not to.
+/// Tokens that `model` may think for, as it is told over `api`: those of its budget, else those that the word stands for
+/// that it is told. 0 where it is told nothing, or not to.
 pub(crate) fn room(api: Api, model: &str, settings: &ModelSettings) -> u32 {
-    let is_told = match api {
-        Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).is_some(),
-        Api::Anthropic => anthropic(model, settings, None, Choice::Free) != Thinking::default(),
-        Api::Gemini => gemini(model, settings).is_some(),
-        Api::Ollama => ollama(model, settings).is_some(),
-    };
-    if is_told { settings.thinking_room() } else { 0 }
+    let of_word = |word: &str| word.to_ascii_lowercase().parse().map_or(0, Effort::tokens);
+    match api {
+        Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).map_or(0, of_word),
+        Api::Anthropic => {
+            let told = anthropic(model, settings, None, Choice::Free);
+            match told.thinking.as_ref().and_then(|thinking| thinking["type"].as_str()) {
+                // Between calls it thinks briefly.
+                Some("between_tools") => Effort::Low.tokens(),
+                _ => told.budget().or(told.effort.map(of_word)).unwrap_or(0),
+            }
+        }
+        Api::Gemini => {
+            let told = gemini(model, settings).unwrap_or_default();
+            told["thinkingLevel"].as_str().map_or_else(|| tokens(&told["thinkingBudget"]).unwrap_or(0), of_word)
+        }
+        Api::Ollama => match ollama(model, settings) {
+            Some(Value::String(word)) => of_word(&word),
+            Some(Value::Bool(true)) => settings.thinking_room(),
+            _ => 0,
+        },
+    }
+}
+
+/// The budget that `model` is told over `api`, if it is told one that counts before all else.
+pub(crate) fn budget(api: Api, model: &str, settings: &ModelSettings) -> Option<u32> {
+    if api == Api::Anthropic { anthropic(model, settings, None, Choice::Free).budget() } else { None }
+}
+
+fn tokens(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|tokens| u32::try_from(tokens).ok())
 }
 
 /// What Anthropic's API is told.
@@ -63,8 +87,15 @@ pub(crate) struct Thinking {
     pub effort: Option<&'static str>,
 }
 
+impl Thinking {
+    /// Its budget, if it has one.
+    pub(crate) fn budget(&self) -> Option<u32> {
+        self.thinking.as_ref().and_then(|thinking| tokens(&thinking["budget_tokens"]))
+    }
+}
+
 /// The fewest tokens that a budget may have.
-const MIN_BUDGET: u32 = 1024;
+pub(crate) const MIN_BUDGET: u32 = 1024;
 
 /// Which words a Claude takes (platform.claude.com/docs/en/build-with-claude/thinking and …/effort, and the notes on
 /// what is new in each model).
@@ -114,7 +145,8 @@ pub(crate) fn refuses_forced_calls(model: &str) -> bool {
 }
 
 /// What Anthropic's API is told for an answer of at most `max_tokens`, thinking among them. Beside a choice that forces a
-/// call it refuses to be told to think.
+/// call it refuses to be told to think; Opus 4.8 takes it (langchain-ai/langchain-aws#1141 and #1151, which found 4.6 and 4.7
+/// to refuse it on some servers).
 pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Option<u32>, choice: Choice) -> Thinking {
     use Effort::{High, Low, Max, Medium, Xhigh};
     let kind = claude(model);
@@ -124,7 +156,8 @@ pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Optio
     };
     let (newer, older): (&[Effort], &[Effort]) = (&[Low, Medium, High, Xhigh, Max], &[Low, Medium, High, Max]);
     let says_none = effort == Some(Effort::None);
-    let may_think = choice == Choice::Free;
+    let takes_both = matches!(Maker::of(model), Maker::Claude(_, Some((4, 8))));
+    let may_think = choice == Choice::Free || takes_both;
     match kind {
         Claude::Never => Thinking::default(),
         Claude::Budget | Claude::Either
@@ -136,8 +169,11 @@ pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Optio
                 let is_said = says_none && !matches!(Maker::of(model), Maker::Claude(..));
                 return Thinking { thinking: is_said.then(|| json!({"type": "disabled"})), ..Thinking::default() };
             }
-            let most = max_tokens.map_or(u32::MAX, |tokens| tokens.saturating_sub(1));
-            let budget = wanted.max(MIN_BUDGET).min(most);
+            let budget = match (max_tokens, wanted.max(MIN_BUDGET)) {
+                // A quarter is the answer's.
+                (Some(most), wanted) if wanted >= most => most - most / 4,
+                (_, wanted) => wanted,
+            };
             if budget < MIN_BUDGET || !may_think {
                 return Thinking::default();
             }
@@ -176,13 +212,13 @@ pub(crate) fn gemini(model: &str, settings: &ModelSettings) -> Option<Value> {
         (Some((..2, _) | (2, ..5)), _) => return None,
         (Some((2, _)), _) => return gemini_budget(kind, settings).map(|tokens| json!({"thinkingBudget": tokens})),
         (Some((3, 0)), Kind::Pro) => &[Low, High],
-        (_, Kind::Flash | Kind::FlashLite) => &[Minimal, Low, Medium, High],
+        (Some((3, ..=6)), Kind::Flash) | (_, Kind::FlashLite) => &[Minimal, Low, Medium, High],
         _ => &[Low, Medium, High],
     };
     let level = match (settings.effort, settings.thinking_tokens) {
         (_, Some(0)) => Some(Effort::None),
         (Some(effort), _) => Some(effort),
-        (None, Some(tokens)) => return Some(json!({"thinkingBudget": tokens})),
+        (None, Some(tokens)) => return Some(json!({"thinkingBudget": tokens.min(32_768)})),
         (None, None) => None,
     };
     let level = nearest(known, level?)?;

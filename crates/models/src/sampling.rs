@@ -22,7 +22,7 @@ pub(crate) fn takes_temperature(model: &str) -> bool {
 
 /// Whether `model` refuses a temperature beside `top_p`: Anthropic's since Opus 4.1 ("`temperature` and `top_p` cannot
 /// both be specified for this model").
-fn takes_one_of_both(model: &str) -> bool {
+pub(crate) fn takes_one_of_both(model: &str) -> bool {
     matches!(Maker::of(model), Maker::Claude(_, Some(version)) if version >= (4, 1))
 }
 

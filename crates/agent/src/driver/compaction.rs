@@ -1,24 +1,24 @@
 //! Having a model put the oldest turns together, by `llm:summarize` and `llm:fact-extract`. Their calls go through the
 //! executor like all others, in the background; the journal of the run knows of them.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join_all;
-use serde::Deserialize as _;
 use toolwright_core::approval::NoApprover;
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Provider, ProviderKind, Snapshot};
-use toolwright_core::context::UsageRecorder;
 use toolwright_core::event::CompactionLayer;
 use toolwright_core::llm::shipped;
 use toolwright_core::model::Usage;
 use toolwright_core::outcome::Outcome;
+use toolwright_core::session::CallId;
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::executor::{LlmTerms, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
 use super::context::Done;
+use super::meter::{Meter, used_by};
 use super::resume::Journal;
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Compacted, RunState, With};
@@ -49,22 +49,6 @@ impl Shipped {
                 }
             }
         })
-    }
-}
-
-/// What the requests of some calls used, however they ended.
-#[derive(Debug, Default)]
-struct Meter(Mutex<Usage>);
-
-impl Meter {
-    fn total(&self) -> Usage {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl UsageRecorder for Meter {
-    fn record(&self, _model: &str, usage: Usage) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
     }
 }
 
@@ -110,7 +94,7 @@ impl Driver {
         let each = calls.into_iter().map(|call| self.executor.run_calls(vec![call], &run));
         let outcomes: Vec<Outcome> = join_all(each).await.into_iter().flatten().collect();
         let outcomes = if cancel.cause().is_some() { Vec::new() } else { outcomes };
-        self.compacted(state, outcomes, meter.total(), options)
+        self.compacted(state, outcomes, meter.take(), options)
     }
 
     /// What the journal of a run that was interrupted knows of the calls that were under way.
@@ -122,12 +106,12 @@ impl Driver {
     ) -> Result<(), DriverError> {
         let calls = state.compaction_calls();
         let outcomes: Vec<Outcome> = calls.iter().filter_map(|call| ended(call, journal)).collect();
-        if outcomes.is_empty() {
+        // One that was cancelled is made again, and was paid for all the same.
+        let is_ours = |id: &CallId| calls.iter().any(|call| call.id == *id);
+        let usage = used_by(journal.iter().filter(|(id, _)| is_ours(id)).filter_map(|(_, outcome)| outcome.as_ref()));
+        if outcomes.is_empty() && usage == Usage::default() {
             return Ok(());
         }
-        let mut usage = Usage::default();
-        let used = outcomes.iter().filter_map(|outcome| Usage::deserialize(outcome.extras.get("usage")?).ok());
-        used.for_each(|used| usage.add(used));
         self.compacted(state, outcomes, usage, options)
     }
 
@@ -177,7 +161,6 @@ mod tests {
     use toolwright_core::call::RawArguments;
     use toolwright_core::cancel::CancelCause;
     use toolwright_core::error::{ErrorKind, ToolError};
-    use toolwright_core::session::CallId;
 
     use super::*;
 

@@ -78,7 +78,9 @@ impl Driver {
         options: &RunOptions,
     ) -> Made {
         let tools = shown.showing.tokens;
-        state.expect_answer(self.model.card(&state.spec().model).answer);
+        let spec = state.spec();
+        let answer = self.model.answer_tokens(&spec.model, spec.max_tokens, &spec.settings);
+        state.expect_answer(answer);
         self.count(state, shown).await;
         let mut plan = state.plan_room(tools);
         if plan.is_nothing() {

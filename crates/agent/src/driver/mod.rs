@@ -5,6 +5,7 @@ mod compaction;
 mod context;
 mod grants;
 mod jobs;
+mod meter;
 mod model;
 mod resume;
 mod room;
@@ -41,6 +42,7 @@ use crate::run::{LoadError, RunSpec, RunState, Step, ToolBatch, TransitionError}
 use compaction::Shipped;
 use context::Made;
 use grants::Granted;
+use meter::Meter;
 use model::Sees;
 use room::Room;
 use shown::Shown;
@@ -250,12 +252,15 @@ impl Driver {
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
-        let mut flights = Flights::under(options.cancel.child(), Room::of(state, 0));
+        let meter = Arc::new(Meter::default());
+        let mut flights = Flights::under(options.cancel.child(), Room::of(state, 0), &meter);
         let mut asked = false;
         let mut since = clock.now();
         loop {
             if flights.cancel.cause().is_some() && !flights.is_empty() {
-                self.landed(state, flights.land().await, options)?;
+                let outcomes = flights.land().await;
+                state.on_used(meter.take());
+                self.landed(state, outcomes, options)?;
             }
             let now = clock.now();
             state.on_elapsed(now.saturating_duration_since(since));
@@ -285,13 +290,20 @@ impl Driver {
                     let Shown { tools, showing } = shown.unwrap_or_default();
                     request.tools = tools;
                     let sees = Sees { snapshot: &snapshot, showing };
-                    flights = bounded(left, &cancel, self.ask_model(state, request, sees, options, &cancel)).await?;
+                    let room = Room::of(state, showing.tokens);
+                    flights = bounded(
+                        left,
+                        &cancel,
+                        self.ask_model(state, request, sees, options, Flights::under(cancel.clone(), room, &meter)),
+                    )
+                    .await?;
                 }
                 Step::CallTools(batch) => {
                     // What was started before is under the same token, so that one limit ends all.
                     let cancel = if flights.is_empty() { options.cancel.child() } else { flights.cancel.clone() };
                     let outcomes = self.run_calls(state, batch, &snapshot, options, &mut flights, &cancel);
                     let outcomes = bounded(left, &cancel, outcomes).await?;
+                    state.on_used(meter.take());
                     self.landed(state, outcomes, options)?;
                     asked = true;
                 }
@@ -326,7 +338,9 @@ impl Driver {
             run.approver = Arc::new(Granted::new(batch.grants, run.approver));
         }
         let running = async {
-            let checked = self.executor.check_calls(batch.calls, &batch.mended, &run).await;
+            // What mending takes is told with what it made.
+            let unmetered = RunContext { usage: None, ..run.clone() };
+            let checked = self.executor.check_calls(batch.calls, &batch.mended, &unmetered).await;
             if state.on_checked(checked.usage, checked.mended()) {
                 self.save(state, options).await?;
             }
@@ -360,6 +374,7 @@ impl Driver {
             request: Some(Arc::new(state.request())),
             variables: options.variables.clone(),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
+            usage: Some(Arc::clone(&flights.meter) as _),
             ..RunContext::new(
                 Arc::clone(&options.session),
                 Arc::clone(snapshot),

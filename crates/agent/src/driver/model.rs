@@ -17,7 +17,6 @@ use toolwright_core::session::CallId;
 
 use toolwright_runtime::executor::{Asked, ModelAccount, ModelAsk};
 
-use super::room::Room;
 use super::streaming::{Flights, StreamEvents};
 use super::text::TextEvents;
 use super::view::resolve;
@@ -25,18 +24,18 @@ use super::{Driver, DriverError, RunOptions};
 use crate::run::{Dispatch, RunState};
 
 impl Driver {
-    /// Asks the model and tells the state what came of it. Returns the calls that were started meanwhile,
-    /// under `cancel`.
+    /// Asks the model, under the token of `flights`, and tells the state what came of it. Returns these with the calls that
+    /// were started meanwhile.
     pub(super) async fn ask_model(
         &self,
         state: &mut RunState,
         request: ModelRequest,
         sees: Sees<'_>,
         options: &RunOptions,
-        cancel: &Cancel,
+        mut flights: Flights,
     ) -> Result<Flights, DriverError> {
+        let cancel = &flights.cancel.clone();
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
-        let mut flights = Flights::under(cancel.clone(), Room::of(state, sees.showing.tokens));
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone());
         let op = self.executor.begin(&options.lineage(turn));

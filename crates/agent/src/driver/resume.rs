@@ -8,6 +8,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
+use super::meter::used_by;
 use super::{Driver, DriverError, RunOptions, view};
 use crate::report::RunReport;
 use crate::run::{RunState, TurnCall};
@@ -57,6 +58,7 @@ impl Driver {
         let known = |call| settled(call, &saved.calls, snapshot);
         let settled: Vec<Outcome> = state.to_run().filter_map(known).collect();
         if !settled.is_empty() {
+            state.on_used(used_by(&settled));
             self.calls_ended(&mut state, settled, options)?;
         }
         self.take_up_compaction(&mut state, &saved.calls, options)?;

@@ -16,6 +16,7 @@ use toolwright_core::plan::plan;
 use toolwright_core::session::CallId;
 use toolwright_runtime::{Executor, RunContext};
 
+use super::meter::Meter;
 use super::room::Room;
 use super::text::TextEvents;
 
@@ -24,14 +25,16 @@ pub(super) struct Flights {
     pub(super) cancel: Cancel,
     /// Where the results of their turn go.
     pub(super) room: Room,
+    /// Hears what the calls of their turn ask of models.
+    pub(super) meter: Arc<Meter>,
     ids: Vec<CallId>,
     tasks: JoinSet<Vec<Outcome>>,
 }
 
 impl Flights {
     /// None yet.
-    pub(super) fn under(cancel: Cancel, room: Room) -> Self {
-        Self { cancel, room, ids: Vec::new(), tasks: JoinSet::new() }
+    pub(super) fn under(cancel: Cancel, room: Room, meter: &Arc<Meter>) -> Self {
+        Self { cancel, room, meter: Arc::clone(meter), ids: Vec::new(), tasks: JoinSet::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -110,8 +110,9 @@ impl Extraction<'_> {
     }
 
     async fn ask(&self, request: &ModelRequest) -> Result<toolwright_core::ModelResponse, ExtractError> {
-        let answer = request.max_tokens.unwrap_or(ANSWER_TOKENS).into();
-        let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer);
+        let card = self.context.services.model.card(&self.model);
+        let answer = card.longest_answer(request.max_tokens, request.settings.thinking(), ANSWER_TOKENS);
+        let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into());
         let reserved = reserved.map_err(|error| ExtractError(error.message().to_owned()))?;
         let failed = |error| ExtractError(format!("{} could not be asked: {error}", self.model));
         let answer = self.context.calls.ask(&self.model, request).await.map_err(failed)?;

@@ -22,8 +22,8 @@ pub struct Limits {
     /// Time from the first step, waits for model, tools and people included.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
-    /// Input and output tokens of all turns together, those of a model that mended calls included; looked at
-    /// between turns.
+    /// Input and output tokens of all turns together, those of a model that mended calls, and what the calls asked of
+    /// models themselves, included; looked at between turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }

@@ -269,6 +269,11 @@ impl RunState {
         changed
     }
 
+    /// Calls used this of models, besides what their checks took: it counts against the limit of the task.
+    pub fn on_used(&mut self, usage: Usage) {
+        self.task.usage.add(usage);
+    }
+
     /// Calls ended. Any part of those that were to run, or that wait for leave to, may be told at a time; the
     /// rest stays as it is. An outcome that is pending leaves its call to a person.
     ///

@@ -12,8 +12,8 @@ use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Snapshot};
 use toolwright_core::context::Extensions;
 use toolwright_core::model::{
-    Bound, Message, ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    PriceTable, Prices, StopReason, Usage, WrittenCall,
+    Bound, Effort, Message, ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest,
+    ModelResponse, ModelSettings, PriceTable, Prices, StopReason, Usage, WrittenCall,
 };
 use toolwright_core::output::{Extractor, is_output_tool};
 use toolwright_core::store::{LedgerStore as _, StoredOutput};
@@ -21,7 +21,7 @@ use toolwright_core::{
     CallId, Cancel, Event, Outcome, Policy, Principal, Profile, Provider as _, RawArguments, Services, Session,
     SessionId, ToolCall,
 };
-use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelHabits};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Executor, ExecutorOptions, ModelTraffic, OutputFiles, RunContext, SqliteStore, SystemClock};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi, count_tokens};
@@ -319,6 +319,26 @@ async fn what_a_server_is_asked_stays_within_the_bounds() {
         let (asked, used) = (server.requests().len(), tokens.load(Ordering::SeqCst));
         assert!(requests.contains(&asked) && used <= most, "{setting}: {asked} requests, {used} tokens");
         assert_eq!(server.failures(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn what_a_model_is_configured_to_think_is_reserved() {
+    for (effort, is_asked) in [(None, true), (Some(Effort::High), false)] {
+        let server = ScriptedModel::start(Script::from(vec![Turn::text("NONE")]).repeating()).await.unwrap();
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(Endpoint::new("default", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
+        let settings = ModelSettings { effort, ..ModelSettings::default() };
+        endpoints.set_habits("default/m", ModelHabits { settings, ..ModelHabits::default() });
+        let client = Arc::new(HttpModelClient::new(endpoints));
+        let traffic = ModelTraffic::new(client, std::collections::BTreeMap::default());
+        let extractor = ModelExtractor { bounds: bounds(99, 20_000, None), ..by(None, 4000) };
+        let unused = Model { answer: Box::new(|_| panic!("the server is asked")), asked: Mutex::default() };
+        let rig = rig_on(extractor, traffic, Arc::new(unused)).await;
+        let stored = rig.store(&lines(10_000)).await;
+        let text = rig.extract(&stored.handle, "full-chunked").await.text();
+        assert!(text.contains("outputs.extract_max_tokens"), "{text}");
+        assert_eq!(!server.requests().is_empty(), is_asked, "{effort:?}");
     }
 }
 

@@ -65,7 +65,7 @@ pub enum Wants {
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum FormReply {
     /// This is filled in, or the page was opened. What was filled in is for the source alone: it is left out of the
-    /// inbox as soon as the source's call has it.
+    /// inbox as soon as the source's call has it, or is gone.
     Accept {
         /// The values, by the names of the fields.
         #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -98,6 +98,8 @@ impl Question {
             "tool": request.tool,
             "arguments": request.arguments,
             "reason": request.reason,
+            "asker": request.asker,
+            "always_covers": request.always_covers(),
             "session": request.session,
             "principal": request.principal,
             "created": self.created_ms,
@@ -110,7 +112,8 @@ impl Question {
 }
 
 impl FormQuestion {
-    /// The question as programs are shown it, beside those about calls. What was filled in is not shown.
+    /// The question as programs are shown it, beside those about calls. What was filled in is not shown; `schema` or
+    /// `address`, what is wanted, is null once it is settled.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let request = &self.request;
@@ -118,6 +121,8 @@ impl FormQuestion {
             Wants::Form(schema) => ("form", "schema", schema.clone()),
             Wants::Page(address) => ("page", "address", address.as_str().into()),
         };
+        // Of what is settled it is not kept.
+        let wanted = if self.state == QuestionState::Pending { wanted } else { Value::Null };
         json!({
             "id": self.id,
             "kind": kind,
@@ -204,7 +209,8 @@ pub trait InboxStore: Send + Sync {
     async fn answer(&self, _id: &str, _decision: &ApprovalDecision, _by: &str) -> Result<Answered, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Keeps a new question of a source.
+    /// Keeps a new question of a source, until it is settled: then what it asks is left out, but for the beginning of
+    /// its message. What waits is bounded, and so is how many are kept that nobody answered.
     async fn put_form(&self, _form: &FormQuestion) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }
@@ -230,7 +236,8 @@ pub trait InboxStore: Send + Sync {
     async fn take_form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Notes that nobody waits for the answer any more, of whichever kind; what is no longer pending stays as it is.
+    /// Notes that nobody waits for the answer any more, of whichever kind; what is no longer pending stays as it is, but
+    /// that with `Withdrawn` the values that a source's question was answered with are kept no longer.
     async fn close_question(&self, _id: &str, _state: QuestionState) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }

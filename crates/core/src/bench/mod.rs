@@ -13,7 +13,7 @@ mod written;
 pub use cap::{Cap, Refusal, Reservation, Short};
 pub use case::{Case, CaseError, Check, Kind, Of, Order, Suite};
 pub use check::{Verdict, clipped, judged};
-pub use plan::{Cell, MAX_CELLS, Plan, Planned, TooMany};
+pub use plan::{Cell, MAX_CELLS, Plan, Planned, Terms, TooMany};
 pub use shipped::shipped_cases;
 pub(crate) use summary::steady;
 pub use summary::{CaseRow, Measured, Row, Scored, summarize};

@@ -1,6 +1,6 @@
 //! Which calls a run is made of.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::json;
 
@@ -43,6 +43,15 @@ pub struct Cell {
     pub repeat: u32,
 }
 
+/// What besides names decides how models answer and are judged.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Terms {
+    /// By model, judge included: a hash of how it is asked and where, as far as answers depend on it.
+    pub of_models: BTreeMap<String, ContentHash>,
+    /// The hash of the contract of the tool that judges, where one does.
+    pub judge_contract: Option<ContentHash>,
+}
+
 /// All calls of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -63,11 +72,16 @@ pub struct Plan {
 pub struct TooMany(pub usize);
 
 impl Plan {
-    /// Lays the calls out.
+    /// Lays the calls out. Under other terms they measure something else.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub fn new(tools: Vec<Planned>, models: Vec<String>, judge: Option<String>) -> Result<Self, TooMany> {
+    pub fn new(
+        tools: Vec<Planned>,
+        models: Vec<String>,
+        judge: Option<String>,
+        terms: &Terms,
+    ) -> Result<Self, TooMany> {
         let of_tool = |tool: &Planned| tool.cases.len().saturating_mul(tool.repeat as usize);
         let count = tools.iter().map(of_tool).fold(0, usize::saturating_add).saturating_mul(models.len());
         if count > MAX_CELLS {
@@ -80,7 +94,7 @@ impl Plan {
             for (case_at, case) in tool.cases.iter().enumerate() {
                 for repeat in 1..=tool.repeat {
                     for (model_at, model) in models.iter().enumerate() {
-                        let key = key(tool, case, model, repeat, judge.as_deref());
+                        let key = key(tool, case, model, repeat, judge.as_deref(), terms);
                         if !known.insert(key.clone()) {
                             continue;
                         }
@@ -94,8 +108,12 @@ impl Plan {
 }
 
 /// The weight of the case is not in it: it changes no measurement. The judge is, where one is asked.
-fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str>) -> String {
-    let judge = judge.filter(|_| case.is_judged());
+fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str>, terms: &Terms) -> String {
+    let asked = |model: &str| terms.of_models.get(model).map(ContentHash::to_hex);
+    let judge = judge.filter(|_| case.is_judged()).map(|judge| {
+        let contract = terms.judge_contract.as_ref().map(ContentHash::to_hex);
+        json!({"model": judge, "asked": asked(judge), "contract": contract})
+    });
     short(&ContentHash::of_value(&json!({
         "tool": tool.tool,
         "contract": tool.contract.to_hex(),
@@ -104,6 +122,7 @@ fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str
         "input": case.input,
         "checks": case.checks,
         "model": model,
+        "asked": asked(model),
         "repeat": repeat,
         "judge": judge,
     })))
@@ -127,7 +146,13 @@ mod tests {
         Case { id: id.into(), input: json!({"a": id}), weight: 1.0, checks, line: 1, key: String::new() }
     }
 
-    fn plan(cases: Vec<Case>, repeat: u32, models: &[&str], judge: Option<&str>) -> Result<Plan, TooMany> {
+    fn plan_under(
+        terms: &Terms,
+        cases: Vec<Case>,
+        repeat: u32,
+        models: &[&str],
+        judge: Option<&str>,
+    ) -> Result<Plan, TooMany> {
         let tool = Planned {
             tool: ToolId::parse("x:t@1.0.0").expect("an id"),
             contract: ContentHash::of_bytes(b"1"),
@@ -136,7 +161,37 @@ mod tests {
             repeat,
             cases,
         };
-        Plan::new(vec![tool], models.iter().map(|model| (*model).to_owned()).collect(), judge.map(str::to_owned))
+        let models = models.iter().map(|model| (*model).to_owned()).collect();
+        Plan::new(vec![tool], models, judge.map(str::to_owned), terms)
+    }
+
+    fn plan(cases: Vec<Case>, repeat: u32, models: &[&str], judge: Option<&str>) -> Result<Plan, TooMany> {
+        plan_under(&Terms::default(), cases, repeat, models, judge)
+    }
+
+    #[test]
+    fn another_endpoint_other_settings_and_another_contract_of_the_judge_are_other_measurements() {
+        let hash = |text: &str| ContentHash::of_bytes(text.as_bytes());
+        let terms = |one: &str, judge: &str, contract: &str| Terms {
+            of_models: [("p/1".to_owned(), hash(one)), ("j/1".to_owned(), hash(judge))].into(),
+            judge_contract: Some(hash(contract)),
+        };
+        let keys = |terms: Terms| -> Vec<String> {
+            let cases = vec![case("a", false), case("b", true)];
+            let plan = plan_under(&terms, cases, 1, &["p/1", "p/2"], Some("j/1")).expect("a plan");
+            plan.cells.into_iter().map(|cell| cell.key).collect()
+        };
+        let before = keys(terms("1", "1", "1"));
+        // Plain and judged, by the one model and the other.
+        for (terms, same) in [
+            (terms("1", "1", "1"), [true, true, true, true]),
+            (terms("2", "1", "1"), [false, true, false, true]),
+            (terms("1", "2", "1"), [true, true, false, false]),
+            (terms("1", "1", "2"), [true, true, false, false]),
+        ] {
+            let now: Vec<bool> = before.iter().zip(keys(terms)).map(|(a, b)| *a == b).collect();
+            assert_eq!(now, same);
+        }
     }
 
     #[test]

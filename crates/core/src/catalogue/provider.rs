@@ -144,8 +144,11 @@ pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 pub struct PromptSize {
     /// Tokens of the prompts.
     pub input: usize,
-    /// Tokens that an answer is limited to.
+    /// Tokens that an answer is limited to, without what is thought for it.
     pub max_answer: Option<u32>,
+    /// Tokens that the tool lets the model think for; `None` where it says nothing, and what is configured of the model
+    /// counts.
+    pub thinking: Option<u32>,
     /// How often the model may be asked once more, with its answer and what is wrong with it.
     pub asks_again: u32,
     /// How often a request may be made once more in another form, because the API refuses the first.

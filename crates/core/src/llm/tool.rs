@@ -247,10 +247,8 @@ impl Tool for LlmTool {
         };
         PromptSize {
             input: prompted.input_tokens,
-            max_answer: prompted
-                .request
-                .max_tokens
-                .map(|tokens| tokens.saturating_add(prompted.request.settings.thinking_room())),
+            max_answer: prompted.request.max_tokens,
+            thinking: prompted.request.settings.thinking(),
             asks_again: self.hooks.asks_again,
             // Without its temperature.
             other_forms: u32::from(prompted.request.temperature.is_some()),

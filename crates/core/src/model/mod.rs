@@ -30,7 +30,7 @@ pub use recording::{
     is_replay, recorded_of,
 };
 pub use room::RequestRoom;
-pub use settings::{Effort, MAX_STOP, ModelSettings, PromptCache, Reuse, UnknownEffort};
+pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
 pub use size::FRAME_TOKENS;
 pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
 
@@ -437,6 +437,12 @@ pub trait ModelClient: Send + Sync {
     /// What is known of this model before it is asked. Does no I/O.
     fn card(&self, _model: &str) -> ModelCard {
         ModelCard::default()
+    }
+
+    /// Tokens that an answer of this model may have, its thoughts among them, to a request with this limit and these
+    /// settings; `None` where its client knows of no limit. Does no I/O.
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
+        max_tokens.or_else(|| self.card(model).answer)
     }
 }
 

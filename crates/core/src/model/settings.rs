@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 /// Sequences that may end an answer. OpenAI's API takes four, and no other takes fewer.
 pub const MAX_STOP: usize = 4;
 
+/// The highest seed: Gemini's is a signed number of 32 bits.
+pub const MAX_SEED: u32 = i32::MAX.unsigned_abs();
+/// The most tokens that a model may be told to think for; no model gives longer answers.
+pub const MAX_THINKING_TOKENS: u32 = 131_072;
+
 /// How much a model is to think before it answers. Models know some of these words: one that does not know this one
 /// gets the next above, or else the highest that it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,7 +121,8 @@ pub struct ModelSettings {
     /// How much it thinks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
-    /// Tokens that it may think for, where an API counts them; 0 for none. Counts before `effort` there.
+    /// Tokens that it may think for, where an API counts them; 0 for none, at most [`MAX_THINKING_TOKENS`]. Counts
+    /// before `effort` there.
     #[serde(alias = "thinkingTokens", skip_serializing_if = "Option::is_none")]
     pub thinking_tokens: Option<u32>,
     /// Share of the likeliest tokens that it samples from, 0 to 1.
@@ -125,7 +131,7 @@ pub struct ModelSettings {
     /// How many of the likeliest tokens it samples from.
     #[serde(alias = "topK", skip_serializing_if = "Option::is_none")]
     pub top_k: Option<u32>,
-    /// Seed of its sampling.
+    /// Seed of its sampling, at most [`MAX_SEED`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
     /// Texts that end the answer, which does not hold them; at most [`MAX_STOP`].
@@ -159,10 +165,16 @@ impl ModelSettings {
         }
     }
 
+    /// Tokens that thinking may take of an answer; `None` where nothing is said of it.
+    #[must_use]
+    pub fn thinking(&self) -> Option<u32> {
+        self.thinking_tokens.or_else(|| self.effort.map(Effort::tokens))
+    }
+
     /// Tokens that thinking may take of an answer, as far as they are asked for.
     #[must_use]
     pub fn thinking_room(&self) -> u32 {
-        self.thinking_tokens.or_else(|| self.effort.map(Effort::tokens)).unwrap_or(0)
+        self.thinking().unwrap_or(0)
     }
 
     /// Whether the figures make sense.
@@ -175,6 +187,12 @@ impl ModelSettings {
         }
         if self.top_k == Some(0) {
             return Err(("top_k", "it is 0".to_owned()));
+        }
+        if self.seed.is_some_and(|seed| seed > MAX_SEED) {
+            return Err(("seed", format!("it is over {MAX_SEED}")));
+        }
+        if self.thinking_tokens.is_some_and(|tokens| tokens > MAX_THINKING_TOKENS) {
+            return Err(("thinking_tokens", format!("they are over {MAX_THINKING_TOKENS}")));
         }
         if self.stop.len() > MAX_STOP {
             return Err(("stop", format!("there are more than {MAX_STOP} texts")));
@@ -211,6 +229,9 @@ mod tests {
         let read = |value| serde_json::from_value::<ModelSettings>(value).expect("settings");
         for (settings, field) in [
             (json!({"top_p": 1.0, "top_k": 1, "thinking_tokens": 0, "stop": ["a", "b", "c", "d"]}), None),
+            (json!({"seed": MAX_SEED, "thinking_tokens": MAX_THINKING_TOKENS}), None),
+            (json!({"seed": 2_147_483_648_u32}), Some("seed")),
+            (json!({"thinking_tokens": u32::MAX}), Some("thinking_tokens")),
             (json!({"top_p": 1.1}), Some("top_p")),
             (json!({"top_k": 0}), Some("top_k")),
             (json!({"stop": ["a", "b", "c", "d", "e"]}), Some("stop")),

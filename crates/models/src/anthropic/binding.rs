@@ -4,10 +4,11 @@
 //! another than when it was thought. Requests of a run only grow, but room is made in them, tools join, and a run may be
 //! resumed with other tools. Such a refusal cannot be told beforehand; after one the API is asked to leave such blocks out.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use super::VERSION;
+use super::encode::is_thought;
 use crate::api::EncodedRequest;
 
 /// Without it the API does not know the setting.
@@ -19,11 +20,18 @@ pub(crate) fn is_of_binding(error: &ModelError) -> bool {
 }
 
 /// Has the API leave out what it would refuse. A model with such blocks thinks without being told to, so that it may be
-/// told to where it was not. One that is told not to think up front has no such setting, and keeps its word.
+/// told to where it was not. One that is told not to think up front has no such setting: it keeps its word, and all
+/// thoughts are left out here. What only thoughts are in is never sent, so that no message is empty after it.
 pub(crate) fn drop_foreign_thinking(encoded: &mut EncodedRequest) {
     encoded.headers = &[VERSION, BINDING_HEADER];
     let thinking = encoded.entry("thinking", json!({"type": "adaptive"}));
     if thinking["type"] == "adaptive" {
         thinking["block_binding"] = json!({"prefix_mismatch_behavior": "drop_block"});
+        return;
+    }
+    for message in encoded.entry("messages", json!([])).as_array_mut().into_iter().flatten() {
+        if let Some(Value::Array(blocks)) = message.get_mut("content") {
+            blocks.retain(|block| !is_thought(block));
+        }
     }
 }

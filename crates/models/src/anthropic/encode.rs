@@ -10,13 +10,14 @@ use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_instruction, output_schema, set, tools_place};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
+use crate::maker::Maker;
 use crate::reasoning::{self, Choice, refuses_forced_calls};
 use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
 use crate::turn::{Piece, pieces};
 
 /// The API demands a limit.
-const DEFAULT_MAX_TOKENS: u32 = 8192;
+pub(crate) const DEFAULT_MAX_TOKENS: u32 = 8192;
 
 /// The API has no seed.
 const NAMES: Names = Names {
@@ -31,7 +32,8 @@ const THINKING: Names = Names { temperature: None, top_p: None, top_k: None, see
 
 /// The limit of an answer whose request says none: what the model is told to think comes on top.
 pub(crate) fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
-    DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings))
+    let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings));
+    both.min(Maker::of(model).max_output().unwrap_or(u32::MAX))
 }
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
@@ -52,8 +54,11 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let choice = wanted_choice(shown.choice(request), model);
     let is_forced = shown.json().is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
     let choosing = if is_forced { Choice::Forced } else { Choice::Free };
-    let thinking = reasoning::anthropic(model, &request.settings, request.max_tokens, choosing);
     let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
+    let mut thinking = reasoning::anthropic(model, &request.settings, Some(most), choosing);
+    if thinking.budget().is_some() && began_without_thoughts(&messages) {
+        thinking.thinking = None;
+    }
     set(&mut output_config, "effort", thinking.effort);
     let marks = Marks::of(request);
     body.insert("max_tokens".into(), json!(most));
@@ -85,6 +90,27 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools).with_mark(mark);
     encoded.headers = &[VERSION];
     encoded
+}
+
+/// Whether calls are being answered in a turn that the model began without a thought. Such a turn cannot go on within a
+/// budget ("Expected `thinking` or `redacted_thinking`, but found `tool_use`"); the next one can.
+fn began_without_thoughts(messages: &[Value]) -> bool {
+    let is_asked =
+        |message: &&Value| message["role"] == "user" && !blocks_of(message).any(|block| block["type"] == "tool_result");
+    let turn = messages.iter().rev().take_while(|message| !is_asked(message));
+    let began = turn.filter(|message| message["role"] == "assistant").last();
+    began.is_some_and(|began| {
+        blocks_of(began).any(|block| block["type"] == "tool_use") && !blocks_of(began).next().is_some_and(is_thought)
+    })
+}
+
+fn blocks_of(message: &Value) -> impl Iterator<Item = &Value> {
+    message["content"].as_array().into_iter().flatten()
+}
+
+/// Whether a block is what the model has thought.
+pub(super) fn is_thought(block: &Value) -> bool {
+    matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
 
 /// The choice, but for a forced call of a model that refuses any: it may choose.
@@ -135,7 +161,7 @@ fn retired(name: &str) -> Value {
 
 fn called_names(messages: &[Value]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for block in messages.iter().filter_map(|message| message["content"].as_array()).flatten() {
+    for block in messages.iter().flat_map(blocks_of) {
         if block["type"] == "tool_use"
             && let Some(name) = block["name"].as_str()
             && !names.iter().any(|known| known == name)
@@ -206,7 +232,7 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Vec<Value> 
             Piece::Item(block) => content.push(block.clone()),
         }
     }
-    while content.last().is_some_and(|block| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))) {
+    while content.last().is_some_and(is_thought) {
         content.pop();
     }
     content

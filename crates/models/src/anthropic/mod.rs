@@ -11,7 +11,7 @@ mod encode;
 
 pub(crate) use binding::{BINDING_HEADER, drop_foreign_thinking, is_of_binding};
 pub(crate) use decode::Assembly;
-pub(crate) use encode::{encode, tool, usual_max_tokens};
+pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool, usual_max_tokens};
 
 use crate::api::Api;
 

@@ -53,9 +53,9 @@ fn a_claude_is_told_what_its_generation_takes() {
     };
     for (model, none, low, max, tokens) in [
         ("claude-3-5-sonnet-20241022", "-/-/0", "-/-/0", "-/-/0", "-/-/0"),
-        ("claude-3-7-sonnet-latest", "-/-/0", "enabled/-/1024", "enabled/-/19999", "enabled/-/5000"),
-        ("claude-haiku-4-5", "-/-/0", "enabled/-/1024", "enabled/-/19999", "enabled/-/5000"),
-        ("deepseek-chat", "disabled/-/0", "enabled/-/1024", "enabled/-/19999", "enabled/-/5000"),
+        ("claude-3-7-sonnet-latest", "-/-/0", "enabled/-/1024", "enabled/-/15000", "enabled/-/5000"),
+        ("claude-haiku-4-5", "-/-/0", "enabled/-/1024", "enabled/-/15000", "enabled/-/5000"),
+        ("deepseek-chat", "disabled/-/0", "enabled/-/1024", "enabled/-/15000", "enabled/-/5000"),
         ("claude-sonnet-4-6", "-/-/0", "adaptive/low/0", "adaptive/max/0", "enabled/-/5000"),
         ("claude-opus-4-8", "-/-/0", "adaptive/low/0", "adaptive/max/0", "-/-/0"),
         ("claude-opus-5", "disabled/-/0", "-/low/0", "-/max/0", "-/-/0"),
@@ -79,11 +79,13 @@ fn a_budget_fits_the_answer_and_no_call_is_forced_beside_thinking() {
     let budget =
         |most, choice| budget_of(anthropic("claude-haiku-4-5", &at(Effort::Medium), most, choice).thinking.as_ref());
     assert_eq!(budget(None, Choice::Free), 8192);
-    assert_eq!(budget(Some(3000), Choice::Free), 2999);
+    assert_eq!(budget(Some(3000), Choice::Free), 2250);
     assert_eq!(budget(Some(1024), Choice::Free), 0, "no room for the least budget");
     assert_eq!(budget(None, Choice::Forced), 0);
-    let forced = anthropic("claude-opus-4-8", &at(Effort::High), None, Choice::Forced);
-    assert_eq!(forced, Thinking { thinking: None, effort: Some("high") });
+    for (model, expect) in [("claude-opus-4-7", None), ("claude-opus-4-8", Some(json!({"type": "adaptive"})))] {
+        let forced = anthropic(model, &at(Effort::High), None, Choice::Forced);
+        assert_eq!(forced, Thinking { thinking: expect, effort: Some("high") }, "{model}");
+    }
     for (model, refuses) in [
         ("claude-sonnet-4-5", false),
         ("claude-opus-5", false),
@@ -107,7 +109,11 @@ fn gemini_takes_levels_since_its_third_generation_and_tokens_before() {
         ("gemini-3-pro-preview", "LOW LOW LOW HIGH HIGH HIGH HIGH"),
         ("gemini-3.1-pro-preview", "LOW LOW LOW MEDIUM HIGH HIGH HIGH"),
         ("gemini-3-flash-preview", "MINIMAL MINIMAL LOW MEDIUM HIGH HIGH HIGH"),
-        ("gemini-flash-latest", "MINIMAL MINIMAL LOW MEDIUM HIGH HIGH HIGH"),
+        ("gemini-3.6-flash", "MINIMAL MINIMAL LOW MEDIUM HIGH HIGH HIGH"),
+        ("gemini-3.7-flash", "LOW LOW LOW MEDIUM HIGH HIGH HIGH"),
+        ("gemini-3.8-flash", "LOW LOW LOW MEDIUM HIGH HIGH HIGH"),
+        ("gemini-flash-latest", "LOW LOW LOW MEDIUM HIGH HIGH HIGH"),
+        ("gemini-3.8-flash-lite", "MINIMAL MINIMAL LOW MEDIUM HIGH HIGH HIGH"),
     ] {
         let word = |settings: &ModelSettings| {
             let config = gemini(model, settings)?;
@@ -120,6 +126,7 @@ fn gemini_takes_levels_since_its_third_generation_and_tokens_before() {
         assert_eq!(words(&word), expect, "{model}");
     }
     assert_eq!(gemini("gemini-3-pro", &within(900)), Some(json!({"thinkingBudget": 900})));
+    assert_eq!(gemini("gemini-3-pro", &within(90_000)), Some(json!({"thinkingBudget": 32_768})));
     assert_eq!(gemini("gemini-3-pro", &within(0)), Some(json!({"thinkingLevel": "LOW"})));
     assert_eq!(gemini("gemini-2.5-flash-lite", &within(9)), Some(json!({"thinkingBudget": 512})));
     assert_eq!(gemini("gemini-2.5-flash", &ModelSettings::default()), None);
@@ -133,4 +140,27 @@ fn ollama_is_told_yes_or_no_and_gpt_oss_how_much() {
     assert_eq!(words(&word("gpt-oss:20b")), r#""low" "low" "low" "medium" "high" "high" "high""#);
     assert_eq!((ollama("qwen3", &within(0)), ollama("qwen3", &within(9))), (Some(json!(false)), Some(json!(true))));
     assert_eq!(ollama("qwen3", &ModelSettings::default()), None);
+}
+
+#[test]
+fn room_is_made_for_what_is_told() {
+    use Api::{Anthropic, Gemini, Ollama, OpenAiChat as Chat};
+    for (api, model, expect) in [
+        (Chat, "gpt-4.1", [0; 8]),
+        (Chat, "gpt-5", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 0]),
+        (Chat, "o3", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 0]),
+        (Chat, "gpt-5.6-sol", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Chat, "some-model", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Anthropic, "claude-haiku-4-5", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 1024]),
+        (Anthropic, "claude-sonnet-5-5", [1024, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Anthropic, "claude-opus-5", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Anthropic, "claude-opus-5-5", [1024, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Gemini, "gemini-2.5-pro", [128, 1024, 1024, 8192, 24_576, 32_768, 32_768, 128]),
+        (Gemini, "gemini-3-pro", [1024, 1024, 1024, 24_576, 24_576, 24_576, 24_576, 100]),
+        (Ollama, "gpt-oss:20b", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 8192]),
+        (Ollama, "qwen3", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 100]),
+    ] {
+        let got: Vec<u32> = Effort::ALL.map(at).iter().chain([&within(100)]).map(|how| room(api, model, how)).collect();
+        assert_eq!(got, expect, "{api} {model}");
+    }
 }

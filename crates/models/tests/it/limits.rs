@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     Allowance, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
-    OutputFormat, Traffic, Usability,
+    ModelSettings, OutputFormat, Traffic, Usability,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelHabits, Timeouts, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -142,6 +142,38 @@ async fn a_model_s_window_and_longest_answer_bound_its_requests() {
         client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
         let sent = server.requests().remove(0);
         assert_eq!(sent.body.pointer(at), Some(&expect), "{api} {asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_longest_answer_that_a_card_tells_is_the_limit_that_is_sent() {
+    let settings = |value| serde_json::from_value::<ModelSettings>(value).unwrap();
+    for (api, wire, at) in [
+        (Api::Anthropic, WireApi::Anthropic, "/max_tokens"),
+        (Api::OpenAiChat, WireApi::OpenAi, "/max_completion_tokens"),
+        (Api::Ollama, WireApi::Ollama, "/options/num_predict"),
+    ] {
+        for (configured, asked, says, max_output) in [
+            (json!({}), Some(900), json!({}), None),
+            (json!({"effort": "high"}), Some(900), json!({}), None),
+            (json!({"effort": "high"}), Some(900), json!({"effort": "none"}), None),
+            (json!({"thinking_tokens": 5000}), Some(900), json!({}), Some(4000)),
+            (json!({"effort": "low"}), Some(900), json!({"effort": "high"}), None),
+            (json!({"effort": "high"}), None, json!({}), None),
+        ] {
+            let server = ScriptedModel::start(Script::echo()).await.unwrap();
+            let habits = ModelHabits { settings: settings(configured.clone()), max_output, ..ModelHabits::default() };
+            let client = client(api, &server.base_url(wire), habits);
+            let request = ModelRequest { max_tokens: asked, settings: settings(says.clone()), ..question() };
+            client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
+            let told = client.card("p/m").longest_answer(asked, request.settings.thinking(), 4096);
+            let sent = server.requests()[0].body.pointer(at).and_then(serde_json::Value::as_u64);
+            assert_eq!(sent.is_some(), asked.is_some() || api == Api::Anthropic, "{api}");
+            assert!(
+                sent.is_none_or(|sent| sent == u64::from(told)),
+                "{api} {configured} {asked:?} {says}: {sent:?}, {told}"
+            );
+        }
     }
 }
 

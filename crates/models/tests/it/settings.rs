@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
+use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    Effort, Exposed, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelRequest, ModelSettings, Prices,
-    PromptCache, Reuse, ShownTool, ToolChoice, Usage,
+    CallResult, Effort, Exposed, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelRequest, ModelSettings,
+    OpaqueData, Prices, PromptCache, Reuse, ShownTool, ToolChoice, Usage,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelHabits, decode_whole, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
 use crate::client::PAIRS;
-use crate::golden::{check_golden, conversation};
+use crate::golden::{call, check_golden, conversation};
 
 fn settings() -> ModelSettings {
     ModelSettings {
@@ -115,7 +116,8 @@ fn a_claude_takes_a_temperature_or_top_p_and_a_call_is_forced_where_it_can_be() 
     let forced = json!({"type": "tool", "name": "fs__read"});
     for (model, expect) in [
         ("claude-sonnet-4-5", [forced.clone(), Value::Null, Value::Null]),
-        ("claude-opus-4-8", [forced.clone(), Value::Null, json!("high")]),
+        ("claude-opus-4-7", [forced.clone(), Value::Null, json!("high")]),
+        ("claude-opus-4-8", [forced.clone(), json!({"type": "adaptive"}), json!("high")]),
         ("claude-opus-5", [forced, Value::Null, json!("high")]),
         ("claude-opus-5-5", [Value::Null, Value::Null, json!("high")]),
         ("claude-fable-5-1", [Value::Null, Value::Null, json!("high")]),
@@ -265,9 +267,10 @@ async fn what_a_request_does_not_say_is_as_configured() {
     for (api, wire) in PAIRS {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
         let client = client(api, &server.base_url(wire), habits.clone());
-        let request = ModelRequest { settings: own.clone(), max_tokens: Some(50), ..conversation() };
+        let request = ModelRequest { settings: own.clone(), max_tokens: Some(50), temperature: None, ..conversation() };
         client.complete("p/some-model", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
-        let merged = ModelRequest { settings: own.clone().or(&habits.settings), ..request };
+        let merged =
+            ModelRequest { settings: own.clone().or(&habits.settings), temperature: habits.temperature, ..request };
         let mut expect = encode(api, &merged, "some-model").body();
         if api == Api::Ollama {
             expect["keep_alive"] = json!(90);
@@ -285,7 +288,7 @@ async fn what_a_model_is_told_to_think_comes_on_top_of_its_answer() {
         (Api::Anthropic, WireApi::Anthropic, "claude-sonnet-4-5", "/max_tokens", 300 + 8192),
         (Api::Anthropic, WireApi::Anthropic, "claude-opus-5", "/max_tokens", 300 + 8192),
         (Api::Anthropic, WireApi::Anthropic, "claude-3-5-sonnet-latest", "/max_tokens", 300),
-        (Api::Gemini, WireApi::Gemini, "gemini-3-pro", "/generationConfig/maxOutputTokens", 300 + 8192),
+        (Api::Gemini, WireApi::Gemini, "gemini-3-pro", "/generationConfig/maxOutputTokens", 300 + 24_576),
         (Api::Ollama, WireApi::Ollama, "qwen3", "/options/num_predict", 300 + 8192),
     ] {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
@@ -298,6 +301,26 @@ async fn what_a_model_is_told_to_think_comes_on_top_of_its_answer() {
             ModelRequest { messages: vec![Message::user("q")], max_tokens: Some(300), ..ModelRequest::default() };
         client.complete(&format!("p/{model}"), &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
         assert_eq!(server.requests()[0].body.pointer(at), Some(&json!(max)), "{api} {model}");
+    }
+}
+
+#[test]
+fn the_size_of_an_answer_is_told_as_it_is_asked_for() {
+    let high = ModelSettings { effort: Some(Effort::High), ..ModelSettings::default() };
+    let usual = ModelSettings::default();
+    for (api, model, max_tokens, settings, max_output, expect) in [
+        (Api::OpenAiChat, "gpt-5", Some(300), &high, None, Some(300 + 24_576)),
+        (Api::OpenAiChat, "gpt-5", Some(300), &usual, None, Some(300)),
+        (Api::OpenAiChat, "gpt-5", Some(300), &high, Some(9000), Some(9000)),
+        (Api::OpenAiChat, "gpt-5", None, &high, Some(9000), Some(9000)),
+        (Api::OpenAiChat, "gpt-5", None, &high, None, None),
+        (Api::Anthropic, "claude-opus-5", None, &high, None, Some(8192 + 24_576)),
+        (Api::Anthropic, "claude-opus-5", None, &usual, None, Some(8192)),
+        (Api::Anthropic, "claude-opus-4-1", None, &high, None, Some(32_000)),
+    ] {
+        let client = client(api, "http://h", ModelHabits { max_output, ..ModelHabits::default() });
+        let got = client.answer_tokens(&format!("p/{model}"), max_tokens, settings);
+        assert_eq!(got, expect, "{model} {max_tokens:?} {max_output:?}");
     }
 }
 
@@ -327,6 +350,66 @@ async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
     let drops = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
     let dropping = || ("thinking-binding-controls-2026-08-01".to_owned(), drops.clone());
     assert_eq!(told, [(String::new(), Value::Null), dropping(), (String::new(), Value::Null), dropping()]);
+}
+
+#[tokio::test]
+async fn bound_thinking_goes_out_with_no_request_that_may_not_say_how_to_drop_it() {
+    let refusal = "The block is bound to a different conversation.";
+    let server = ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("a")]).await.unwrap();
+    let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelHabits::default());
+    let settings = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
+    let request = ModelRequest { settings, ..conversation() };
+    for _ in 0..2 {
+        let _ = client.complete("p/claude-sonnet-5-5", &request, &IgnoreModelEvents, &Cancel::new()).await;
+    }
+    let thoughts = |body: &Value| body["messages"].to_string().matches(r#""type":"thinking""#).count();
+    let sent = server.requests();
+    assert_eq!(sent[1].body["thinking"], json!({"type": "between_tools"}));
+    assert_eq!((thoughts(&sent[0].body), thoughts(&sent[1].body)), (1, 0));
+    let bodies = [0, 1].map(|at| sent[at].body["messages"].as_array().unwrap().len());
+    assert_eq!(bodies[0], bodies[1], "no message is gone");
+    assert!(sent[1].body["messages"].as_array().unwrap().iter().all(|message| message["content"] != json!([])));
+}
+
+#[test]
+fn a_turn_that_began_without_a_thought_goes_on_without_a_budget() {
+    let thought = |text: &str| OpaqueData { api: "anthropic".into(), data: json!({"type": text, "signature": "s"}) };
+    let asks = |id: &str, opaque: Vec<OpaqueData>| Message::Assistant {
+        text: String::new(),
+        calls: vec![call(id, "fs__read", "{}")],
+        opaque,
+    };
+    let result = |id: &str| Message::Tool {
+        results: vec![CallResult {
+            call_id: id.into(),
+            name: "fs__read".into(),
+            content: vec![ContentBlock::text("r")],
+            is_error: false,
+            loads: Vec::new(),
+        }],
+    };
+    let said = || Message::Assistant { text: "It is.".into(), calls: Vec::new(), opaque: Vec::new() };
+    let user = || Message::user("q");
+    for (why, messages, thinks) in [
+        ("nothing yet", vec![user()], true),
+        ("calls without a thought", vec![user(), asks("a", vec![]), result("a")], false),
+        ("with one", vec![user(), asks("a", vec![thought("thinking")]), result("a")], true),
+        ("with a hidden one", vec![user(), asks("a", vec![thought("redacted_thinking")]), result("a")], true),
+        (
+            "it need not think before each call",
+            vec![user(), asks("a", vec![thought("thinking")]), result("a"), asks("b", vec![]), result("b")],
+            true,
+        ),
+        ("the turn before is over", vec![user(), asks("a", vec![]), result("a"), said(), user()], true),
+        ("what is said amid it changes nothing", vec![user(), asks("a", vec![]), result("a"), user()], false),
+    ] {
+        let settings = ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() };
+        let request = ModelRequest { messages, settings, tools: conversation().tools, ..ModelRequest::default() };
+        for (model, expect) in [("claude-sonnet-4-5", thinks), ("claude-opus-4-8", true)] {
+            let body = encode(Api::Anthropic, &request, model).body();
+            assert_eq!(body.get("thinking").is_some(), expect, "{why}: {model}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -12,8 +12,8 @@ use toolwright_mcp::revision::Era;
 
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::{Caller, Inbox};
-use super::listener::Listener;
 use super::log_level::LogLevel;
+use super::pages::Pages;
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
 use super::transport::{Incoming as _, RequestId};
@@ -22,6 +22,8 @@ use super::transport::{Incoming as _, RequestId};
 const CAUSE_BOUND: Duration = Duration::from_secs(2);
 /// Bound on closing a connection, the end of its process included.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
+/// Bound on telling how much to log.
+const TELL_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the answer to a probe.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
 
@@ -35,6 +37,41 @@ pub(super) struct Connection {
     verdict: OnceLock<String>,
     end: watch::Sender<Option<Arc<str>>>,
     probing: AtomicBool,
+    teller: Arc<Teller>,
+}
+
+/// Whether somebody tells the server how much to log.
+#[derive(Default)]
+struct Teller(Mutex<Telling>);
+
+#[derive(Default, Clone, Copy)]
+enum Telling {
+    /// Nobody does.
+    #[default]
+    No,
+    /// Somebody does.
+    Once,
+    /// And is to look once more.
+    Again,
+}
+
+impl Teller {
+    /// Whether somebody tells it already; they look once more then. Else whoever asks is to tell it.
+    fn is_begun_by_another(&self) -> bool {
+        let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = std::mem::replace(&mut *telling, Telling::Again);
+        if matches!(was, Telling::No) {
+            *telling = Telling::Once;
+        }
+        !matches!(was, Telling::No)
+    }
+
+    /// Whether there is nothing more to tell.
+    fn is_at_its_end(&self) -> bool {
+        let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *telling = if matches!(*telling, Telling::Again) { Telling::Once } else { Telling::No };
+        matches!(*telling, Telling::No)
+    }
 }
 
 impl Connection {
@@ -55,8 +92,9 @@ impl Connection {
             verdict: OnceLock::new(),
             end: watch::Sender::new(None),
             probing: AtomicBool::new(false),
+            teller: Arc::default(),
         });
-        tokio::spawn(connection.told_level());
+        connection.tell_level();
         let (watched, close) = (Arc::downgrade(&connection), connection.close.clone());
         tokio::spawn(async move {
             let ended_itself = tokio::select! {
@@ -87,20 +125,34 @@ impl Connection {
         &self.log_level
     }
 
-    /// Tells the server how much to log, if that is known. Bounded by the end of the connection.
-    pub(super) fn told_level(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (peer, server, level) = (Arc::clone(&self.peer), self.server.clone(), Arc::clone(&self.log_level));
-        async move {
-            tokio::select! {
-                () = level.tell(&peer, &server) => {}
-                () = peer.inbox.over.cancelled() => {}
-            }
+    /// Has the server told how much to log, if that is known. One telling at a time, each bounded by ten seconds and the
+    /// end of the connection; what comes meanwhile is told after it. Must be called inside a runtime.
+    pub(super) fn tell_level(&self) {
+        if self.teller.is_begun_by_another() {
+            return;
         }
+        let (peer, server) = (Arc::clone(&self.peer), self.server.clone());
+        let (level, teller) = (Arc::clone(&self.log_level), Arc::clone(&self.teller));
+        tokio::spawn(async move {
+            let mut last = None;
+            loop {
+                let told = tokio::time::timeout(TELL_BOUND, level.tell(&peer, &server, &mut last));
+                tokio::select! {
+                    told = told => if told.is_err() {
+                        tracing::debug!(server = &*peer.inbox.listener.server, "it answers no log level");
+                    },
+                    () = peer.inbox.over.cancelled() => {}
+                }
+                if teller.is_at_its_end() {
+                    return;
+                }
+            }
+        });
     }
 
-    /// Takes what the server says by itself.
-    pub(super) fn listener(&self) -> &Listener {
-        &self.peer.inbox.listener
+    /// What its users have to do elsewhere.
+    pub(super) fn pages(&self) -> &Pages {
+        &self.peer.inbox.pages
     }
 
     /// What the server said of itself.

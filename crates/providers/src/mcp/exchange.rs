@@ -69,7 +69,9 @@ impl Exchange<'_> {
         let headers = sent.headers.clone();
         let first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
         let first = match first {
-            Err(error) if pages::are_required(&error) => Box::pin(pages::follow(self, &mut sent, error)).await?,
+            Err(error) if pages::are_required(&error) => {
+                Box::pin(pages::follow(self, &mut sent, error)).await.map_err(ToolError::not_retryable)?
+            }
             first => first?,
         };
         if self.is_complete(&first) {

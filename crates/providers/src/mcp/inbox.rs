@@ -18,15 +18,13 @@ use toolwright_core::session::Session;
 use toolwright_mcp::message::RpcError;
 
 use super::listener::Listener;
+use super::pages::{MAX_ID, Pages};
 use super::questions::Questions;
 use super::sniff::{own_id, sniff_id};
 use super::transport::{Incoming, RequestId, SendError, Transport};
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
-
-/// Bytes of a name that a server gives to what it asks a user to do elsewhere; a longer one is not kept.
-const MAX_ID: usize = 1024;
 
 /// Requests that only clients make: what sends one of them to us is an echo.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
@@ -110,6 +108,8 @@ pub(super) struct Inbox {
     pub(super) over: CancellationToken,
     /// Why it has ended.
     pub(super) last_word: OnceLock<String>,
+    /// What its users have to do elsewhere. Another connection may give other things the same names.
+    pub(super) pages: Pages,
     state: Mutex<State>,
     questions: Arc<Questions>,
 }
@@ -160,6 +160,7 @@ impl Inbox {
             version: OnceLock::new(),
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
+            pages: Pages::default(),
             state: Mutex::default(),
             questions: Arc::default(),
         })
@@ -298,7 +299,7 @@ impl Inbox {
             "notifications/elicitation/complete" => {
                 if let Some(id) = params().get("elicitationId").and_then(Value::as_str).filter(|id| id.len() <= MAX_ID)
                 {
-                    self.listener.pages_done.note(id);
+                    self.pages.done(id);
                     self.listener.notice(SourceNotice::ElicitationComplete { id: id.to_owned() });
                 }
             }
@@ -400,6 +401,7 @@ impl Incoming for Inbox {
                 let error = serde_json::from_str(error.get()).unwrap_or_else(|problem| {
                     RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
                 });
+                self.pages.refused(&error);
                 self.settle(id, Answer::Error(error));
             }
             _ => self.unreadable(json, "not a JSON-RPC message"),

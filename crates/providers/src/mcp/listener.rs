@@ -7,7 +7,6 @@ use serde_json::Value;
 use toolwright_core::catalogue::{NoticeSink, SourceNotice};
 use toolwright_core::event::{Event, EventSink};
 
-use super::pages::Done;
 use super::spec::AsTools;
 
 /// What is shown of a line that is not a message, in characters.
@@ -23,8 +22,6 @@ pub(super) struct Listener {
     tools_changed: Arc<dyn Fn() + Send + Sync>,
     /// Whether its prompts are tools too.
     prompts: AsTools,
-    /// What its users have done at pages.
-    pub(super) pages_done: Done,
     notices: Mutex<Option<NoticeSink>>,
     garbage: AtomicU64,
     broken: AtomicU64,
@@ -39,8 +36,7 @@ impl Listener {
         prompts: AsTools,
     ) -> Arc<Self> {
         let (garbage, broken) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (pages_done, notices) = (Done::default(), Mutex::default());
-        Arc::new(Self { server, events, tools_changed, prompts, pages_done, notices, garbage, broken })
+        Arc::new(Self { server, events, tools_changed, prompts, notices: Mutex::default(), garbage, broken })
     }
 
     /// Passes notices on to `sink` from here on.

@@ -14,59 +14,73 @@ use super::peer::{Peer, Request};
 /// The method that tells it.
 pub(super) const SET_LEVEL: &str = "logging/setLevel";
 
-/// The parameters of the last [`SET_LEVEL`], if there was one.
+/// The parameters of the last [`SET_LEVEL`] that was not refused, if there was one.
 #[derive(Default)]
 pub(super) struct LogLevel(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    params: Option<Map<String, Value>>,
-    /// Counts what was kept.
-    version: u64,
+    /// What a server has taken last, and the number of its proposal.
+    taken: Option<(u64, Map<String, Value>)>,
+    /// What servers have not said a word of, the newest last. Each is of a call that runs.
+    proposed: Vec<(u64, Map<String, Value>)>,
+    /// The number of the last proposal.
+    last: u64,
 }
 
-/// A level that is kept until the server has said what it thinks of it.
-pub(super) struct Proposed {
-    version: u64,
-    before: Option<Map<String, Value>>,
+impl Kept {
+    /// What connections begin with.
+    fn newest(&self) -> Option<&(u64, Map<String, Value>)> {
+        self.proposed.last().or(self.taken.as_ref())
+    }
+}
+
+/// A level that is kept until the server has said what it thinks of it. Dropped without its word, as where its call is
+/// cancelled, it counts as refused: what was taken last is kept again, unless there is something newer.
+pub(super) struct Proposed<'a> {
+    levels: &'a LogLevel,
+    number: u64,
+}
+
+impl Proposed<'_> {
+    /// The server takes it. Returns whether it is the last word.
+    pub(super) fn taken(self) -> bool {
+        let mut kept = self.levels.lock();
+        let Some(at) = kept.proposed.iter().position(|(number, _)| *number == self.number) else { return false };
+        let params = kept.proposed.remove(at);
+        if kept.taken.as_ref().is_none_or(|(number, _)| *number < self.number) {
+            kept.taken = Some(params);
+        }
+        kept.newest().is_some_and(|(number, _)| *number == self.number)
+    }
+}
+
+impl Drop for Proposed<'_> {
+    fn drop(&mut self) {
+        self.levels.lock().proposed.retain(|(number, _)| *number != self.number);
+    }
 }
 
 impl LogLevel {
     /// From now on connections begin with this.
-    pub(super) fn keep(&self, params: Map<String, Value>) -> Proposed {
+    pub(super) fn keep(&self, params: Map<String, Value>) -> Proposed<'_> {
         let mut kept = self.lock();
-        kept.version += 1;
-        Proposed { version: kept.version, before: kept.params.replace(params) }
-    }
-
-    /// The server refuses it: what was there before is kept again, unless there is something newer.
-    pub(super) fn take_back(&self, proposed: Proposed) {
-        let mut kept = self.lock();
-        if kept.version == proposed.version {
-            kept.version += 1;
-            kept.params = proposed.before;
-        }
-    }
-
-    /// Whether this is still the last word.
-    pub(super) fn is_last(&self, proposed: &Proposed) -> bool {
-        self.lock().version == proposed.version
+        kept.last += 1;
+        let number = kept.last;
+        kept.proposed.push((number, params));
+        Proposed { levels: self, number }
     }
 
     /// Tells a new session of an older server, which knows nothing of the last one; again, while there is something
-    /// newer. Ends with the answer.
-    pub(super) async fn tell(&self, peer: &Peer, server: &ServerInfo) {
+    /// newer than `told`, the number of what was told last. Ends with the answer.
+    pub(super) async fn tell(&self, peer: &Peer, server: &ServerInfo, told: &mut Option<u64>) {
         if server.era != Era::Legacy || !server.offers("logging") {
             return;
         }
-        let mut told = None;
         loop {
-            let (version, params) = {
-                let kept = self.lock();
-                (kept.version, kept.params.clone())
-            };
-            let Some(mut params) = params.filter(|_| told != Some(version)) else { return };
-            told = Some(version);
+            let newest = self.lock().newest().cloned();
+            let Some((number, mut params)) = newest.filter(|(number, _)| *told != Some(*number)) else { return };
+            *told = Some(number);
             if let Err(error) = peer.ask(Request::house(SET_LEVEL), &mut params).await {
                 tracing::debug!(server = &*peer.inbox.listener.server, "the log level was not taken: {error:?}");
             }
@@ -88,18 +102,46 @@ mod tests {
         Map::from_iter([("level".to_owned(), json!(name))])
     }
 
+    fn begins_with(levels: &LogLevel, name: &str) {
+        assert_eq!(levels.lock().newest().map(|(_, params)| params.clone()), Some(level(name)));
+    }
+
     #[test]
-    fn a_refused_level_gives_way_to_the_one_before_unless_there_is_a_newer() {
+    fn a_refused_level_gives_way_to_the_last_that_was_taken_unless_there_is_a_newer() {
         let levels = LogLevel::default();
         let first = levels.keep(level("info"));
-        assert!(levels.is_last(&first));
-        let refused = levels.keep(level("loud"));
-        levels.take_back(refused);
-        assert_eq!(levels.lock().params, Some(level("info")));
+        begins_with(&levels, "info");
+        assert!(first.taken());
+        drop(levels.keep(level("loud")));
+        begins_with(&levels, "info");
         let overtaken = levels.keep(level("loud"));
         let newer = levels.keep(level("error"));
-        assert!(!levels.is_last(&overtaken) && levels.is_last(&newer));
-        levels.take_back(overtaken);
-        assert_eq!(levels.lock().params, Some(level("error")));
+        drop(overtaken);
+        begins_with(&levels, "error");
+        assert!(newer.taken());
+        begins_with(&levels, "error");
+    }
+
+    #[test]
+    fn of_two_levels_that_are_refused_at_once_none_is_kept() {
+        for is_first_refused_first in [true, false] {
+            let levels = LogLevel::default();
+            levels.keep(level("info")).taken();
+            let (one, two) = (levels.keep(level("loud")), levels.keep(level("louder")));
+            if is_first_refused_first {
+                drop(one);
+                drop(two);
+            } else {
+                drop(two);
+                drop(one);
+            }
+            begins_with(&levels, "info");
+        }
+        // The newer is refused, and the older taken after that.
+        let levels = LogLevel::default();
+        let (one, two) = (levels.keep(level("info")), levels.keep(level("loud")));
+        drop(two);
+        assert!(one.taken());
+        begins_with(&levels, "info");
     }
 }

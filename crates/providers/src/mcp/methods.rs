@@ -153,19 +153,18 @@ async fn run(
             let proposed = connection.log_level().keep(params.clone());
             if is_modern {
                 // There every request says it for itself. Nobody waits for the connection beside it.
+                proposed.taken();
                 if let Some(beside) = source.links.beside() {
-                    tokio::spawn(beside.told_level());
+                    beside.tell_level();
                 }
                 return Ok(json!({}));
             }
-            let result = send(&exchange, method, params).await;
-            if result.is_err() {
-                connection.log_level().take_back(proposed);
-            } else if !connection.log_level().is_last(&proposed) {
+            let result = send(&exchange, method, params).await?;
+            if !proposed.taken() {
                 // What is newer may have gone out before this.
-                tokio::spawn(connection.told_level());
+                connection.tell_level();
             }
-            result
+            Ok(result)
         }
         _ => send(&exchange, method, params).await,
     }

@@ -3,70 +3,111 @@
 //! revision gets the refusal as it is and does all of this itself.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolwright_core::approval::EXPIRY;
-use toolwright_core::client::{ClientRequest, Manner};
+use toolwright_core::client::ClientRequest;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::asking;
+use toolwright_mcp::message::RpcError;
 use toolwright_mcp::page::Page;
 
 use super::exchange::{Exchange, Sent};
 
-/// The error.
-const PAGES_REQUIRED: i64 = -32042;
 /// Pages that one refusal may name.
 const MAX_PAGES: usize = 8;
-/// Pages that are remembered as done.
-const MAX_DONE: usize = 64;
+/// Pages of one connection that are waited for.
+const MAX_NAMED: usize = 64;
+/// Bytes of a name that a server gives to what it asks a user to do elsewhere; a longer one is not kept.
+pub(super) const MAX_ID: usize = 1024;
 /// How long a page that nobody can be asked about is waited for.
 const UNTOLD: Duration = Duration::from_secs(60);
 
-/// What users have done at pages of one server, as far as it says so (`notifications/elicitation/complete`).
+/// Pages that calls of one connection were refused for, and what users have done there, as far as the server says so
+/// (`notifications/elicitation/complete`).
 #[derive(Debug, Default)]
-pub(super) struct Done {
-    ids: Mutex<VecDeque<String>>,
+pub(super) struct Pages {
+    named: Mutex<VecDeque<Named>>,
     more: Notify,
 }
 
-impl Done {
-    /// What was asked for under this id is done.
-    pub(super) fn note(&self, id: &str) {
-        {
-            let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-            if ids.len() == MAX_DONE {
-                ids.pop_front();
+/// A page that a refusal has named.
+#[derive(Debug)]
+struct Named {
+    id: String,
+    is_done: bool,
+}
+
+impl Pages {
+    /// A request is refused with this. Must come before anything that the server says after it: what was done at a page
+    /// of the same name before does not count.
+    pub(super) fn refused(&self, error: &RpcError) {
+        if error.code != RpcError::PAGES_REQUIRED {
+            return;
+        }
+        let list = error.data.as_ref().and_then(|data| data.get("elicitations")).and_then(Value::as_array);
+        let ids = list.into_iter().flatten().take(MAX_PAGES).filter_map(|one| one.get("elicitationId")?.as_str());
+        let mut named = self.lock();
+        for id in ids.filter(|id| id.len() <= MAX_ID) {
+            named.retain(|page| page.id != id);
+            if named.len() == MAX_NAMED {
+                named.pop_front();
             }
-            ids.push_back(id.to_owned());
+            named.push_back(Named { id: id.to_owned(), is_done: false });
+        }
+    }
+
+    /// What was asked for under this id is done.
+    pub(super) fn done(&self, id: &str) {
+        for page in self.lock().iter_mut().filter(|page| page.id == id) {
+            page.is_done = true;
         }
         self.more.notify_waiters();
     }
 
-    fn has(&self, id: &str) -> bool {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|done| done == id)
-    }
-
-    /// Waits until all of these are done; for ever where the server names none.
+    /// Waits until all of these are done; for ever where there are none.
     async fn all(&self, ids: &[String]) {
         if ids.is_empty() {
             return std::future::pending().await;
         }
         loop {
             let more = self.more.notified();
-            if ids.iter().all(|id| self.has(id)) {
+            if ids.iter().all(|id| self.lock().iter().any(|page| page.is_done && page.id == *id)) {
                 return;
             }
             more.await;
         }
     }
+
+    /// Nobody waits for these any more.
+    fn forget(&self, ids: &[String]) {
+        self.lock().retain(|page| !ids.contains(&page.id));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Named>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pages that a call waits for; dropped, they are forgotten.
+struct Awaited<'a> {
+    pages: &'a Pages,
+    ids: Vec<String>,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.pages.forget(&self.ids);
+    }
 }
 
 /// Whether this is the refusal.
 pub(super) fn are_required(error: &ToolError) -> bool {
-    error.protocol().is_some_and(|error| error.code == PAGES_REQUIRED)
+    error.protocol().is_some_and(|error| error.code == RpcError::PAGES_REQUIRED)
 }
 
 /// A page, as the server asks for it and as it is shown.
@@ -87,34 +128,36 @@ pub(super) async fn follow(
     refused: ToolError,
 ) -> Result<Value, ToolError> {
     let pages = pages(refused.protocol());
+    let ids = pages.iter().filter_map(|asked| asked.id.clone()).collect();
+    let awaited = Awaited { pages: exchange.connection.pages(), ids };
     let client = &exchange.context.client;
     let capabilities = client.capabilities();
     let can_see = pages.iter().all(|asked| asking::missing(&capabilities, asking::ELICIT, &asked.params).is_none());
-    // A client that is asked by requests is of the revision that has this error, or older.
-    if pages.is_empty() || !can_see || client.manner() == Manner::Requests {
+    if pages.is_empty() || !can_see || client.follows_pages() {
         return Err(told(refused, &pages));
     }
     for asked in &pages {
-        if !agrees(exchange, asked.params.clone()).await? {
+        if !agrees(client.ask(vec![question(asked.params.clone())]).await)? {
             return Err(declined(exchange.server, &asked.page));
         }
     }
-    let ids: Vec<String> = pages.iter().filter_map(|asked| asked.id.clone()).collect();
-    let done = exchange.connection.listener().pages_done.all(&ids);
+    let done = awaited.pages.all(&awaited.ids);
     let form = form(sent.what, &pages);
     if asking::missing(&capabilities, asking::ELICIT, &form).is_none() {
-        let patience = tokio::time::timeout(EXPIRY, agrees(exchange, form));
-        tokio::select! {
-            biased;
-            () = done => {}
-            said = patience => match said {
-                Ok(said) => if !said? {
-                    return Err(declined(exchange.server, &pages[0].page));
-                },
-                Err(_) => return Err(told(refused, &pages)),
-            },
+        // Not dropped when the server says that it is done: the call must have back what it gave up to ask.
+        let mut late = false;
+        let over = async {
+            late = tokio::time::timeout(EXPIRY, done).await.is_err();
+        };
+        let is_declined = match client.ask_until(vec![question(form)], pin!(over)).await {
+            Some(said) => !agrees(said)?,
+            None if late => return Err(told(refused, &pages)),
+            None => false,
+        };
+        if is_declined {
+            return Err(declined(exchange.server, &pages[0].page));
         }
-    } else if !ids.is_empty() && tokio::time::timeout(UNTOLD, done).await.is_err() {
+    } else if !awaited.ids.is_empty() && tokio::time::timeout(UNTOLD, done).await.is_err() {
         tracing::debug!(server = exchange.server, "it did not say that a page is done; the call is made again");
     }
     let headers = sent.headers.clone();
@@ -123,11 +166,14 @@ pub(super) async fn follow(
     again.map_err(|error| if are_required(&error) { told(bare(error), &pages) } else { error })
 }
 
-/// The user's word on what they are asked.
-async fn agrees(exchange: &Exchange<'_>, params: Value) -> Result<bool, ToolError> {
-    let question = ClientRequest { key: None, method: asking::ELICIT.to_owned(), params };
-    let answer = exchange.context.client.ask(vec![question]).await?.into_iter().next();
-    let answer = answer.unwrap_or_else(|| Ok(Value::Null)).map_err(|refusal| {
+/// Asks the user.
+fn question(params: Value) -> ClientRequest {
+    ClientRequest { key: None, method: asking::ELICIT.to_owned(), params }
+}
+
+/// The user's word on what they were asked.
+fn agrees(answers: Result<Vec<Result<Value, ProtocolError>>, ToolError>) -> Result<bool, ToolError> {
+    let answer = answers?.into_iter().next().unwrap_or_else(|| Ok(Value::Null)).map_err(|refusal| {
         let text = format!("the client refused to show its user what the tool needs: {}", refusal.message);
         ToolError::new(ErrorKind::ExecutionError, text)
     })?;
@@ -188,7 +234,7 @@ mod tests {
     use super::*;
 
     fn refused(data: Value) -> ToolError {
-        let own = ProtocolError { code: PAGES_REQUIRED, message: "log in".into(), data: Some(data) };
+        let own = ProtocolError { code: RpcError::PAGES_REQUIRED, message: "log in".into(), data: Some(data) };
         ToolError::new(ErrorKind::ExecutionError, "x refused it").with_model_message("log in").with_protocol(own)
     }
 
@@ -210,17 +256,46 @@ mod tests {
         }
     }
 
+    fn refuse(pages: &Pages, ids: &[&str]) {
+        let list: Vec<Value> = ids.iter().map(|id| json!({"elicitationId": id})).collect();
+        let mut error = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
+        error.data = Some(Box::new(json!({"elicitations": list})));
+        pages.refused(&error);
+    }
+
+    async fn is_done(pages: &Pages, ids: &[&str]) -> bool {
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        tokio::time::timeout(Duration::from_millis(20), pages.all(&ids)).await.is_ok()
+    }
+
     #[tokio::test]
     async fn what_is_done_before_it_is_waited_for_counts_and_what_is_remembered_is_bounded() {
-        let done = Done::default();
-        done.note("a");
+        let pages = Pages::default();
+        refuse(&pages, &["a", "b"]);
+        pages.done("a");
+        assert!(!is_done(&pages, &["a", "b"]).await);
         let both = ["a".to_owned(), "b".to_owned()];
-        let waiting = done.all(&both);
-        tokio::time::timeout(Duration::from_millis(20), waiting).await.expect_err("b is not done");
         let (waited, ()) =
-            tokio::join!(tokio::time::timeout(Duration::from_secs(10), done.all(&both)), async { done.note("b") });
+            tokio::join!(tokio::time::timeout(Duration::from_secs(10), pages.all(&both)), async { pages.done("b") });
         waited.expect("both are done");
-        (0..1000).for_each(|at| done.note(&at.to_string()));
-        assert_eq!(done.ids.lock().expect("ids").len(), MAX_DONE);
+        (0..1000).for_each(|at| refuse(&pages, &[&at.to_string()]));
+        assert_eq!(pages.lock().len(), MAX_NAMED);
+    }
+
+    #[tokio::test]
+    async fn a_page_that_was_done_is_not_done_for_the_next_refusal_of_its_name() {
+        let pages = Pages::default();
+        pages.done("1");
+        refuse(&pages, &["1"]);
+        assert!(!is_done(&pages, &["1"]).await, "nothing was asked for under it then");
+        pages.done("1");
+        assert!(is_done(&pages, &["1"]).await);
+        drop(Awaited { pages: &pages, ids: vec!["1".to_owned()] });
+        refuse(&pages, &["1"]);
+        assert!(!is_done(&pages, &["1"]).await, "it was used");
+        pages.done("1");
+        refuse(&pages, &["1"]);
+        assert!(!is_done(&pages, &["1"]).await, "it was for the one before");
+        assert!(pages.lock().len() == 1);
     }
 }

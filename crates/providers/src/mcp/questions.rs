@@ -1,6 +1,7 @@
 //! What a server asks back: passed on to the client of the call that it belongs to.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::Value;
@@ -102,16 +103,20 @@ impl Questions {
         tokio::spawn(async move {
             let method = request.method.clone();
             let asking = async {
-                let _turn = turn.lock().await;
-                caller.client.ask(vec![request]).await
+                let _turn = tokio::select! {
+                    biased;
+                    () = withdrawn.cancelled() => return None,
+                    turn = turn.lock() => turn,
+                };
+                // Not dropped when it is withdrawn: the call must have back what it gave up to ask.
+                caller.client.ask_until(vec![request], pin!(withdrawn.cancelled())).await
             };
             let outcome = tokio::select! {
                 biased;
-                () = withdrawn.cancelled() => None,
                 () = too_late.cancelled() => {
                     Some(Err(RpcError::new(RpcError::INTERNAL, "the call that this was asked for has ended")))
                 }
-                answers = asking => Some(match answers {
+                answers = asking => answers.map(|answers| match answers {
                     Ok(answers) => match answers.into_iter().next() {
                         Some(Ok(result)) => Ok(result),
                         Some(Err(refusal)) => Err(RpcError {
@@ -124,8 +129,9 @@ impl Questions {
                     Err(error) => Err(RpcError::new(RpcError::INTERNAL, error.message().to_owned())),
                 }),
             };
-            questions.lock().remove(&reply.id);
-            if let Some(outcome) = outcome {
+            // Who withdraws it forgets it, and may have used its id again.
+            if let Some(outcome) = outcome.filter(|_| !withdrawn.is_cancelled()) {
+                questions.lock().remove(&reply.id);
                 questions.send(&reply, outcome).await;
             }
         });

@@ -4,16 +4,14 @@ use http::HeaderValue;
 use http::header::{CONTENT_TYPE, HeaderName};
 use serde_json::Value;
 
+use super::combined::{Steps, properties};
 use super::document::{Document, Part};
 use super::parameter::query_style;
-use super::schema::{Binary, is_bytes};
+use super::schema::{Binary, is_bytes, only_type};
 use super::xml;
 use crate::rest::{
     Explode, FRAMING, FieldWriting, Need, PartContent, PartList, PartWriting, PayloadKind, Reserved, Style,
 };
-
-/// Schemas combined in one that are looked through for properties.
-const MAX_DEPTH: usize = 16;
 
 /// A body as it will be sent.
 pub(super) struct Chosen<'d> {
@@ -43,94 +41,136 @@ pub(super) fn chosen<'d>(
     if media.is_empty() {
         return Ok(None);
     }
-    let mut best: Option<(u8, Chosen<'d>)> = None;
-    let mut reasons = Vec::new();
+    let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
     for (name, part) in media {
         if wanted.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(name)) {
             reasons.push(format!("`{name}` is not the one that is configured"));
             continue;
         }
-        match of(document, body, name, part) {
-            Ok((rank, chosen)) if best.as_ref().is_none_or(|(have, _)| rank < *have) => best = Some((rank, chosen)),
-            Ok(_) => {}
+        match candidate(document, name, part) {
+            Ok(candidate) => candidates.push(candidate),
             Err(reason) => reasons.push(reason),
         }
     }
-    match best {
-        Some((_, chosen)) => Ok(Some(chosen)),
-        None => Err(format!("its body cannot be written: {}", reasons.join("; "))),
+    // Of one rank the first. What it takes to write a body is found out only until one can be written.
+    candidates.sort_by_key(|candidate| candidate.rank);
+    for candidate in candidates {
+        match candidate.build(document, body) {
+            Ok(chosen) => return Ok(Some(chosen)),
+            Err(reason) => reasons.push(reason),
+        }
     }
+    Err(format!("its body cannot be written: {}", reasons.join("; ")))
 }
 
-fn of<'d>(document: &'d Document, body: Part<'d>, media: &str, part: Part<'d>) -> Result<(u8, Chosen<'d>), String> {
+/// A media type that a body may be sent as.
+struct Candidate<'d> {
+    /// The less, the better it keeps types.
+    rank: u8,
+    /// As its document names it.
+    media: &'d str,
+    part: Part<'d>,
+    /// As it is sent.
+    stated: &'d str,
+    writing: Kind<'d>,
+}
+
+/// How a body is written, before its schema is looked through.
+#[derive(Debug, Clone, Copy)]
+enum Kind<'d> {
+    Json,
+    Form,
+    Parts,
+    /// Of this schema.
+    Xml(Part<'d>),
+    Text,
+    Bytes,
+}
+
+fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Result<Candidate<'d>, String> {
     let part = document.follow(part)?;
-    let schema = part.get("schema");
-    let resolved = schema.map(|schema| document.follow(schema)).transpose()?;
+    let resolved = part.get("schema").map(|schema| document.follow(schema)).transpose()?;
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let is_text = || {
-        let kind = resolved.and_then(|schema| schema.text("type"));
-        resolved.is_none() || kind == Some("string")
-    };
-    let mut binary = Binary::Text;
+    let only = resolved.and_then(|schema| only_type(schema.value));
+    let is_text = resolved.is_none() || only == Some("string");
     let mut stated = media.trim();
-    let (rank, kind) = match essence.as_str() {
+    let (rank, writing) = match essence.as_str() {
         "*/*" | "application/*" => {
             stated = "application/json";
-            (0, PayloadKind::Json)
+            (0, Kind::Json)
         }
-        "application/json" | "text/json" => (0, PayloadKind::Json),
-        json if json.ends_with("+json") => (1, PayloadKind::Json),
-        "application/x-www-form-urlencoded" => (2, PayloadKind::Form(fields(document, part, schema)?)),
+        "application/json" | "text/json" => (0, Kind::Json),
+        json if json.ends_with("+json") => (1, Kind::Json),
+        "application/x-www-form-urlencoded" => (2, Kind::Form),
         multipart if multipart.starts_with("multipart/") => {
-            binary = Binary::Parts;
+            let is_list = only == Some("array");
             if multipart == "multipart/*" {
-                stated = "multipart/form-data";
+                stated = if is_list { "multipart/mixed" } else { "multipart/form-data" };
+            }
+            // Its parts are told apart by their names alone (RFC 7578, section 4.2).
+            if multipart == "multipart/form-data" && is_list {
+                return Err(format!("`{media}` of a list has no names for its parts"));
             }
             // Where there is a choice, the kind that everybody reads.
-            let rank = if matches!(multipart, "multipart/form-data" | "multipart/*") { 3 } else { 4 };
-            (rank, PayloadKind::Multipart(part_list(document, part, schema)?))
+            (if matches!(multipart, "multipart/form-data" | "multipart/*") { 3 } else { 4 }, Kind::Parts)
         }
         _ if resolved.is_some_and(|schema| is_bytes(schema.value)) || is_binary(&essence) => {
             if let Some(schema) = resolved
-                && !is_text()
+                && !is_text
                 && !schema.value.as_object().is_some_and(serde_json::Map::is_empty)
             {
                 return Err(format!("`{media}` of a schema that is no string is not written"));
             }
-            binary = Binary::File;
             if essence.ends_with("/*") {
                 stated = "application/octet-stream";
             }
-            (7, PayloadKind::Bytes)
+            (7, Kind::Bytes)
         }
         text if text.starts_with("text/") && !text.contains("xml") => {
             if text == "text/*" {
                 stated = "text/plain";
             }
-            (6, PayloadKind::Text)
+            (6, Kind::Text)
         }
         // Whoever writes the text writes its syntax too.
-        _ if is_text() => (6, PayloadKind::Text),
-        xml if is_xml(xml) => match schema {
-            Some(schema) => {
-                let body = xml::body(document, schema, None).map_err(|why| format!("`{media}`: {why}"))?;
-                (5, PayloadKind::Xml(body))
+        _ if is_text => (6, Kind::Text),
+        other => match part.get("schema").filter(|_| is_xml(other)) {
+            Some(schema) => (5, Kind::Xml(schema)),
+            None => {
+                let written = "JSON, forms, parts, XML, text and bytes are";
+                return Err(format!("`{media}` is not written from values; {written}"));
             }
-            None => (6, PayloadKind::Text),
         },
-        _ => return Err(format!("`{media}` is not written from values; JSON, forms, parts, XML, text and bytes are")),
     };
-    let content_type = HeaderValue::from_str(stated).map_err(|_| format!("`{media}` is not a media type"))?;
-    let is_required = body.value.get("required").and_then(Value::as_bool) == Some(true);
-    let chosen = Chosen {
-        need: if is_required { Need::Required } else { Need::Optional },
-        description: body.text("description"),
-        schema,
-        binary,
-        content_type,
-        kind,
-    };
-    Ok((rank, chosen))
+    Ok(Candidate { rank, media, part, stated, writing })
+}
+
+impl<'d> Candidate<'d> {
+    fn build(&self, document: &'d Document, body: Part<'d>) -> Result<Chosen<'d>, String> {
+        let Self { media, part, stated, writing, .. } = *self;
+        let (schema, mut steps) = (part.get("schema"), Steps::new());
+        let (kind, binary) = match writing {
+            Kind::Json => (PayloadKind::Json, Binary::Text),
+            Kind::Form => (PayloadKind::Form(fields(document, part, schema, &mut steps)?), Binary::Text),
+            Kind::Parts => (PayloadKind::Multipart(part_list(document, part, schema, &mut steps)?), Binary::Parts),
+            Kind::Bytes => (PayloadKind::Bytes, Binary::File),
+            Kind::Text => (PayloadKind::Text, Binary::Text),
+            Kind::Xml(schema) => {
+                let body = xml::body(document, schema, None, &mut steps);
+                (PayloadKind::Xml(body.map_err(|why| format!("`{media}`: {why}"))?), Binary::Text)
+            }
+        };
+        let content_type = HeaderValue::from_str(stated).map_err(|_| format!("`{media}` is not a media type"))?;
+        let is_required = body.value.get("required").and_then(Value::as_bool) == Some(true);
+        Ok(Chosen {
+            need: if is_required { Need::Required } else { Need::Optional },
+            description: body.text("description"),
+            schema,
+            binary,
+            content_type,
+            kind,
+        })
+    }
 }
 
 /// Media types of bytes.
@@ -146,9 +186,10 @@ fn fields<'d>(
     document: &'d Document,
     media: Part<'d>,
     schema: Option<Part<'d>>,
+    steps: &mut Steps,
 ) -> Result<Vec<(String, FieldWriting)>, String> {
     let mut fields = Vec::new();
-    for (name, _) in properties(document, schema)? {
+    for (name, _) in properties(document, schema, steps)? {
         let Some(encoding) = media.get("encoding").and_then(|all| all.get(&name)) else { continue };
         let flag = |key: &str| encoding.value.get(key).and_then(Value::as_bool);
         let is_styled = ["style", "explode", "allowReserved"].iter().any(|key| encoding.value.get(key).is_some());
@@ -186,9 +227,14 @@ fn is_xml(essence: &str) -> bool {
 
 /// How the parts of a body are written: the members of an object, each under `encoding`, or the items of a list, under
 /// `prefixEncoding` and `itemEncoding` (OpenAPI 3.2, "Media Type Object").
-fn part_list<'d>(document: &'d Document, media: Part<'d>, schema: Option<Part<'d>>) -> Result<PartList, String> {
+fn part_list<'d>(
+    document: &'d Document,
+    media: Part<'d>,
+    schema: Option<Part<'d>>,
+    steps: &mut Steps,
+) -> Result<PartList, String> {
     let resolved = schema.map(|schema| document.follow(schema)).transpose()?;
-    if let Some(list) = resolved.filter(|schema| schema.text("type") == Some("array")) {
+    if let Some(list) = resolved.filter(|schema| only_type(schema.value) == Some("array")) {
         let items = list.get("items");
         let mut first = Vec::new();
         let before = list.get("prefixItems").into_iter().flat_map(Part::items);
@@ -196,14 +242,15 @@ fn part_list<'d>(document: &'d Document, media: Part<'d>, schema: Option<Part<'d
         let encodings: Vec<_> = media.get("prefixEncoding").into_iter().flat_map(Part::items).collect();
         for at in 0..schemas.len().max(encodings.len()) {
             let schema = schemas.get(at).copied().flatten().or(items);
-            first.push(writing(document, &format!("{at}"), schema, encodings.get(at).copied())?);
+            first.push(writing(document, &format!("{at}"), schema, encodings.get(at).copied(), steps)?);
         }
-        return Ok(PartList::Items(first, writing(document, "item", items, media.get("itemEncoding"))?));
+        let rest = writing(document, "item", items, media.get("itemEncoding"), steps)?;
+        return Ok(PartList::Items(first, rest));
     }
     let mut parts = Vec::new();
-    for (name, property) in properties(document, schema)? {
+    for (name, property) in properties(document, schema, steps)? {
         let encoding = media.get("encoding").and_then(|all| all.get(&name));
-        let part = writing(document, &name, Some(property), encoding)?;
+        let part = writing(document, &name, Some(property), encoding, steps)?;
         parts.push((name, part));
     }
     Ok(PartList::Named(parts))
@@ -215,6 +262,7 @@ fn writing<'d>(
     name: &str,
     schema: Option<Part<'d>>,
     encoding: Option<Part<'d>>,
+    steps: &mut Steps,
 ) -> Result<PartWriting, String> {
     let property = schema.map(|schema| document.follow(schema)).transpose()?;
     let items = property.and_then(|property| property.get("items"));
@@ -228,7 +276,7 @@ fn writing<'d>(
     let content_type = content_type.or(media);
     let essence = content_type.as_deref().and_then(|kind| kind.split(';').next()).unwrap_or_default();
     // Whoever writes the text of a part writes its syntax too.
-    let is_text = single.or(property).and_then(|schema| schema.text("type")) == Some("string");
+    let is_text = single.or(property).and_then(|schema| only_type(schema.value)) == Some("string");
     let content = match encoding.and_then(styled) {
         _ if is_file => PartContent::File,
         Some((style, explode)) => {
@@ -236,7 +284,7 @@ fn writing<'d>(
             PartContent::Styled(style, explode)
         }
         None => match items.or(schema).filter(|_| !is_text && is_xml(&essence.trim().to_ascii_lowercase())) {
-            Some(schema) => PartContent::Xml(xml::body(document, schema, Some(name))?),
+            Some(schema) => PartContent::Xml(xml::body(document, schema, Some(name), steps)?),
             None => PartContent::Value,
         },
     };
@@ -269,41 +317,4 @@ fn headers(
         }
     }
     Ok(found)
-}
-
-/// The properties of a schema and of those that it is combined of.
-pub(super) fn properties<'d>(
-    document: &'d Document,
-    schema: Option<Part<'d>>,
-) -> Result<Vec<(String, Part<'d>)>, String> {
-    let mut found = Vec::new();
-    if let Some(schema) = schema {
-        collect(document, schema, &mut found, 0)?;
-    }
-    Ok(found)
-}
-
-fn collect<'d>(
-    document: &'d Document,
-    schema: Part<'d>,
-    found: &mut Vec<(String, Part<'d>)>,
-    depth: usize,
-) -> Result<(), String> {
-    if depth > MAX_DEPTH {
-        return Err("the schema of its body nests too deeply".into());
-    }
-    let schema = document.follow(schema)?;
-    if let Some(properties) = schema.get("properties") {
-        for (name, property) in properties.members() {
-            if found.iter().all(|(have, _)| have != name) {
-                found.push((name.clone(), property));
-            }
-        }
-    }
-    for list in ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| schema.get(key)) {
-        for inner in list.items() {
-            collect(document, inner, found, depth + 1)?;
-        }
-    }
-    Ok(())
 }

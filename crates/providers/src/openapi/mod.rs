@@ -6,6 +6,7 @@
 //! not name.
 
 mod body;
+mod combined;
 mod document;
 mod error;
 mod import;

@@ -331,6 +331,17 @@ pub(super) fn is_bytes(schema: &Value) -> bool {
             && typed.is_none_or(|kind| kind == "string"))
 }
 
+/// The type of a schema that has one, beside `null`.
+pub(super) fn only_type(schema: &Value) -> Option<&str> {
+    match schema.get("type")? {
+        Value::Array(types) => {
+            let mut types = types.iter().filter_map(Value::as_str).filter(|kind| *kind != "null");
+            types.next().filter(|_| types.next().is_none())
+        }
+        kind => kind.as_str(),
+    }
+}
+
 /// What an argument for bytes may be.
 pub(super) fn file(description: Option<&str>) -> Value {
     let mut schema = json!({

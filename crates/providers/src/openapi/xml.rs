@@ -5,41 +5,47 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::body::properties;
+use super::combined::{Steps, combined, properties};
 use super::document::{Document, Part, Version};
 use crate::rest::{XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_xml_name};
 
 /// Schemas of one body.
 const MAX_NODES: usize = 10_000;
-/// Schemas combined in one that are asked for its `xml`.
-const MAX_DEPTH: usize = 16;
 
 /// A body of this schema. Its root is named by its `xml`, else as the schema that it refers to, else `otherwise`.
 ///
 /// # Errors
 /// What of it is no name, or that the root has none.
-pub(super) fn body(document: &Document, schema: Part<'_>, otherwise: Option<&str>) -> Result<XmlBody, String> {
-    let mut graph = Graph { document, nodes: Vec::new(), known: HashMap::new(), waiting: Vec::new() };
+pub(super) fn body(
+    document: &Document,
+    schema: Part<'_>,
+    otherwise: Option<&str>,
+    steps: &mut Steps,
+) -> Result<XmlBody, String> {
+    let mut graph = Graph { document, steps, nodes: Vec::new(), known: HashMap::new(), waiting: Vec::new() };
     let root = graph.node(schema)?;
     while let Some((index, part)) = graph.waiting.pop() {
         graph.fill(index, part)?;
     }
     let named = graph.nodes.get(root).and_then(|node| node.name.as_deref());
-    let component = schema.text("$ref").and_then(|reference| reference.rsplit(['/', '#']).next());
+    // A file that is referred to as a whole has a name of its own, which is none of a component.
+    let fragment = schema.text("$ref").and_then(|reference| reference.split_once('#'));
+    let component = fragment.and_then(|(_, pointer)| pointer.rsplit('/').next());
     let name = named.or(component.filter(|name| is_xml_name(name))).or(otherwise.filter(|name| is_xml_name(name)));
     let name = name.ok_or("its schema has no name for the root of its XML (`xml.name`)")?.to_owned();
     Ok(XmlBody { schema: Arc::new(XmlSchema { nodes: graph.nodes, root }), root: name })
 }
 
-struct Graph<'d> {
+struct Graph<'d, 's> {
     document: &'d Document,
+    steps: &'s mut Steps,
     nodes: Vec<XmlNode>,
     /// By address of the value: the document is not moved while it is read.
     known: HashMap<*const Value, usize>,
     waiting: Vec<(usize, Part<'d>)>,
 }
 
-impl<'d> Graph<'d> {
+impl<'d> Graph<'d, '_> {
     /// The node of a schema; a new one waits to be filled.
     fn node(&mut self, part: Part<'d>) -> Result<usize, String> {
         // Beside a reference, 3.1 lets a schema say more.
@@ -61,12 +67,15 @@ impl<'d> Graph<'d> {
 
     fn fill(&mut self, index: usize, part: Part<'d>) -> Result<(), String> {
         let schema = self.document.follow(part)?;
+        // Its own, or that of the first of those that it is all of.
         let xml = match part.get("xml") {
             Some(xml) => Some(xml),
-            None => xml_of(self.document, schema, 0)?,
+            None => {
+                combined(self.document, schema, &["allOf"], self.steps)?.into_iter().find_map(|part| part.get("xml"))
+            }
         };
         let mut members = BTreeMap::new();
-        for (name, property) in properties(self.document, Some(schema))? {
+        for (name, property) in properties(self.document, Some(schema), self.steps)? {
             members.insert(name, self.node(property)?);
         }
         let items = schema.get("items").filter(|items| items.value.is_object()).map(|items| self.node(items));
@@ -95,19 +104,4 @@ impl<'d> Graph<'d> {
         }
         Ok(())
     }
-}
-
-/// The `xml` of a schema, or of the first of those that it is all of.
-fn xml_of<'d>(document: &'d Document, schema: Part<'d>, depth: usize) -> Result<Option<Part<'d>>, String> {
-    if let Some(xml) = schema.get("xml") {
-        return Ok(Some(xml));
-    }
-    let Some(all) = schema.get("allOf").filter(|_| depth < MAX_DEPTH) else { return Ok(None) };
-    for inner in all.items() {
-        let found = xml_of(document, document.follow(inner)?, depth + 1)?;
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    Ok(None)
 }

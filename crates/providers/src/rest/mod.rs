@@ -5,6 +5,7 @@ mod body;
 mod credential;
 mod entry;
 mod error;
+mod multipart;
 mod payload;
 mod place;
 mod provider;

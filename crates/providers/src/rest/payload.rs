@@ -4,13 +4,12 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use http::HeaderValue;
 use http::header::{CONTENT_DISPOSITION, HeaderName};
 use serde_json::{Map, Value};
-use toolwright_core::name::short_hash;
 
 use super::body::RenderedBody;
+use super::multipart::{self, Written, boundary, joined, quoted};
 use super::place::Explode;
 use super::query::{Reserved, Style, append_pairs};
 use super::template::{Parameter, plain_text};
@@ -109,10 +108,7 @@ impl Payload {
                 let written = self.parts(value, parts)?;
                 let boundary = boundary(&written);
                 let stated = self.content_type.to_str().unwrap_or("multipart/form-data");
-                // The type of the first part, which is the root (RFC 2387, section 3.1).
-                let root = written.first().filter(|_| is_related(stated)).map(|part| &part.content_type);
-                let root = root.map(|kind| format!("; type=\"{}\"", kind.replace('"', ""))).unwrap_or_default();
-                content_type = HeaderValue::from_str(&format!("{stated}; boundary={boundary}{root}"))
+                content_type = HeaderValue::from_str(&multipart::content_type(stated, &boundary, &written))
                     .map_err(|_| "the body's media type is malformed".to_owned())?;
                 joined(&written, &boundary)
             }
@@ -175,17 +171,6 @@ impl Payload {
         }
         Ok(written)
     }
-}
-
-/// Whether the first part is what the others belong to.
-fn is_related(media: &str) -> bool {
-    media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("multipart/related")
-}
-
-/// One part as it is sent, with its head.
-struct Written {
-    content_type: String,
-    bytes: Vec<u8>,
 }
 
 impl PartWriting {
@@ -316,35 +301,6 @@ fn file_of(value: &Value) -> Result<File<'_>, String> {
     }
 }
 
-/// A name between quotes (HTML, "multipart/form-data encoding algorithm").
-fn quoted(name: &str) -> String {
-    name.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22")
-}
-
-/// A boundary that no part holds; the same for the same parts, so that a repeated request is the same.
-fn boundary(parts: &[Written]) -> String {
-    let all = parts.iter().map(|part| String::from_utf8_lossy(&part.bytes)).collect::<Vec<_>>().join("\n");
-    let mut attempt = 0_u32;
-    loop {
-        let boundary = format!("toolwright-{}", short_hash(&format!("{attempt}\n{all}"), 32));
-        if parts.iter().all(|part| memchr::memmem::find(&part.bytes, boundary.as_bytes()).is_none()) {
-            return boundary;
-        }
-        attempt += 1;
-    }
-}
-
-fn joined(parts: &[Written], boundary: &str) -> Bytes {
-    let mut body = Vec::with_capacity(parts.iter().map(|part| part.bytes.len() + boundary.len() + 8).sum());
-    for part in parts {
-        body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
-        body.extend_from_slice(&part.bytes);
-        body.extend_from_slice(b"\r\n");
-    }
-    body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
-    body.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::template::Need;
@@ -419,5 +375,18 @@ mod tests {
             format!("--{boundary}--\r\n"),
         ];
         assert_eq!(text, expect.concat());
+    }
+
+    /// Readers that take a backslash for an escape lose the quote after it, and with it the part.
+    #[test]
+    fn a_backslash_in_a_name_escapes_no_quote() {
+        let file = PartWriting { content: PartContent::File, ..PartWriting::default() };
+        for (name, expect) in [("a\\", "a\\\\"), ("a\\b", "a\\\\b"), ("a\\\"b", "a\\\\%22b")] {
+            let body = json!({"f": {"base64": "", "filename": name}, name: 1});
+            let parts = PartList::Named(vec![("f".into(), file.clone())]);
+            let (_, text) = render(PayloadKind::Multipart(parts), "multipart/form-data", body).expect("renders");
+            assert!(text.contains(&format!("filename=\"{expect}\"\r\n")), "{text}");
+            assert!(text.contains(&format!("name=\"{expect}\"\r\n")), "{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Without a word of the document: an element for each member, named as it is, and one for each item, named as the list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -12,6 +12,9 @@ use super::template::plain_text;
 
 /// Elements inside one another.
 const MAX_DEPTH: usize = 64;
+/// What the prefixes `xml` and `xmlns` stand for, and no other (Namespaces in XML 1.0, section 3).
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
+const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
 /// The schemas of a body as far as XML goes: they refer to each other by number, and may do so in circles.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -84,9 +87,10 @@ impl XmlBody {
     /// The value as a document in UTF-8.
     ///
     /// # Errors
-    /// A message for the caller: a name or a text that XML cannot have, or too much nesting.
+    /// A message for the caller: what XML cannot have, or what a reader could not give back as it was.
     pub(crate) fn render(&self, value: &Value) -> Result<String, String> {
-        let mut writer = Writer { schema: &self.schema, out: r#"<?xml version="1.0" encoding="UTF-8"?>"#.to_owned() };
+        let out = r#"<?xml version="1.0" encoding="UTF-8"?>"#.to_owned();
+        let mut writer = Writer { schema: &self.schema, out, scope: Vec::new() };
         let root = self.schema.nodes.get(self.schema.root).unwrap_or(&PLAIN);
         match value {
             // There is one root: what it lists is inside of it.
@@ -100,11 +104,13 @@ impl XmlBody {
 struct Writer<'s> {
     schema: &'s XmlSchema,
     out: String,
+    /// The prefixes that the elements around declare, and what they stand for.
+    scope: Vec<(Option<&'s str>, &'s str)>,
 }
 
-impl Writer<'_> {
+impl<'s> Writer<'s> {
     /// A member of an object, or an item of a list: one element, or one for each item.
-    fn value(&mut self, node: &XmlNode, name: &str, value: &Value, depth: usize) -> Result<(), String> {
+    fn value(&mut self, node: &'s XmlNode, name: &str, value: &Value, depth: usize) -> Result<(), String> {
         match (value, node.list) {
             (Value::Array(items), XmlList::Wrapped) => self.wrapped(node, name, items, depth),
             (Value::Array(items), XmlList::Bare) => self.items(node, name, items, depth),
@@ -113,61 +119,75 @@ impl Writer<'_> {
     }
 
     /// A list inside an element. Its items are named as the list is, unless they have a name of their own.
-    fn wrapped(&mut self, node: &XmlNode, name: &str, items: &[Value], depth: usize) -> Result<(), String> {
+    fn wrapped(&mut self, node: &'s XmlNode, name: &str, items: &[Value], depth: usize) -> Result<(), String> {
         let name = node.name.as_deref().unwrap_or(name);
         let qualified = qualified(node, name)?;
-        self.open(node, &qualified, None)?;
+        let outer = self.open(node, &qualified, None)?;
         self.out.push('>');
         self.items(node, name, items, depth + 1)?;
-        self.close(&qualified);
+        self.close(&qualified, outer);
         Ok(())
     }
 
-    fn items(&mut self, node: &XmlNode, name: &str, items: &[Value], depth: usize) -> Result<(), String> {
+    fn items(&mut self, node: &'s XmlNode, name: &str, items: &[Value], depth: usize) -> Result<(), String> {
         if depth > MAX_DEPTH {
             return Err(format!("the body nests deeper than {MAX_DEPTH} levels, which is not written as XML"));
         }
         let schema = self.schema;
         let item = node.items.and_then(|index| schema.nodes.get(index)).unwrap_or(&PLAIN);
-        items.iter().filter(|item| !item.is_null()).try_for_each(|value| self.value(item, name, value, depth + 1))
+        for value in items {
+            if value.is_null() {
+                return Err(format!("null among the items of `{name}` is not written as XML: leave it out"));
+            }
+            // The end of one could not be told from the beginning of the next.
+            if value.is_array() && item.list == XmlList::Bare {
+                return Err(format!("`{name}` is a list of lists, which is not written as XML without `xml.wrapped`"));
+            }
+            self.value(item, name, value, depth + 1)?;
+        }
+        Ok(())
     }
 
-    fn element(&mut self, node: &XmlNode, name: &str, value: &Value, depth: usize) -> Result<(), String> {
+    fn element(&mut self, node: &'s XmlNode, name: &str, value: &Value, depth: usize) -> Result<(), String> {
         if depth > MAX_DEPTH {
             return Err(format!("the body nests deeper than {MAX_DEPTH} levels, which is not written as XML"));
         }
         let name = qualified(node, name)?;
         let Value::Object(members) = value else {
-            self.open(node, &name, None)?;
-            self.out.push('>');
-            if !value.is_null() {
-                text(&mut self.out, &plain_text(value), Inside::Element)?;
+            if value.is_null() {
+                return Err(format!("null as `{name}` is not written as XML"));
             }
-            self.close(&name);
+            let outer = self.open(node, &name, None)?;
+            self.out.push('>');
+            text(&mut self.out, &plain_text(value), Inside::Element)?;
+            self.close(&name, outer);
             return Ok(());
         };
-        self.open(node, &name, Some(members))?;
+        let outer = self.open(node, &name, Some(members))?;
         let schema = self.schema;
         let known = |key: &String| node.members.get(key).and_then(|index| schema.nodes.get(*index)).unwrap_or(&PLAIN);
         let inside: Vec<(&String, &Value)> =
             members.iter().filter(|(key, value)| !value.is_null() && known(key).place == XmlPlace::Element).collect();
         if inside.is_empty() {
             self.out.push_str("/>");
+            self.scope.truncate(outer);
             return Ok(());
         }
         self.out.push('>');
         for (key, value) in inside {
             self.value(known(key), key, value, depth + 1)?;
         }
-        self.close(&name);
+        self.close(&name, outer);
         Ok(())
     }
 
-    /// The beginning of an element, with its namespace and the attributes among its members, up to its `>`.
-    fn open(&mut self, node: &XmlNode, name: &str, members: Option<&Map<String, Value>>) -> Result<(), String> {
+    /// The beginning of an element, with its namespace and the attributes among its members, up to its `>`; gives how much
+    /// of the scope is that of the elements around it.
+    fn open(&mut self, node: &'s XmlNode, name: &str, members: Option<&Map<String, Value>>) -> Result<usize, String> {
         let _ = write!(self.out, "<{name}");
-        let (schema, mut declared) = (self.schema, Vec::new());
-        self.declare(node, &mut declared)?;
+        let (schema, outer) = (self.schema, self.scope.len());
+        self.declare(node, outer)?;
+        let mut attributes = Vec::new();
         for (key, value) in members.into_iter().flatten().filter(|(_, value)| !value.is_null()) {
             let member = node.members.get(key).and_then(|index| schema.nodes.get(*index)).unwrap_or(&PLAIN);
             if member.place != XmlPlace::Attribute {
@@ -178,22 +198,48 @@ impl Writer<'_> {
             }
             // One without a prefix is in no namespace (Namespaces in XML, section 6.2).
             if member.prefix.is_some() {
-                self.declare(member, &mut declared)?;
+                self.declare(member, outer)?;
             }
-            let name = qualified(member, member.name.as_deref().unwrap_or(key))?;
-            let _ = write!(self.out, " {name}=\"");
+            attributes.push((member, member.name.as_deref().unwrap_or(key), value));
+        }
+        self.namespace(node)?;
+        let mut names = HashSet::new();
+        for (member, name, value) in attributes {
+            // To readers it is the declaration of a namespace.
+            if member.prefix.is_none() && name == "xmlns" {
+                return Err("`xmlns` cannot be the name of an attribute".into());
+            }
+            if !names.insert((self.namespace(member)?, name)) {
+                return Err(format!("its document writes two attributes named `{name}` in one element"));
+            }
+            let _ = write!(self.out, " {}=\"", qualified(member, name)?);
             text(&mut self.out, &plain_text(value), Inside::Attribute)?;
             self.out.push('"');
         }
-        Ok(())
+        Ok(outer)
     }
 
-    /// Declares the namespace of an element or attribute, once for each prefix.
-    fn declare(&mut self, node: &XmlNode, declared: &mut Vec<Option<String>>) -> Result<(), String> {
-        let Some(namespace) = node.namespace.as_deref().filter(|_| !declared.contains(&node.prefix)) else {
-            return Ok(());
-        };
-        match &node.prefix {
+    /// Declares the namespace of an element or attribute, once for each prefix. The scope up to `outer` is that of the
+    /// elements around it.
+    fn declare(&mut self, node: &'s XmlNode, outer: usize) -> Result<(), String> {
+        let Some(namespace) = node.namespace.as_deref() else { return Ok(()) };
+        let prefix = node.prefix.as_deref();
+        match prefix {
+            Some("xml") if namespace == XML => return Ok(()),
+            Some(reserved @ ("xml" | "xmlns")) => {
+                return Err(format!("the prefix `{reserved}` does not stand for `{namespace}` in XML"));
+            }
+            _ if namespace == XML || namespace == XMLNS => {
+                return Err(format!("`{namespace}` cannot be declared as a namespace in XML"));
+            }
+            _ => {}
+        }
+        if let Some((_, known)) = self.scope.iter().skip(outer).find(|(known, _)| *known == prefix) {
+            let prefix = prefix.unwrap_or_default();
+            let two = || format!("the prefix `{prefix}` stands for two namespaces in one element");
+            return if *known == namespace { Ok(()) } else { Err(two()) };
+        }
+        match prefix {
             Some(prefix) => {
                 let _ = write!(self.out, " xmlns:{prefix}=\"");
             }
@@ -201,12 +247,26 @@ impl Writer<'_> {
         }
         text(&mut self.out, namespace, Inside::Attribute)?;
         self.out.push('"');
-        declared.push(node.prefix.clone());
+        self.scope.push((prefix, namespace));
         Ok(())
     }
 
-    fn close(&mut self, name: &str) {
+    /// What the prefix of an element or attribute stands for.
+    fn namespace(&self, node: &XmlNode) -> Result<Option<&'s str>, String> {
+        match node.prefix.as_deref() {
+            None => Ok(None),
+            Some("xml") => Ok(Some(XML)),
+            Some(prefix) => match self.scope.iter().rev().find(|(known, _)| *known == Some(prefix)) {
+                Some((_, namespace)) => Ok(Some(namespace)),
+                None => Err(format!("the prefix `{prefix}` has no namespace where its document has it written")),
+            },
+        }
+    }
+
+    /// The end of an element, and of what it declares.
+    fn close(&mut self, name: &str, outer: usize) {
         let _ = write!(self.out, "</{name}>");
+        self.scope.truncate(outer);
     }
 }
 
@@ -284,7 +344,7 @@ mod tests {
             (json!("a<b>&\"\r"), "<r>a&lt;b&gt;&amp;\"&#13;</r>"),
             (json!({}), "<r/>"),
             (
-                json!({"a": 1, "b": [true, null, "x"], "c": {"d": 1.5}, "e": null}),
+                json!({"a": 1, "b": [true, "x"], "c": {"d": 1.5}, "e": null}),
                 "<r><a>1</a><b>true</b><b>x</b><c><d>1.5</d></c></r>",
             ),
             (json!([1, {"a": 2}]), "<r><r>1</r><r><a>2</a></r></r>"),
@@ -329,9 +389,76 @@ mod tests {
         let body = body(vec![root, id, kind], "r");
         let value = json!({"id": 7, "kind": "a\"\n", "more": "x"});
         let expect =
-            "<thing xmlns=\"urn:r\" id=\"7\" xmlns:k=\"urn:k?a&amp;b\" k:type=\"a&quot;&#10;\"><more>x</more></thing>";
+            "<thing xmlns=\"urn:r\" xmlns:k=\"urn:k?a&amp;b\" id=\"7\" k:type=\"a&quot;&#10;\"><more>x</more></thing>";
         assert_eq!(rendered(&body, &value), expect);
         assert_eq!(rendered(&body, &json!({"id": null})), "<thing xmlns=\"urn:r\"/>");
         assert!(body.render(&json!({"id": [1]})).expect_err("a list").contains("attribute"));
+    }
+
+    #[test]
+    fn values_that_xml_would_lose_are_refused() {
+        let named = |name: &str| XmlNode { name: Some(name.into()), ..XmlNode::default() };
+        let attribute = |name: &str| XmlNode { place: XmlPlace::Attribute, ..named(name) };
+        let prefixed = |prefix: &str, namespace: Option<&str>, node: XmlNode| XmlNode {
+            prefix: Some(prefix.into()),
+            namespace: namespace.map(str::to_owned),
+            ..node
+        };
+        let plain = || vec![XmlNode::default()];
+        let with = |a: XmlNode, b: XmlNode| {
+            let members = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+            vec![XmlNode { members, ..XmlNode::default() }, a, b]
+        };
+        let wrapped_of_bare = || {
+            let members = BTreeMap::from([("a".to_owned(), 1)]);
+            let list = XmlNode { list: XmlList::Wrapped, ..XmlNode::default() };
+            vec![XmlNode { members, ..XmlNode::default() }, list]
+        };
+        let both = || json!({"a": 1, "b": 2});
+        for (nodes, value, says) in [
+            (plain(), json!({"b": [true, null]}), "null among the items of `b`"),
+            (plain(), json!([null]), "null among the items of `r`"),
+            (plain(), json!({"b": [[1, 2], [3]]}), "`b` is a list of lists"),
+            (plain(), json!([[]]), "`r` is a list of lists"),
+            (wrapped_of_bare(), json!({"a": [[1], [2]]}), "`a` is a list of lists"),
+            (with(prefixed("p", None, named("x")), named("b")), both(), "prefix `p` has no namespace"),
+            (with(prefixed("p", None, attribute("x")), named("b")), both(), "prefix `p` has no namespace"),
+            // What one element declares holds inside of it alone.
+            (with(prefixed("p", Some("urn:p"), named("a")), prefixed("p", None, named("b"))), both(), "prefix `p`"),
+            (with(attribute("x"), attribute("x")), both(), "two attributes named `x`"),
+            (
+                with(prefixed("p", Some("urn:p"), attribute("x")), prefixed("q", Some("urn:p"), attribute("x"))),
+                both(),
+                "two attributes named `x`",
+            ),
+            (
+                with(prefixed("p", Some("urn:p"), attribute("x")), prefixed("p", Some("urn:q"), attribute("y"))),
+                both(),
+                "prefix `p` stands for two namespaces",
+            ),
+            (with(attribute("xmlns"), named("b")), both(), "`xmlns`"),
+            (with(prefixed("xmlns", Some("urn:p"), named("a")), named("b")), both(), "`xmlns`"),
+            (with(prefixed("xml", Some("urn:p"), named("a")), named("b")), both(), "prefix `xml`"),
+        ] {
+            let why = body(nodes, "r").render(&value).map_err(|why| (why.contains(says), why));
+            assert!(matches!(why, Err((true, _))), "{value}, {says}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_reader_gives_back_by_the_schema_is_written() {
+        let list = XmlNode { list: XmlList::Wrapped, ..XmlNode::default() };
+        let nested = XmlNode { items: Some(0), ..list.clone() };
+        // A bare list of nothing is no element, which is what a reader takes for one.
+        assert_eq!(rendered(&body(Vec::new(), "r"), &json!({"b": []})), "<r></r>");
+        assert_eq!(rendered(&body(vec![list, nested.clone()], "r"), &json!([])), "<r></r>");
+        assert_eq!(rendered(&body(vec![nested], "r"), &json!([[[]], []])), "<r><r><r></r></r><r></r></r>");
+        let lang = XmlNode { place: XmlPlace::Attribute, prefix: Some("xml".into()), ..XmlNode::default() };
+        let inner = XmlNode { prefix: Some("p".into()), ..XmlNode::default() };
+        let members = BTreeMap::from([("lang".to_owned(), 1), ("in".to_owned(), 2)]);
+        let outer = XmlNode { namespace: Some("urn:p".into()), members, ..inner.clone() };
+        let value = json!({"lang": "de", "in": 1});
+        let expect = "<p:r xmlns:p=\"urn:p\" xml:lang=\"de\"><p:in>1</p:in></p:r>";
+        assert_eq!(rendered(&body(vec![outer, lang, inner], "r"), &value), expect);
     }
 }

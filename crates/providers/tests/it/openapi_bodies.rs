@@ -1,6 +1,7 @@
 //! Bodies of imported operations that are XML, or parts other than form data: the bytes that are sent.
 
 use serde_json::{Value, json};
+use toolwright_providers::openapi::{OpenApiSpec, Origin, import};
 
 use crate::openapi::{document, import_of, sent};
 use crate::wire::Received;
@@ -190,4 +191,106 @@ async fn a_list_is_a_body_of_parts_without_names() {
         "Content-Type: application/pdf\r\n\r\ntext",
     ];
     assert_eq!(parts, expect);
+}
+
+/// The only operation of a document with this body: its reason when it is refused, else `imported`. Fails when that takes
+/// longer than anybody waits.
+fn import_in_time(content: Value, components: Value) -> String {
+    let (done, outcome) = std::sync::mpsc::channel();
+    let operation = json!({"operationId": "op", "requestBody": {"content": content}});
+    let document = document(json!({"/": {"post": operation}}), json!({"components": {"schemas": components}}));
+    std::thread::spawn(move || {
+        let imported = import_of(&document, |_| {});
+        let reason = imported.refused.first().map(|refused| refused.reason.clone());
+        let _ = done.send(reason.unwrap_or_else(|| "imported".into()));
+    });
+    outcome.recv_timeout(std::time::Duration::from_secs(20)).expect("an import that ends")
+}
+
+#[test]
+fn schemas_that_are_combined_in_circles_and_fans_do_not_hold_an_import_up() {
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let times = |name: &str| vec![reference(name); 40];
+    let mut components = json!({
+        "Circle": {"type": "object", "allOf": times("Circle")},
+        "F16": {"type": "object", "properties": {"a": {"type": "string"}}},
+        "Wide": {"type": "object", "xml": {"name": "w"}, "properties": {}},
+    });
+    for level in 0..16 {
+        components[format!("F{level}")] = json!({"oneOf": times(&format!("F{}", level + 1))});
+    }
+    // Each of its members is any of all others.
+    for at in 0..220 {
+        components[format!("W{at}")] = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        components["Wide"]["properties"][format!("p{at}")] =
+            json!({"oneOf": (0..220).map(|at| reference(&format!("W{at}"))).collect::<Vec<_>>()});
+    }
+    for (media, name, says) in [
+        ("application/xml", "Circle", "imported"),
+        ("application/xml", "F0", "imported"),
+        ("application/x-www-form-urlencoded", "F0", "imported"),
+        ("multipart/form-data", "F0", "parts"),
+        ("application/xml", "Wide", "more than 100000 schemas and properties"),
+    ] {
+        let reason = import_in_time(json!({media: {"schema": reference(name)}}), components.clone());
+        assert!(reason.contains(says), "{media} of {name}: {reason}");
+    }
+}
+
+#[test]
+fn a_whole_file_names_no_root_but_a_component_in_it_does() {
+    let folder = tempfile::tempdir().expect("folder");
+    std::fs::write(folder.path().join("pet.xml"), json!({"type": "object", "Dog": {"type": "object"}}).to_string())
+        .expect("file");
+    for (reference, says) in
+        [("pet.xml", "no name for the root"), ("pet.xml#", "no name for the root"), ("pet.xml#/Dog", "imported")]
+    {
+        let operation = json!({"operationId": "op", "requestBody": {"content": of_xml(json!({"$ref": reference}))}});
+        let origin = Origin::File(folder.path().join("api.json"));
+        let spec = OpenApiSpec::new("api", origin.clone());
+        let text = document(json!({"/": {"post": operation}}), json!({})).to_string();
+        let imported = import(&spec, &text, origin).expect("a document");
+        let reason = imported.refused.first().map_or("imported", |refused| &refused.reason);
+        assert!(reason.contains(says), "{reference}: {reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_has_no_names_for_form_data_and_is_one_where_it_may_be_null() {
+    let list = |kind: Value| json!({"schema": {"type": kind, "items": {"type": "object"}}});
+    let more = || json!({"openapi": "3.1.0"});
+    for (media, stated) in [("multipart/mixed", "multipart/mixed"), ("multipart/*", "multipart/mixed")] {
+        for kind in [json!("array"), json!(["array", "null"]), json!(["null", "array"])] {
+            let sent = posted(json!({media: list(kind.clone())}), more(), json!([{"k": 1}])).await;
+            let (content_type, parts) = parts(&sent);
+            assert_eq!(content_type, format!("{stated}; boundary=B"), "{kind}");
+            assert_eq!(parts, ["Content-Type: application/json\r\n\r\n{\"k\":1}"], "{kind}");
+        }
+    }
+    for kind in [json!("array"), json!(["array", "null"])] {
+        let content = json!({"multipart/form-data": list(kind)});
+        let operation = json!({"operationId": "op", "requestBody": {"content": content}});
+        let imported = import_of(&document(json!({"/": {"post": operation}}), more()), |_| {});
+        let reason = imported.refused.first().map_or("imported", |refused| &refused.reason);
+        assert!(reason.contains("`multipart/form-data` of a list has no names for its parts"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn parts_have_one_boundary_and_one_type_whatever_the_document_states() {
+    let schema = || json!({"type": "object", "properties": {"a": {"type": "string", "format": "binary"}}});
+    for (media, expect) in [
+        ("multipart/form-data; boundary=x", "multipart/form-data; boundary=B"),
+        ("multipart/mixed; charset=utf-8; BOUNDARY=\"x;y\"", "multipart/mixed; charset=utf-8; boundary=B"),
+        (
+            "multipart/related; Type=\"a/b\"; start=\"<r>\"",
+            "multipart/related; Type=\"a/b\"; start=\"<r>\"; boundary=B",
+        ),
+        ("multipart/related; boundary=x", "multipart/related; boundary=B; type=\"i/m\\\\g\""),
+    ] {
+        let body = json!({"a": {"base64": "YWJj", "content_type": "i/m\\g"}});
+        let (content_type, parts) = parts(&posted(json!({media: {"schema": schema()}}), json!({}), body).await);
+        assert_eq!(content_type, expect, "{media}");
+        assert_eq!(parts.len(), 1, "{media}");
+    }
 }

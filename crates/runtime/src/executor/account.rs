@@ -11,6 +11,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
+use toolwright_core::model::Usage;
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::redact::{learn_secrets, shown_arguments};
@@ -18,6 +19,7 @@ use toolwright_core::store::{Appended, LedgerEntry};
 
 use super::in_flight::Entered;
 use super::stage::Stage;
+use super::used::CallUsage;
 use super::{Executor, RunContext};
 
 /// What the account says of a call besides its outcome.
@@ -43,6 +45,8 @@ pub(super) struct Account {
     pub(super) decided_by: Cow<'static, str>,
     /// What a person said, where one was asked.
     pub(super) approval: Option<&'static str>,
+    /// What its requests to models used, where the run hears of that.
+    pub(super) used: Option<Arc<CallUsage>>,
     /// Whether its result came out of the response cache.
     pub(super) cached: bool,
     /// What was asked for, when it never started.
@@ -66,6 +70,7 @@ impl Account {
             _entered: None,
             stage: Stage::default(),
             attempts: 0,
+            used: None,
             cached: false,
             refused: None,
             provenance: Provenance::default(),
@@ -134,6 +139,11 @@ impl Executor {
         if !account.waited.is_zero() {
             let waited_ms = u64::try_from(account.waited.as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("wait_ms".into(), waited_ms.into());
+        }
+        // Of a failed call nobody else says it, and who resumes its run has only what the journal says.
+        let used = account.used.as_ref().map(|used| used.total()).filter(|used| *used != Usage::default());
+        if let Some(Ok(used)) = used.map(serde_json::to_value) {
+            outcome.extras.entry("usage").or_insert(used);
         }
         if outcome.pending.is_some() {
             return;

@@ -18,7 +18,7 @@ use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
     Effort, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
-    NotRecorded, RequestRoom, Usage, is_replay,
+    ModelSettings, NotRecorded, RequestRoom, Usage, is_replay,
 };
 use toolwright_core::name::ToolId;
 use toolwright_core::operation::Op;
@@ -420,5 +420,9 @@ impl ModelClient for Accounted {
 
     fn card(&self, model: &str) -> ModelCard {
         self.executor.options.services.model.card(model)
+    }
+
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+        self.executor.options.services.model.answer_tokens(model, max_tokens, settings)
     }
 }

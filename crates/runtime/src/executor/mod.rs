@@ -30,6 +30,7 @@ mod run;
 mod stage;
 mod turn;
 mod unhurried;
+mod used;
 
 use std::pin::pin;
 use std::sync::Arc;

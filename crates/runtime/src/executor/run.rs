@@ -23,6 +23,7 @@ use super::limits::Limits;
 use super::partials::Partials;
 use super::turn::Held;
 use super::unhurried::Unhurried;
+use super::used::CallUsage;
 use super::{Executor, RunContext};
 
 impl Executor {
@@ -38,6 +39,9 @@ impl Executor {
         if let Some(cause) = run.cancel.cause() {
             return Err(ToolError::canceled(cause));
         }
+        let metered = CallUsage::of(call, run);
+        let run = metered.as_ref().map_or(run, |(_, run)| run);
+        account.used = metered.as_ref().map(|(used, _)| Arc::clone(used));
         let models = self.by_model(call, run, &account.op)?;
         if let Some((journal, id)) = &run.journal {
             // Without the note a crash could repeat an effect: no note, no dispatch.

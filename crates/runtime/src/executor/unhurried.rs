@@ -1,6 +1,7 @@
 //! A call whose source asks the call's client gives its slot back until it is answered, and its limits of time wait:
 //! people take their time, and a queue of a few places must not be held up by calls that only wait for them.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -84,6 +85,33 @@ pub(super) struct Unhurried {
     pub(super) cancel: Cancel,
 }
 
+impl Unhurried {
+    /// Waits for a question's end without a slot and takes one again.
+    async fn without_slot<T: Send>(&self, asking: impl Future<Output = T> + Send) -> Result<T, ToolError> {
+        if let Some(place) = &self.place {
+            place.leave();
+        }
+        self.progress.asks();
+        let away = Away { place: self.place.clone(), progress: Arc::clone(&self.progress) };
+        let ended = tokio::time::timeout(LONGEST, asking).await.map_err(|_| {
+            let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));
+            ToolError::new(ErrorKind::Timeout, text)
+        });
+        drop(away);
+        let Some(place) = self.place.as_ref().filter(|place| place.held().asking == 0) else { return ended };
+        match place.line.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
+            Ok((slot, _)) => {
+                let second = place.held().slot.replace(slot);
+                drop(second);
+                ended
+            }
+            // The call has begun: to fail it for want of a slot would leave it half done. It goes on without one.
+            Err(error) if error.kind() == ErrorKind::LimitExceeded => ended,
+            Err(error) => Err(error),
+        }
+    }
+}
+
 #[async_trait]
 impl CallClient for Unhurried {
     fn capabilities(&self) -> Map<String, Value> {
@@ -103,30 +131,20 @@ impl CallClient for Unhurried {
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        if let Some(place) = &self.place {
-            place.leave();
-        }
-        self.progress.asks();
-        let away = Away { place: self.place.clone(), progress: Arc::clone(&self.progress) };
-        let answers = match tokio::time::timeout(LONGEST, self.client.ask(requests)).await {
-            Ok(answers) => answers,
-            Err(_) => {
-                let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));
-                Err(ToolError::new(ErrorKind::Timeout, text))
-            }
-        };
-        drop(away);
-        let Some(place) = self.place.as_ref().filter(|place| place.held().asking == 0) else { return answers };
-        match place.line.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
-            Ok((slot, _)) => {
-                let second = place.held().slot.replace(slot);
-                drop(second);
-                answers
-            }
-            // The call has begun: to fail it for want of a slot would leave it half done. It goes on without one.
-            Err(error) if error.kind() == ErrorKind::LimitExceeded => answers,
-            Err(error) => Err(error),
-        }
+        self.without_slot(self.client.ask(requests)).await?
+    }
+
+    async fn ask_until(
+        &self,
+        requests: Vec<ClientRequest>,
+        over: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
+        // The question alone is dropped: the call goes on, and needs its slot.
+        self.without_slot(self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
+    }
+
+    fn follows_pages(&self) -> bool {
+        self.client.follows_pages()
     }
 
     fn log_level(&self) -> Option<String> {

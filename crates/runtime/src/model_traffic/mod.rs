@@ -13,7 +13,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
     Errand, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority, ModelRequest,
-    ModelResponse, RequestRoom, RetryTerms, Traffic, Usability, Usage, retry,
+    ModelResponse, ModelSettings, RequestRoom, RetryTerms, Traffic, Usability, Usage, retry,
 };
 
 use crate::queue::{Line, QueueSpec, Slot};
@@ -175,6 +175,10 @@ impl ModelClient for ModelTraffic {
 
     fn card(&self, model: &str) -> ModelCard {
         self.client.card(model)
+    }
+
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+        self.client.answer_tokens(model, max_tokens, settings)
     }
 }
 

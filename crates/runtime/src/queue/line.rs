@@ -164,7 +164,8 @@ impl<H: Holder> Line<H> {
     /// a wait. Cancel-safe: a caller that goes gives up its place or slot.
     ///
     /// # Errors
-    /// `limit_exceeded`, naming the line and its holders, when too many wait or the wait is over its limit;
+    /// `limit_exceeded`, naming the line and its holders, when too many wait, none of them of a lower priority, when one
+    /// of a higher priority took the place of this one in a full line, or when the wait is over its limit;
     /// `canceled` when the token fires or the line is closed. All are retryable: nothing was dispatched.
     pub(crate) async fn take(
         self: &Arc<Self>,
@@ -193,7 +194,7 @@ impl<H: Holder> Line<H> {
             cause = cancel.cancelled() => Err(ToolError::canceled(cause)),
             slot = &mut turn => match slot {
                 Ok(slot) => Ok((slot, since.elapsed())),
-                Err(_) => Err(ToolError::canceled(self.state().closed.unwrap_or(CancelCause::Shutdown))),
+                Err(_) => Err(self.ousted()),
             },
             () = tokio::time::sleep(self.spec.wait_timeout) => Err(self.refusal(&self.state(), &format!(
                 "{} was not free within {}", self.what, duration::format(self.spec.wait_timeout)
@@ -202,6 +203,8 @@ impl<H: Holder> Line<H> {
     }
 
     fn enter(self: &Arc<Self>, holder: &H, priority: ModelPriority) -> Result<Entered<H>, ToolError> {
+        // Dropped when the state is not locked any more: that tells its waiter.
+        let _ousted;
         let mut state = self.state();
         if let Some(cause) = state.closed {
             return Err(ToolError::canceled(cause));
@@ -214,8 +217,10 @@ impl<H: Holder> Line<H> {
             return Ok(Entered::At(Slot { line: Arc::clone(self), number }));
         }
         if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= self.spec.max_waiting {
-            let what = format!("{} is full: {} calls wait already", self.what, self.spec.max_waiting);
-            return Err(self.refusal(&state, &what));
+            _ousted = match state.oust_below(priority as usize) {
+                Some(waiter) => waiter,
+                None => return Err(self.refusal(&state, &self.full())),
+            };
         }
         let (sender, turn) = oneshot::channel();
         state.waiting[priority as usize].insert(number, Waiter { holder: holder.clone(), since: now, turn: sender });
@@ -274,6 +279,19 @@ impl<H: Holder> Line<H> {
         }
     }
 
+    fn full(&self) -> String {
+        format!("{} is full: {} calls wait already", self.what, self.spec.max_waiting)
+    }
+
+    /// Why a waiter has lost its place.
+    fn ousted(&self) -> ToolError {
+        let state = self.state();
+        match state.closed {
+            Some(cause) => ToolError::canceled(cause),
+            None => self.refusal(&state, &format!("{}, and one of a higher priority came", self.full())),
+        }
+    }
+
     fn refusal(&self, state: &State<H>, what: &str) -> ToolError {
         let holders: Vec<&str> = state.holders.values().take(NAMED).map(Holder::name).collect();
         let more = state.holders.len().saturating_sub(NAMED);
@@ -296,6 +314,12 @@ impl<H: Holder> State<H> {
         if let Some(rate) = &mut self.rate {
             rate.note_start(now);
         }
+    }
+
+    /// Takes the newest waiter of the lowest priority out of the line, if that is lower than `priority`.
+    fn oust_below(&mut self, priority: usize) -> Option<Waiter<H>> {
+        let lower = self.waiting.iter_mut().skip(priority + 1).rev();
+        lower.filter_map(BTreeMap::pop_last).map(|(_, waiter)| waiter).next()
     }
 
     /// The priority whose first waiter is next.

@@ -47,7 +47,8 @@ pub struct QueueSpec {
     pub concurrent: usize,
     /// Calls that may start in any sixty seconds, 1 at least; `None`: any number.
     pub per_minute: Option<usize>,
-    /// Calls that may wait, of all priorities together; one more is refused.
+    /// Calls that may wait, of all priorities together. One more takes the place of the newest of the lowest priority, if
+    /// its own is higher, and is refused otherwise.
     pub max_waiting: usize,
     /// How long a call may wait.
     pub wait_timeout: Duration,

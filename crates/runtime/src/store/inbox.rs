@@ -1,7 +1,9 @@
 //! Questions to a person, and what became of them.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toolwright_core::approval::{
@@ -11,12 +13,32 @@ use toolwright_core::store::StoreError;
 
 use super::SqliteStore;
 use super::tables::{from_json, now_ms, to_json};
+use super::thread::BUSY;
 
 const SELECT: &str = "SELECT id, request, created_ms, expires_ms, state, decision, decided_by FROM inbox";
 
 /// Kinds of rows.
 const CALL: &str = "call";
 const FORM: &str = "form";
+
+/// Forms and pages of one session that may wait for a person at once, and of all sessions.
+const MAX_OPEN: u32 = 16;
+const MAX_OPEN_OF_ALL: u32 = 256;
+/// Forms and pages that nobody answered and that are kept for people to look up.
+const MAX_UNANSWERED: u32 = 256;
+/// For how long after its expiry a form's answer may still be on its way to its call, in milliseconds.
+const SLACK_MS: i64 = 5_000;
+/// What goes of a form that is settled: what it asked, but for the beginning of its message, in characters, and what was
+/// filled in.
+const BARE: &str = "request = json_set(CASE WHEN json_type(request, '$.wants.page') IS NULL \
+    THEN json_set(request, '$.wants.form', json('null')) ELSE json_set(request, '$.wants.page', '') END, \
+    '$.message', substr(request ->> '$.message', 1, 1000))";
+/// Whether that has not been taken out yet.
+const IS_WHOLE: &str = "CASE WHEN json_valid(request) THEN json_type(request, '$.wants.form') IS NOT 'null' \
+     AND ifnull(request ->> '$.wants.page', 'some') <> '' END";
+/// How long the log of writes may keep the store waiting when it is cut back.
+const FORGETTING: Duration = Duration::from_millis(100);
+const EMPTY: &str = r#"{"action":"accept"}"#;
 
 /// A row as it stands; what is in JSON is read away from the store's thread.
 struct Raw {
@@ -64,28 +86,41 @@ fn one(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<Raw>> {
         .optional()
 }
 
-impl SqliteStore {
-    async fn put<Q: Serialize, A>(
-        &self,
-        kind: &'static str,
-        (session, principal): (&str, &str),
-        kept: &Kept<Q, A>,
-    ) -> Result<(), StoreError> {
-        let (session, principal, request) = (session.to_owned(), principal.to_owned(), to_json(&kept.request)?);
-        let (id, state) = (kept.id.clone(), kept.state);
-        let (created, expires) = (kept.created_ms.cast_signed(), kept.expires_ms.cast_signed());
-        self.thread
-            .run("keep a question", move |db| {
-                db.execute(
-                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                    params![id, session, principal, request, created, expires, state.as_str(), kind],
-                )
-                .map(drop)
-            })
-            .await
-    }
+/// Takes out of forms whose time is over what nobody will take: their calls may have gone without a word.
+pub(super) fn clear_late(db: &Connection, now_ms: i64) -> rusqlite::Result<()> {
+    let late = now_ms - SLACK_MS;
+    db.prepare_cached(
+        "UPDATE inbox SET state = 'expired' WHERE kind = 'form' AND state = 'pending' AND expires_ms <= ?1",
+    )?
+    .execute([late])?;
+    bare(db, "expires_ms <= ?1", late)?;
+    let sql = "DELETE FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') AND rowid NOT IN (SELECT rowid \
+               FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') ORDER BY rowid DESC LIMIT ?1)";
+    db.prepare_cached(sql)?.execute([MAX_UNANSWERED]).map(drop)
+}
 
+/// Takes out of forms that are settled what they asked and what was filled in.
+fn bare(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::Result<()> {
+    let of = format!("WHERE {which} AND kind = 'form' AND state <> 'pending' AND");
+    db.prepare_cached(&format!("UPDATE inbox SET {BARE} {of} {IS_WHOLE}"))?.execute([&value])?;
+    let sql = format!("UPDATE inbox SET decision = ?2 {of} state = 'approved' AND decision <> ?2");
+    if db.prepare_cached(&sql)?.execute(params![value, EMPTY])? > 0 {
+        forget_written(db)?;
+    }
+    Ok(())
+}
+
+/// Takes what was filled in out of the log of writes, where it still stands. While another process reads, it may stay
+/// there until the log is begun anew.
+fn forget_written(db: &Connection) -> rusqlite::Result<()> {
+    db.busy_timeout(FORGETTING)?;
+    if let Err(error) = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+        tracing::debug!("the log of writes was not cut back: {error}");
+    }
+    db.busy_timeout(BUSY)
+}
+
+impl SqliteStore {
     async fn get<Q: DeserializeOwned, A: DeserializeOwned>(
         &self,
         kind: &'static str,
@@ -131,6 +166,7 @@ impl SqliteStore {
             .thread
             .run("answer a question", move |db| {
                 let now = now_ms();
+                clear_late(db, now)?;
                 let changed = db.execute(
                     "UPDATE inbox SET state = ?2, decision = ?3, decided_by = ?4, decided_ms = ?5 \
                      WHERE id = ?1 AND state = 'pending' AND expires_ms > ?5 AND kind = ?6",
@@ -151,7 +187,19 @@ impl SqliteStore {
 impl InboxStore for SqliteStore {
     async fn put_question(&self, question: &Question) -> Result<(), StoreError> {
         let request = &question.request;
-        self.put(CALL, (request.session.as_str(), &request.principal), question).await
+        let (session, principal) = (request.session.as_str().to_owned(), request.principal.clone());
+        let (id, state, request) = (question.id.clone(), question.state, to_json(request)?);
+        let (created, expires) = (question.created_ms.cast_signed(), question.expires_ms.cast_signed());
+        self.thread
+            .run("keep a question", move |db| {
+                db.execute(
+                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    params![id, session, principal, request, created, expires, state.as_str(), CALL],
+                )
+                .map(drop)
+            })
+            .await
     }
 
     async fn question(&self, id: &str) -> Result<Option<Question>, StoreError> {
@@ -172,7 +220,29 @@ impl InboxStore for SqliteStore {
 
     async fn put_form(&self, form: &FormQuestion) -> Result<(), StoreError> {
         let request = &form.request;
-        self.put(FORM, (request.session.as_str(), &request.principal), form).await
+        let (session, principal) = (request.session.as_str().to_owned(), request.principal.clone());
+        let (id, request) = (form.id.clone(), to_json(request)?);
+        let (created, expires) = (form.created_ms.cast_signed(), form.expires_ms.cast_signed());
+        let is_kept = self
+            .thread
+            .run("keep a question", move |db| {
+                let now = now_ms();
+                clear_late(db, now)?;
+                let open = "SELECT count(*) FROM inbox WHERE kind = 'form' AND state = 'pending' AND expires_ms > ?6";
+                let sql = format!(
+                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind) \
+                     SELECT ?1, ?2, ?3, ?4, ?5, ?7, 'pending', 'form' \
+                     WHERE ({open} AND session = ?2) < {MAX_OPEN} AND ({open}) < {MAX_OPEN_OF_ALL}"
+                );
+                let row = params![id, session, principal, request, created, now, expires];
+                Ok(db.prepare_cached(&sql)?.execute(row)? > 0)
+            })
+            .await?;
+        if is_kept {
+            return Ok(());
+        }
+        let text = format!("{MAX_OPEN} forms and pages of one session may wait at once, and {MAX_OPEN_OF_ALL} of all");
+        Err(StoreError::Quota(text))
     }
 
     async fn form(&self, id: &str) -> Result<Option<FormQuestion>, StoreError> {
@@ -192,13 +262,14 @@ impl InboxStore for SqliteStore {
     }
 
     async fn take_form(&self, id: &str) -> Result<Option<FormQuestion>, StoreError> {
-        let (id, bare) = (id.to_owned(), to_json(&FormReply::Accept { content: serde_json::Map::new() })?);
+        let id = id.to_owned();
         let row = self
             .thread
             .run("take an answer", move |db| {
                 let row = one(db, FORM, &id)?;
-                if row.as_ref().is_some_and(|row| row.state == QuestionState::Approved.as_str()) {
-                    db.execute("UPDATE inbox SET decision = ?2 WHERE id = ?1", params![id, bare])?;
+                match row.as_ref().and_then(|row| QuestionState::parse(&row.state)) {
+                    None | Some(QuestionState::Pending) => {}
+                    Some(_) => bare(db, "id = ?1", &*id)?,
                 }
                 Ok(row)
             })
@@ -210,12 +281,51 @@ impl InboxStore for SqliteStore {
         let id = id.to_owned();
         self.thread
             .run("close a question", move |db| {
-                db.execute(
-                    "UPDATE inbox SET state = ?2 WHERE id = ?1 AND state = 'pending'",
-                    params![id, state.as_str()],
-                )
-                .map(drop)
+                let close = "UPDATE inbox SET state = ?2 WHERE id = ?1 AND state = 'pending'";
+                db.execute(close, params![id, state.as_str()])?;
+                // Whoever asked looks once more after it has expired; once they have gone, nobody does.
+                if state == QuestionState::Withdrawn { bare(db, "id = ?1", &*id) } else { Ok(()) }
             })
             .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::migrations::migrate;
+    use super::*;
+
+    #[test]
+    fn what_was_filled_in_for_a_call_that_has_gone_without_a_word_does_not_stay() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut db = Connection::open(dir.path().join("x.sqlite3")).expect("open");
+        migrate(&mut db).expect("schema");
+        let request = r#"{"message":"m","wants":{"form":{"title":"hunter2"}}}"#;
+        let page = r#"{"message":"m","wants":{"page":"https://h/?token=hunter2"}}"#;
+        let filled = r#"{"action":"accept","content":{"name":"hunter2"}}"#;
+        for (id, state, request, decision) in [
+            ("form_1", "approved", request, Some(filled)),
+            ("form_2", "pending", request, None),
+            ("form_3", "pending", page, None),
+        ] {
+            db.execute(
+                "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, decision, kind) \
+                 VALUES (?1, 's', 'owner', ?2, 0, 1000, ?3, ?4, 'form')",
+                params![id, request, state, decision],
+            )
+            .expect("kept");
+        }
+        let left = |db: &Connection| -> i64 {
+            let sql = "SELECT count(*) FROM inbox WHERE request LIKE '%hunter2%' OR decision LIKE '%hunter2%'";
+            db.query_row(sql, [], |row| row.get(0)).expect("count")
+        };
+        clear_late(&db, 1000).expect("cleared");
+        assert_eq!(left(&db), 3, "an answer may be on its way");
+        clear_late(&db, 1000 + SLACK_MS).expect("cleared");
+        assert_eq!(left(&db), 0);
+        let row = one(&db, FORM, "form_1").expect("read").expect("kept");
+        assert_eq!((&*row.state, row.decision.as_deref()), ("approved", Some(EMPTY)));
+        let row = one(&db, FORM, "form_2").expect("read").expect("kept");
+        assert_eq!((&*row.state, row.request.as_str()), ("expired", r#"{"message":"m","wants":{"form":null}}"#));
     }
 }

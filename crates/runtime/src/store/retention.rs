@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
+use super::inbox::clear_late;
 use super::tables::now_ms;
 
 /// How long rows are kept.
@@ -109,6 +110,7 @@ impl Retention {
 
     fn begin(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let now = now_ms();
+        clear_late(db, now)?;
         let keep = i64::try_from(self.keep.as_millis()).unwrap_or(i64::MAX);
         if bytes(db)? > self.max_bytes || claim(db, now)? {
             self.work = Some(Work { horizon_ms: now.saturating_sub(keep), table: 0, tables: AGING.len() });

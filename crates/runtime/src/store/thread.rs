@@ -24,7 +24,7 @@ const MAX_BATCH: usize = 2048;
 /// Entries in line from which on whoever appends is asked to wait: some 20 MB.
 const HIGH_WATER: usize = 32_768;
 /// How long another process may hold the file.
-const BUSY: Duration = Duration::from_secs(10);
+pub(super) const BUSY: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
 
@@ -224,6 +224,8 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     use_wal(&db)?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
+    // What was filled in and taken is not to stand in the file for whoever reads its bytes.
+    db.pragma_update(None, "secure_delete", "FAST")?;
     db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
     migrations::migrate(&mut db)?;

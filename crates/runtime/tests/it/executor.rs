@@ -131,6 +131,17 @@ async fn a_call_that_waits_for_its_client_holds_no_place() {
 }
 
 #[tokio::test]
+async fn a_call_whose_question_is_withdrawn_takes_its_place_again() {
+    let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+    let mut house = house(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+    house.run.client = Arc::new(Slow::default());
+    let both = house.all(vec![call("a", "withdraws", json!({"n": 50})), call("b", "slow", json!({"n": 300}))]);
+    let outcomes = tokio::time::timeout(Duration::from_secs(5), both).await.expect("in time");
+    assert_eq!((outcomes[0].text(), outcomes[1].ok), ("withdrawn".into(), true));
+    assert_eq!(house.counts.most.load(Ordering::SeqCst), 1, "the queue has one place");
+}
+
+#[tokio::test]
 async fn exclusive_tools_never_overlap() {
     let house = house(|_| ()).await;
     let calls = (0..4).map(|n| call(&n.to_string(), "exclusive", json!({"n": 5}))).collect();

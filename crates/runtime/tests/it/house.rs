@@ -89,14 +89,26 @@ impl Tool for TestTool {
                 let answers = context.client.ask(vec![request]).await?;
                 Ok(ToolOutput::text(format!("answered {}", answers.len())))
             }
+            // Takes its question back after a while, and goes on.
+            "withdraws" => {
+                let request = ClientRequest { key: None, method: "elicitation/create".into(), params: json!({}) };
+                let over = std::pin::pin!(tokio::time::sleep(Duration::from_millis(50)));
+                let answers = context.client.ask_until(vec![request], over).await;
+                let now = counts.now.fetch_add(1, Ordering::SeqCst) + 1;
+                counts.most.fetch_max(now, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(n)).await;
+                counts.now.fetch_sub(1, Ordering::SeqCst);
+                Ok(ToolOutput::text(if answers.is_none() { "withdrawn" } else { "answered" }))
+            }
             "fails" => Ok(ToolOutput::failure(arguments["says"].as_str().unwrap_or("it did not work"))),
             _ => Ok(ToolOutput::text(format!("{} {n}", self.name))),
         }
     }
 }
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "asks",
+    "withdraws",
     "shell",
     "echo",
     "slow",

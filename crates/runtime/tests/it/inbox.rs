@@ -305,3 +305,65 @@ async fn what_a_source_asks_expires_and_is_withdrawn_with_its_call() {
     };
     tokio::time::timeout(SOON, gone).await.expect("withdrawn in time");
 }
+
+#[tokio::test]
+async fn what_was_filled_in_goes_when_nobody_takes_it() {
+    let (dir, [ours, other]) = two_stores();
+    let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock)));
+    let asking = tokio::spawn(async move { inbox.ask(wanted("it")).await });
+    let id = asked_forms(&other, 1).await.remove(0).id;
+    let content = json!({"name": "Ann Lee-Hunter"}).as_object().cloned().expect("object");
+    let accept = FormReply::Accept { content };
+    assert_eq!(other.answer_form(&id, &accept, "ann").await.expect("answer"), Answered::Counts);
+    // Before it looks.
+    asking.abort();
+    let gone = async {
+        while other.form(&id).await.expect("read").expect("kept").decision == Some(accept.clone()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("taken out in time");
+    let kept = other.form(&id).await.expect("read").expect("kept");
+    assert_eq!((kept.state, &kept.request.wants), (QuestionState::Approved, &Wants::Form(json!(null))));
+    for file in std::fs::read_dir(dir.path()).expect("a folder") {
+        let path = file.expect("a file").path();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        assert!(!bytes.windows(14).any(|bytes| bytes == b"Ann Lee-Hunter"), "{}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_puts_into_the_inbox_is_bounded() {
+    let (_dir, [ours, _other]) = two_stores();
+    let question = |number: u64, session: &str| FormQuestion {
+        id: format!("form_{number}"),
+        request: FormRequest {
+            session: SessionId::new(session),
+            wants: Wants::Page(format!("https://h/?{}", "x".repeat(3000))),
+            message: "m".repeat(60_000),
+            ..wanted("it")
+        },
+        created_ms: 0,
+        expires_ms: u64::MAX >> 1,
+        state: QuestionState::Pending,
+        decision: None,
+        decided_by: None,
+    };
+    for number in 0..16 {
+        ours.put_form(&question(number, "s")).await.expect("kept");
+    }
+    let refused = ours.put_form(&question(16, "s")).await.expect_err("too many");
+    assert!(refused.to_string().contains("16 forms"), "{refused}");
+    ours.put_form(&question(17, "another")).await.expect("kept");
+    // One that asks, takes it back and asks again.
+    for number in 100..400 {
+        ours.close_question(&format!("form_{}", number - 100), QuestionState::Withdrawn).await.expect("closed");
+        ours.close_question(&format!("form_{}", number - 1), QuestionState::Withdrawn).await.expect("closed");
+        ours.put_form(&question(number, "s")).await.expect("kept");
+    }
+    let all = ours.forms(None, 1000).await.expect("forms");
+    assert!(all.len() <= 260, "{}", all.len());
+    for form in all.iter().filter(|form| form.state == QuestionState::Withdrawn) {
+        assert!(form.request.message.len() <= 1000 && form.request.wants == Wants::Page(String::new()), "{form:?}");
+    }
+}

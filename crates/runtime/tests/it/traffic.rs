@@ -341,6 +341,26 @@ async fn who_finds_the_line_full_the_second_time_says_why_it_came_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_line_full_of_low_requests_lets_in_who_is_waited_for_and_who_comes_again() {
+    let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
+    let traffic = queued(&provider, QueueSpec { concurrent: 1, max_waiting: 4, ..default_model_queue() });
+    let mut asked = JoinSet::new();
+    let priorities = [("again", ModelPriority::Interactive), ("now", ModelPriority::Interactive)];
+    let low = ["a", "b", "c", "d"].map(|name| (name, ModelPriority::Low));
+    for (name, priority) in [&priorities[..1], &low, &priorities[1..]].concat() {
+        let traffic = Arc::clone(&traffic);
+        asked
+            .spawn(async move { (name, ask(&traffic, &request(name, priority)).await.map_err(|error| error.message)) });
+        tokio::task::yield_now().await;
+    }
+    let ended: BTreeMap<_, _> = asked.join_all().await.into_iter().collect();
+    let failed: Vec<_> = ended.iter().filter(|(_, answer)| answer.is_err()).map(|(name, _)| *name).collect();
+    assert_eq!(failed, ["d"], "the newest of the lowest: {ended:?}");
+    let order: Vec<_> = provider.came().into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!(order, ["again", "now", "again", "a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_model_has_a_queue_unless_one_is_set_for_its_provider() {
     let one = || Some(QueueSpec { concurrent: 1, ..default_model_queue() });
     let check = async |names: &[&str], models: [&str; 2], most: usize| {

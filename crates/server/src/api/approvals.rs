@@ -66,6 +66,18 @@ impl Api {
         }
     }
 
+    /// A form or page as it is listed. Whoever has an address may go there in its user's place, so that it is told to
+    /// those alone who have shown the token.
+    fn form_json(&self, asked: &FormQuestion) -> Value {
+        let mut row = asked.to_json();
+        if self.shown == Shown::Nothing
+            && let Some(address) = row.get_mut("address")
+        {
+            *address = Value::Null;
+        }
+        row
+    }
+
     fn owner_only(&self) -> Result<(), ApiError> {
         if self.principal.owner {
             Ok(())
@@ -82,7 +94,8 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
     let inbox = &api.stores.inbox;
     let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
     let calls = calls.iter().map(|asked| (asked.created_ms, asked.to_json()));
-    let mut rows: Vec<_> = calls.chain(forms.iter().map(|asked| (asked.created_ms, asked.to_json()))).collect();
+    let forms = forms.iter().map(|asked| (asked.created_ms, api.form_json(asked)));
+    let mut rows: Vec<_> = calls.chain(forms).collect();
     rows.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
     api.ok(&rows.into_iter().map(|(_, row)| row).collect())
 }
@@ -90,6 +103,12 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
 /// `POST /api/approvals/{id}`.
 pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, Json(asked): Json<Decide>) -> Answer {
     api.decider_only()?;
+    if asked.content.is_some() && !matches!(asked.decision, Word::Accept) {
+        return Err(ApiError::bad_request("`content` goes with the decision `accept`"));
+    }
+    if asked.reason.is_some() && !matches!(asked.decision, Word::Deny) {
+        return Err(ApiError::bad_request("`reason` goes with the decision `deny`"));
+    }
     let (decision, state) = match asked.decision {
         Word::Approve => (ApprovalDecision::Approve, QuestionState::Approved),
         Word::Always => (ApprovalDecision::Always, QuestionState::Approved),
@@ -100,9 +119,6 @@ pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, 
         Word::Skip => (ApprovalDecision::Skip, QuestionState::Denied),
         Word::Accept | Word::Decline => return answer_form(&api, &id, asked).await,
     };
-    if asked.content.is_some() {
-        return Err(ApiError::bad_request("`content` goes with the decision `accept`"));
-    }
     let answered = api.stores.inbox.answer(&id, &decision, &api.principal.id).await?;
     if answered == Answered::Unknown && api.stores.inbox.form(&id).await?.is_some() {
         return Err(ApiError::bad_request(format!("{id} is no call: answer it with `accept` or `decline`")));
@@ -120,6 +136,10 @@ async fn answer_form(api: &Api, id: &str, asked: Decide) -> Answer {
         });
     };
     let (reply, state) = match asked.decision {
+        // What it asked is no longer kept: whatever is filled in comes too late.
+        Word::Accept if form.state != QuestionState::Pending => {
+            (FormReply::Accept { content: Map::new() }, QuestionState::Approved)
+        }
         Word::Accept => {
             let content = filled_in(&form, asked.content.unwrap_or_default())?;
             (FormReply::Accept { content }, QuestionState::Approved)

@@ -99,6 +99,9 @@ impl CallClient for SessionClient {
         ask_permitted(requests, &self.capabilities(), RpcError::METHOD_NOT_FOUND, async |permitted| {
             let mut open = Vec::with_capacity(permitted.len());
             for asked in permitted {
+                if asked.method == asking::ELICIT {
+                    self.peer.shown(&asked.params);
+                }
                 let (question, answer) = self.peer.question();
                 let message = request(&question.id, &asked.method, &asked.params);
                 let gone = self.line.question(message).await.ok_or_else(|| unanswered("the client is gone"))?;

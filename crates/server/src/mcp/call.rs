@@ -43,9 +43,6 @@ use super::view::View;
 use crate::Gateway;
 use crate::gateway::Elicitation;
 
-/// MCP 2025-11-25: the client's user must open an address first.
-const URL_ELICITATION_REQUIRED: i64 = -32042;
-
 /// Whose requests these are.
 #[derive(Clone)]
 pub(crate) struct Caller {
@@ -159,7 +156,10 @@ impl Gateway {
                 work.gateway.options.catalogue.nudge();
             }
             match protocol_error(&outcome) {
-                Some(error) => Err(error),
+                Some(error) => {
+                    work.caller.peer.refused(&error);
+                    Err(error)
+                }
                 None => Ok(to_json(&CallResult::of(outcome, era, &work.gateway.options.info))),
             }
         })
@@ -325,7 +325,7 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
     if error.kind() == ErrorKind::UnknownTool && !outcome.provenance.carried {
         return Some(RpcError::invalid_params(error.message().to_owned()));
     }
-    let for_client = [RpcError::MISSING_CAPABILITY, URL_ELICITATION_REQUIRED];
+    let for_client = [RpcError::MISSING_CAPABILITY, RpcError::PAGES_REQUIRED];
     error.protocol().filter(|upstream| for_client.contains(&upstream.code)).map(passed_on)
 }
 

@@ -10,7 +10,6 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::SourceNotice;
-use toolwright_mcp::asking;
 use toolwright_runtime::catalogue::Notice;
 
 use super::call::{Caller, Work};
@@ -177,13 +176,9 @@ impl Changes {
         }
     }
 
-    /// For clients of sessions that show pages; which of them was asked is not known here, and the others do not know
-    /// the name.
+    /// For the client of a session that was asked to open the page, and for no other (MCP 2025-11-25, "Completion
+    /// Notifications for URL Mode Elicitation").
     fn elicited(&self, provider: &str, id: &str) -> Option<Bytes> {
-        let shows_pages = || {
-            let url = json!({"mode": "url"});
-            asking::missing(&self.caller.peer.capabilities(), asking::ELICIT, &url).is_none()
-        };
         let is_here = || match &self.caller.view.scope {
             Scope::Provider(name) => **name == *provider,
             Scope::Whole => true,
@@ -192,7 +187,7 @@ impl Changes {
                 tools.snapshot.list().iter().any(|entry| entry.provider.name() == provider)
             }
         };
-        let is_told = matches!(self.listener, Listener::Session) && shows_pages() && is_here();
+        let is_told = matches!(self.listener, Listener::Session) && is_here() && self.caller.peer.is_told_of(id);
         is_told.then(|| self.tell("notifications/elicitation/complete", json!({"elicitationId": id})))
     }
 

@@ -1,18 +1,21 @@
 //! The client of a session up to 2025-11-25: what it announced of itself, and what it is asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
-use super::message::{Id, Response};
+use super::message::{Id, Response, RpcError};
 use super::protocol::Level;
 use super::subscriptions::Subscription;
 
 /// Revisions whose clients may be asked by forms or addresses.
 const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
+/// Pages of which one session's client is told that they are done, and bytes of the name of one.
+const MAX_PAGES: usize = 256;
+const MAX_PAGE_ID: usize = 1024;
 /// Resources that one session is told of.
 pub(crate) const MAX_SUBSCRIBED: usize = 1024;
 
@@ -24,6 +27,8 @@ pub(crate) struct Peer {
     asked: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
     subscribed: Mutex<HashMap<String, Subscription>>,
+    /// The names of pages that it was asked to open.
+    pages: Mutex<VecDeque<String>>,
 }
 
 impl Peer {
@@ -55,6 +60,34 @@ impl Peer {
     /// Whether it wants log messages of this level.
     pub(crate) fn wants(&self, level: Level) -> bool {
         level as u8 >= self.level.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it is asked to open this page (parameters of `elicitation/create`), and is to be told when its source
+    /// says that its user is done there.
+    pub(crate) fn shown(&self, page: &Value) {
+        let id = page.get("elicitationId").and_then(Value::as_str).filter(|id| id.len() <= MAX_PAGE_ID);
+        let Some(id) = id else { return };
+        let mut pages = lock(&self.pages);
+        pages.retain(|known| known != id);
+        if pages.len() == MAX_PAGES {
+            pages.pop_front();
+        }
+        pages.push_back(id.to_owned());
+    }
+
+    /// The same for all that a refusal which goes to it names.
+    pub(crate) fn refused(&self, error: &RpcError) {
+        if error.code == RpcError::PAGES_REQUIRED {
+            let list = error.data.as_ref().and_then(|data| data.get("elicitations")).and_then(Value::as_array);
+            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.shown(page));
+        }
+    }
+
+    /// Whether it was asked to open this page. It is told once.
+    pub(crate) fn is_told_of(&self, id: &str) -> bool {
+        let mut pages = lock(&self.pages);
+        let at = pages.iter().position(|known| known == id);
+        at.and_then(|at| pages.remove(at)).is_some()
     }
 
     /// Takes a client's response. What was not asked, or no longer matters, is dropped.
@@ -133,6 +166,19 @@ mod tests {
             let found = peer.capabilities();
             assert_eq!((found.contains_key("elicitation"), found.contains_key("roots")), (expect, true), "{version}");
         }
+    }
+
+    #[test]
+    fn only_whose_user_was_asked_to_open_a_page_is_told_that_it_is_done() {
+        let (one, two) = (Peer::default(), Peer::default());
+        one.shown(&json!({"mode": "url", "elicitationId": "1"}));
+        let mut refusal = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
+        refusal.data = Some(Box::new(json!({"elicitations": [{"elicitationId": "2"}]})));
+        two.refused(&refusal);
+        assert!(!two.is_told_of("1") && !one.is_told_of("2"));
+        assert!(one.is_told_of("1") && !one.is_told_of("1") && two.is_told_of("2"));
+        (0..1000).for_each(|at| one.shown(&json!({"elicitationId": at.to_string()})));
+        assert_eq!(lock(&one.pages).len(), MAX_PAGES);
     }
 
     #[test]

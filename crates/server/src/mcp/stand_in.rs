@@ -4,13 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use futures_util::future::join;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use toolwright_core::approval::Approver;
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ProtocolError, ToolError};
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
-use toolwright_mcp::asking::{ELICIT, SAMPLE};
+use toolwright_mcp::asking::{self, ELICIT, SAMPLE};
 
 use super::ask::bounded;
 use crate::Gateway;
@@ -125,6 +125,12 @@ impl CallClient for WithHouse {
         if self.client.capabilities().is_empty() { Manner::Either } else { self.client.manner() }
     }
 
+    fn follows_pages(&self) -> bool {
+        // What the house offers in its place, it cannot follow.
+        let url = json!({"mode": "url"});
+        self.client.follows_pages() && asking::missing(&self.client.capabilities(), ELICIT, &url).is_none()
+    }
+
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         let client = self.client.for_call(asking).unwrap_or_else(|| Arc::clone(&self.client));
         Some(Arc::new(Self { client, house: Arc::clone(&self.house), asking: Some(asking.clone()) }))
@@ -161,7 +167,6 @@ impl CallClient for WithHouse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
     use toolwright_core::approval::NoApprover;
     use toolwright_core::session::{Principal, SessionId};
 
@@ -239,6 +244,19 @@ mod tests {
             let answers = client.ask(asked.collect()).await.expect("answered");
             let wanted: Vec<_> = expect.iter().enumerate().map(|(at, who)| Ok(json!([who, at]))).collect();
             assert_eq!(answers, wanted);
+        }
+    }
+
+    #[test]
+    fn only_a_client_that_shows_pages_itself_gets_the_refusal_that_names_them() {
+        let both = json!({"elicitation": {"form": {}, "url": {}}});
+        for (client, offered, follows) in [
+            (json!({"roots": {}}), both.clone(), false),
+            (json!({}), both.clone(), false),
+            (json!({"elicitation": {}}), json!({"sampling": {}}), false),
+            (both, json!({"sampling": {}}), true),
+        ] {
+            assert_eq!(beside(client.clone(), &offered).follows_pages(), follows, "{client}");
         }
     }
 

@@ -315,6 +315,9 @@ async fn a_form_is_answered_here_with_values_that_fit_it() {
         (json!({"decision": "accept", "content": {"n": 2}}), "`n`"),
         (json!({"decision": "accept", "content": {"n": 3, "m": 1}}), "`m`"),
         (json!({"decision": "accept"}), "`n` is missing"),
+        (json!({"decision": "decline", "content": {"n": 3}}), "`content` goes with"),
+        (json!({"decision": "decline", "reason": "no"}), "`reason` goes with"),
+        (json!({"decision": "accept", "content": {"n": 3}, "reason": "no"}), "`reason` goes with"),
         (json!({"decision": "approve"}), "no call"),
     ] {
         let refused = api.answer(Method::POST, one, &path, Some(said.clone()), 400).await;

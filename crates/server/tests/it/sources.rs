@@ -126,6 +126,14 @@ impl Source {
                 let error = ProtocolError { code: -32002, message: "no such resource".into(), data: None };
                 return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
             }
+            // Its user must open a page first.
+            "resources/read" if arguments["uri"].as_str().is_some_and(|uri| uri.ends_with("://page")) => {
+                let page =
+                    json!({"mode": "url", "elicitationId": "e1", "url": "https://login.example/", "message": "m"});
+                let data = Some(json!({"elicitations": [page]}));
+                let error = ProtocolError { code: -32042, message: "log in".into(), data };
+                return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
+            }
             "resources/read" => json!({"contents": [{"uri": arguments["uri"], "text": name}]}),
             "prompts/list" => json!({"prompts": [{"name": "hello", "description": name}]}),
             "prompts/get" => {

@@ -102,19 +102,24 @@ async fn a_session_is_told_of_its_resources_and_of_lists() {
 }
 
 #[tokio::test]
-async fn a_client_that_shows_pages_hears_when_what_it_was_sent_to_is_done() {
+async fn a_client_hears_when_what_it_was_sent_to_is_done_and_no_other_does() {
     let (house, [alpha, _beta]) = house().await;
     let http = house.http().await;
     let done = || SourceNotice::ElicitationComplete { id: "e1".into() };
-    for (capabilities, hears) in [(json!({"elicitation": {"url": {}}}), true), (json!({"elicitation": {}}), false)] {
+    let capabilities = json!({"elicitation": {"url": {}}});
+    for hears in [true, false] {
         let (session, _) = http.initialize_with("/mcp", capabilities.clone()).await;
+        if hears {
+            let read = rpc(1, "resources/read", json!({"uri": "alpha://page"}));
+            assert_eq!(body(http.in_session(&session, "/mcp", &read), 200).await["error"]["code"], -32042);
+        }
         let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
         let mut events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
         alpha.tell(done());
         alpha.tell(SourceNotice::PromptsChanged);
         let first = events.next().await.expect("an event");
         let expect = if hears { "notifications/elicitation/complete" } else { "notifications/prompts/list_changed" };
-        assert_eq!(first["method"], expect, "{capabilities}");
+        assert_eq!(first["method"], expect);
         if hears {
             assert_eq!(first["params"], json!({"elicitationId": "e1"}));
         }

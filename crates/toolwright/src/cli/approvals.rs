@@ -5,15 +5,16 @@ use std::time::{Duration, SystemTime};
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 use toolwright::core::approval::{
-    Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing, Wants,
+    AlwaysCovers, Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing, Wants,
 };
 use toolwright::core::store::StoreError;
 use toolwright::core::{ApprovalDecision, duration};
 use toolwright::mcp::form::Form;
+use toolwright::mcp::page::Page;
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::form::described;
+use super::form::{MAX_SHOWN, described, leads};
 use super::screen::{BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, styled};
 use super::{config, open};
 
@@ -39,8 +40,9 @@ pub(crate) enum ApprovalsCommand {
     Approve {
         /// The question's id.
         id: String,
-        /// Does not ask again in its session: for this tool as it is now, and where a call may do anything, for
-        /// exactly these arguments.
+        /// Does not ask again in its session for what `approvals ls` says of the question: this tool as it is now,
+        /// inside the workspace alone or on the wish of the one that asks, or exactly these arguments where a call may
+        /// do anything.
         #[arg(long)]
         always: bool,
     },
@@ -153,6 +155,10 @@ async fn asked(inbox: &dyn InboxStore, state: Option<QuestionState>) -> Result<V
 
 /// The answer that these words are, if the form takes it.
 fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
+    if form.state != QuestionState::Pending {
+        // What it asked is no longer kept; the inbox says that this comes too late.
+        return Ok(FormReply::Accept { content: Map::new() });
+    }
     let Wants::Form(schema) = &form.request.wants else {
         return match words {
             [] => Ok(FormReply::Accept { content: Map::new() }),
@@ -242,12 +248,26 @@ fn when<Q, A>(asked: &Kept<Q, A>) -> String {
 
 fn form_lines(form: &FormQuestion) -> String {
     let request = &form.request;
-    let mut lines = vec![
-        format!("{}  {}  {}", form.id, styled(BOLD, harmless(&request.source)), styled(DIM, when(form))),
-        format!("    {}", one_line(&request.message, SHOWN)),
-    ];
+    let mut lines =
+        vec![format!("{}  {}  {}", form.id, styled(BOLD, harmless(&request.source)), styled(DIM, when(form)))];
+    let message = harmless(&request.message);
+    let shown: String = message.chars().take(MAX_SHOWN).collect();
+    lines.extend(shown.lines().map(|line| format!("    {line}")));
+    let cut = message.chars().count() - shown.chars().count();
+    if cut > 0 {
+        lines.push(format!("    {}", styled(WARN, format_args!("… {cut} more characters are not shown"))));
+    }
+    if form.state != QuestionState::Pending {
+        return lines.join("\n");
+    }
     match &request.wants {
-        Wants::Page(address) => lines.push(format!("    open {}", harmless(address))),
+        Wants::Page(address) => match Page::of(&json!({"message": "", "url": address})) {
+            Ok(page) => {
+                lines.push("    open, if you trust it:".to_owned());
+                lines.extend(leads(&page).into_iter().map(|line| format!("    {line}")));
+            }
+            Err(why) => lines.push(format!("    {}", harmless(&why))),
+        },
         // One that cannot be read cannot be answered either.
         Wants::Form(schema) => match Form::new(request.message.clone(), schema) {
             Ok(form) => lines.extend(form.fields.iter().flat_map(|field| {
@@ -263,13 +283,22 @@ fn form_lines(form: &FormQuestion) -> String {
 fn question_line(question: &Question) -> String {
     let request = &question.request;
     let when = when(question);
+    let asker = request.asker.as_deref().map(|asker| format!("on the wish of {}; ", one_line(asker, SHOWN)));
+    let covers = match request.always_covers() {
+        _ if question.state != QuestionState::Pending => String::new(),
+        AlwaysCovers::Tool => "; --always lets this tool run".to_owned(),
+        AlwaysCovers::ToolForAsker => "; --always lets it run whenever they wish".to_owned(),
+        AlwaysCovers::ToolInWorkspace => "; --always lets this tool run inside the workspace".to_owned(),
+        AlwaysCovers::ThisCall => "; --always lets it run with exactly these arguments".to_owned(),
+    };
+    let reason = format!("{}{}{covers}", asker.unwrap_or_default(), one_line(&request.reason, SHOWN));
     format!(
         "{}  {}  {}\n    {}\n    {}",
         question.id,
         styled(BOLD, request.tool.without_version()),
         styled(DIM, when),
         one_line(&request.arguments.to_string(), SHOWN),
-        styled(DIM, one_line(&request.reason, SHOWN)),
+        styled(DIM, reason),
     )
 }
 
@@ -291,4 +320,38 @@ fn now_ms() -> u64 {
 /// From one moment to the other, in whole seconds.
 fn span(later: u64, earlier: u64) -> String {
     duration::format(Duration::from_secs(later.saturating_sub(earlier) / 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolwright::core::approval::FormRequest;
+    use toolwright::core::session::SessionId;
+
+    #[test]
+    fn a_page_in_the_inbox_shows_its_whole_message_and_its_host_apart() {
+        let request = FormRequest {
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            source: "fx:ask".into(),
+            message: format!("{}end\u{1b}[2J", "m".repeat(1000)),
+            wants: Wants::Page("https://b\u{430}nk.example/a".into()),
+        };
+        let mut form = FormQuestion {
+            id: "form_1".into(),
+            request,
+            created_ms: 0,
+            expires_ms: u64::MAX,
+            state: QuestionState::Pending,
+            decision: None,
+            decided_by: None,
+        };
+        let lines = form_lines(&form);
+        for shown in ["mend", "https://xn--bnk-6cd.example/a\n", "look like others"] {
+            assert!(lines.contains(shown), "{shown}: {lines}");
+        }
+        assert!(!lines.contains("\u{1b}[2J"), "{lines}");
+        form.state = QuestionState::Withdrawn;
+        assert!(!form_lines(&form).contains("example"), "it is no longer asked");
+    }
 }

@@ -13,7 +13,7 @@ use super::console::Console;
 use super::screen::{BOLD, DIM, Screen, WARN, harmless, one_line, say, styled};
 
 /// Characters of a source's own words that are shown.
-const MAX_SHOWN: usize = 4000;
+pub(crate) const MAX_SHOWN: usize = 4000;
 /// Characters of one label.
 const MAX_LABEL: usize = 120;
 
@@ -113,7 +113,7 @@ fn asks(what: &str, source: &str, message: &str) {
 }
 
 /// The whole address of a page, and its host apart: it alone tells whose page that is.
-fn leads(page: &Page) -> [String; 2] {
+pub(crate) fn leads(page: &Page) -> [String; 2] {
     let host = page.host();
     let odd = if host.split('.').any(|label| label.starts_with("xn--")) {
         "; it has letters that may look like others"

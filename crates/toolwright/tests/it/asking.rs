@@ -208,6 +208,12 @@ async fn what_sampling_may_cost_is_bounded() {
         let asked = json!(rows).to_string().contains("\"openai/m\"");
         assert_eq!(asked, says == "Oslo", "{models}: {rows:?}");
     }
+    // What the model is configured to think counts, though the question does not say it.
+    for (effort, says) in [("", "Oslo"), (", openai/m: {effort: high}", "max_total_tokens")] {
+        let models = format!("models: {{default: openai/m{effort}}}\nsampling: {{max_total_tokens: 20000}}\n{ALLOWED}");
+        let (printed, _) = sampled(&place(&models)).await;
+        assert!(printed.to_string().contains(says), "{models}: {printed}");
+    }
     let off = format!("models: {{default: openai/m}}\nsampling: {{enabled: false}}\n{ALLOWED}");
     let (printed, _) = sampled(&place(&off)).await;
     assert!(!printed.to_string().contains("Oslo"), "{printed}");
@@ -352,7 +358,7 @@ fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// A call of a client of 2026-07-28 that offers this; its result.
+/// A call of a client of 2026-07-28 that offers this; its answer.
 fn called(address: &str, capabilities: &Value) -> Value {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -364,7 +370,7 @@ fn called(address: &str, capabilities: &Value) -> Value {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let headers = "accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: \
                    tools/call\r\nmcp-name: test_sampling\r\n";
-    posted_to(address, "/mcp/fx", headers, &request)["result"].take()
+    posted_to(address, "/mcp/fx", headers, &request)
 }
 
 #[tokio::test]
@@ -372,10 +378,13 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
     for (rules, allowed) in [(ALLOWED, true), ("", false)] {
         let place = place(&format!("models: {{default: openai/m}}\n{rules}"));
         let script: Script = [(); 3].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
-        let (_model, variables) = with_model(WireApi::OpenAi, script).await;
+        let (model, variables) = with_model(WireApi::OpenAi, script).await;
         let says = move |result: &Value| {
             let text = result.to_string();
-            assert_eq!(text.contains("LLM response: Oslo"), allowed, "{text}");
+            // In the words of the fixture, by whichever generation it was asked.
+            let expect =
+                if allowed { ["LLM response: Oslo"; 2] } else { ["does not support sampling", "lacks a capability"] };
+            assert!(expect.iter().any(|expect| text.contains(expect)), "{text}");
         };
         let checks = move || {
             let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
@@ -383,17 +392,18 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
             pipe.handshake();
             pipe.has_tool("fx__test_sampling", true);
             let arguments = json!({"prompt": "What is the capital of Norway?"});
-            says(&pipe.ask("tools/call", json!({"name": "fx__test_sampling", "arguments": arguments}))["result"]);
+            says(&pipe.ask("tools/call", json!({"name": "fx__test_sampling", "arguments": arguments})));
             // It knows the tools from the list of the one before.
             let http = Gateway::start_with(&place, &["--http", "127.0.0.1:0", "--ask", "nobody"], &variables);
             let address = http.address();
             says(&called(&address, &json!({})));
             says(&posted(&address, &json!({"tool": "fx__test_sampling", "arguments": {"prompt": "Where is it?"}})));
-            let asked = called(&address, &json!({"sampling": {}}));
+            let asked = called(&address, &json!({"sampling": {}}))["result"].take();
             assert_eq!(asked["resultType"], "input_required", "{asked}");
             assert!(asked["inputRequests"].to_string().contains("sampling/createMessage"), "{asked}");
         };
         tokio::task::spawn_blocking(checks).await.expect("checked");
+        assert_eq!(model.requests().len(), if allowed { 3 } else { 0 });
     }
 }
 

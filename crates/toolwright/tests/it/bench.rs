@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolwright::House;
 use toolwright::config::LoadOptions;
+use toolwright::core::bench::shipped_cases;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};
@@ -386,15 +387,76 @@ async fn bad_usage_is_said_before_anything_is_asked() {
     assert_eq!((lab.place.read("project/notes.txt").as_str(), lab.server.requests().len()), ("mine\n", 0));
 }
 
+/// The least that a schema takes.
+fn filled(schema: &Value) -> Value {
+    if let Some(first) = schema["enum"].get(0).or_else(|| schema["anyOf"].get(0).filter(|_| schema["type"].is_null())) {
+        return if first.is_object() { filled(first) } else { first.clone() };
+    }
+    match schema["type"].as_str().or_else(|| schema["type"][0].as_str()) {
+        Some("object") => {
+            let members = schema["properties"].as_object().into_iter().flatten();
+            members.map(|(name, schema)| (name.clone(), filled(schema))).collect::<serde_json::Map<_, _>>().into()
+        }
+        Some("array") => json!([]),
+        Some("number" | "integer") => schema["minimum"].as_f64().map_or_else(|| json!(0), |least| json!(least as i64)),
+        Some("boolean") => json!(false),
+        _ => json!("some text"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shipped_cases_run_as_they_are() {
-    let lab = Lab::new("", script(), "").await;
-    let arguments = ["bench", "--models", "openai/good", "--tools", "llm:score", "--json", "--full", "--no-compat"];
+    let answer =
+        |asked: &Asked| Reply::text(filled(&asked.body["response_format"]["json_schema"]["schema"]).to_string());
+    let lab = Lab::new("", Script::from(vec![Turn::computed(answer)]).repeating(), "").await;
+    let models = ["bench", "--models", "openai/good", "--judge", "openai/judge", "--max-requests", "10000"];
+    let arguments = [&models[..], &["--json", "--full", "--no-compat"]].concat();
     let output = ended(start(&lab.place, &lab.variables, &arguments)).await;
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let suites = shipped_cases().expect("cases");
+    let cases: usize = suites.iter().map(|suite| suite.cases.len()).sum();
     let rows = report(&output);
-    assert!(rows[0]["calls"].as_u64() >= Some(12), "{rows} {}", stderr(&output));
-    let file = lab.lines();
-    assert!(file.len() as u64 > 12 && file[0] == "{\"bench\":1}", "{file:?}");
+    let rows = rows.as_array().expect("rows");
+    assert_eq!(rows.len(), 6, "{rows:?}");
+    for row in rows {
+        assert!(row["score"].is_number() && row["done"] == row["calls"] && row["done"].as_u64() >= Some(12), "{row}");
+    }
+    let lines = lab.lines();
+    assert_eq!((lines[0].as_str(), lines.len() - 1), ("{\"bench\":1}", cases));
+    for line in &lines[1..] {
+        let line: Value = serde_json::from_str(line).expect("json");
+        assert!(line["score"].is_number() && line["done"] == true, "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_in_the_folder_is_a_model_without_a_slash() {
+    let lab = Lab::new("", script(), &cases(1, "")).await;
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/replay/recorded.jsonl");
+    lab.place.write("project/rec.jsonl", &std::fs::read_to_string(recorded).expect("a recording"));
+    for model in ["replay:rec.jsonl", "replay:./rec.jsonl"] {
+        let output = lab.run(&["--models", model]).await;
+        let said = stderr(&output);
+        // What is asked is not in it, which the measurement finds.
+        assert!(output.status.code() != Some(2) && !said.contains("cannot be asked"), "{model}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_with_other_settings_is_measured_anew() {
+    let lab = Lab::new("", script(), &cases(2, "")).await;
+    let models = ["--models", "openai/good", "--max-requests", "1000"];
+    for (config, asked) in [
+        ("", 2),
+        ("models: {openai/good: {timeouts: {answer: 30m}}}\n", 2),
+        ("models: {openai/good: {top_p: 0.5}}\n", 4),
+        ("models: {openai/good: {effort: low}}\n", 6),
+        ("", 6),
+    ] {
+        lab.place.write("project/toolwright.yaml", config);
+        let output = lab.run(&models).await;
+        assert_eq!((output.status.code(), lab.asked("good")), (Some(0), asked), "{config}: {}", stderr(&output));
+    }
 }
 
 #[test]

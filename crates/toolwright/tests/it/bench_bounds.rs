@@ -284,3 +284,27 @@ async fn secrets_do_not_stay_in_notes() {
     assert!(lines.contains("not \\\"nothing\\\""), "{lines}");
     assert!(!lines.contains("ghp_") && !page.contains("ghp_"), "{lines}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_model_is_configured_to_think_has_room_under_the_bound() {
+    // A thousand tokens out are a dollar; high effort may think for 24,576 of them. Its API is told no number of tokens.
+    for (effort, asked) in [("", 1), (", effort: high", 0), (", thinking_tokens: 20000", 1)] {
+        let config = format!("models: {{openai/good: {{prices: {{input: 0, output: 1000}}{effort}}}}}\n");
+        let lab = Lab::new(&config, script(), &cases(1, "")).await;
+        let output = lab.run(&["--models", "openai/good", "--max-cost", "19"]).await;
+        assert_eq!(lab.asked("good"), asked, "{effort}: {}", stderr(&output));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_here_that_is_sent_headers_is_not_taken_to_be_free() {
+    for (headers, code) in [("", Some(0)), (", headers: {x-key: paid}", Some(2))] {
+        let lab = Lab::new("", script(), &cases(1, "")).await;
+        let url = &lab.variables.iter().find(|(name, _)| *name == "OPENAI_BASE_URL").expect("a server").1;
+        let endpoint = format!("{{api: openai_chat, base_url: '{url}'{headers}}}");
+        lab.place.write("project/toolwright.yaml", &format!("models: {{endpoints: {{here: {endpoint}}}}}\n"));
+        let output = lab.run(&["--models", "here/good", "--max-cost", "1"]).await;
+        assert_eq!(output.status.code(), code, "{headers}: {}", stderr(&output));
+        assert_eq!(stderr(&output).contains("the price of here/good is not known"), code == Some(2));
+    }
+}

@@ -257,7 +257,7 @@ impl RunState {
     /// an overflow has shown.
     #[must_use]
     pub fn context_limit(&self) -> Option<usize> {
-        let answer = self.spec.max_tokens.or(self.guard.answer);
+        let answer = self.guard.answer.or(self.spec.max_tokens);
         let by_window = self.spec.window.map(|window| limit(window, answer));
         let by_window = by_window.map(|tokens| self.guard.gauge.estimate(tokens));
         [by_window, self.guard.ceiling].into_iter().flatten().min()
@@ -329,7 +329,7 @@ impl RunState {
         self.guard.counts
     }
 
-    /// What an answer of the run's model may have where the request does not say, as far as its client knows.
+    /// What an answer to the run's requests may have, thoughts among it, as far as the model's client knows.
     pub(crate) fn expect_answer(&mut self, tokens: Option<u32>) {
         self.guard.answer = tokens;
     }

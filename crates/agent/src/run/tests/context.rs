@@ -264,3 +264,23 @@ fn estimates_are_corrected_by_what_is_reported() {
     state.on_counted(300, 200);
     assert_eq!(state.in_tokens(100), 150);
 }
+
+#[test]
+fn the_room_of_a_run_is_less_the_answer_that_its_client_tells() {
+    let limit = |max_tokens, told| {
+        let mut state = RunState::new(spec(turns(100)), vec![Message::user("q")]);
+        state.spec.window = Some(200_000);
+        state.spec.max_tokens = max_tokens;
+        state.expect_answer(told);
+        state.context_limit()
+    };
+    for (max_tokens, told, expect) in [
+        (Some(8192), None, 181_808),
+        // The client knows of thoughts beside it.
+        (Some(8192), Some(8192 + 32_768), 149_040),
+        (None, Some(32_768), 157_232),
+        (None, None, 185_904),
+    ] {
+        assert_eq!(limit(max_tokens, told), Some(expect), "{max_tokens:?} {told:?}");
+    }
+}

@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::plan::Planned;
+use crate::bench::plan::{Planned, Terms};
 use crate::canonical::ContentHash;
 use crate::name::ToolId;
 use serde_json::json;
@@ -24,7 +24,7 @@ fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> Planned {
 }
 
 fn plan(tools: Vec<Planned>, models: &[&str]) -> Plan {
-    Plan::new(tools, models.iter().map(|model| (*model).to_owned()).collect(), None).expect("a plan")
+    Plan::new(tools, models.iter().map(|model| (*model).to_owned()).collect(), None, &Terms::default()).expect("a plan")
 }
 
 /// Measures every call of a plan; `how` changes what came of it.

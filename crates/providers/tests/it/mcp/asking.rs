@@ -334,6 +334,23 @@ async fn who_sets_the_level_of_a_newer_server_does_not_wait_for_the_older_connec
 }
 
 #[tokio::test]
+async fn a_server_that_answers_no_level_is_told_one_at_a_time() {
+    let script = asker("both-mute");
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    context.client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
+    for _ in 0..50 {
+        run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
+    }
+    let told = || script.methods().iter().filter(|method| *method == "logging/setLevel").count();
+    eventually("it is told", || told() > 0).await;
+    run(&*rig.provider, "tell", json!({}), &context).await.expect("whatever was sent before this has arrived");
+    assert_eq!(told(), 1);
+}
+
+#[tokio::test]
 async fn a_level_that_the_server_refuses_is_not_told_to_its_next_process() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});

@@ -17,6 +17,8 @@ use super::stdio::scripted;
 struct Ann {
     offers: Value,
     manner: Manner,
+    /// Whether she is shown to follow pages by herself.
+    follows: bool,
     opens: bool,
     /// Whether she says when she is done; else the question stands.
     says: bool,
@@ -31,6 +33,10 @@ impl CallClient for Ann {
 
     fn manner(&self) -> Manner {
         self.manner
+    }
+
+    fn follows_pages(&self) -> bool {
+        self.follows
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -51,7 +57,14 @@ const DONE: &str = "Accept this once you are done at login.example: the call of 
 #[tokio::test]
 async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_is_done_there() {
     let both = || json!({"form": {}, "url": {}});
-    let ann = |offers| Ann { offers, manner: Manner::Either, opens: true, says: true, asked: Mutex::default() };
+    let ann = |offers| Ann {
+        offers,
+        manner: Manner::Either,
+        follows: false,
+        opens: true,
+        says: true,
+        asked: Mutex::default(),
+    };
     // Who is asked what; the result, or what the operator reads; calls made; whether the refusal is passed on.
     for (who, arguments, asked, expect, calls, is_passed_on) in [
         (ann(both()), json!({}), &[PAGE, DONE][..], Ok("welcome"), 2, false),
@@ -61,7 +74,9 @@ async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_i
         (ann(both()), json!({"refusals": 9}), &[PAGE, DONE], Err(PAGE), 2, false),
         // Nobody is there to see it, or follows it by themselves.
         (ann(json!({"form": {}})), json!({}), &[], Err(PAGE), 1, true),
-        (Ann { manner: Manner::Requests, ..ann(both()) }, json!({}), &[], Err(PAGE), 1, true),
+        (Ann { manner: Manner::Requests, follows: true, ..ann(both()) }, json!({}), &[], Err(PAGE), 1, true),
+        // Asked by requests, and it is the house that shows pages for her client.
+        (Ann { manner: Manner::Requests, ..ann(both()) }, json!({}), &[PAGE, DONE], Ok("welcome"), 2, false),
     ] {
         let script = scripted("mcp::asker::serve_when_asked", "MCP_ASKER", "legacy");
         let rig = script.rig(|_| {});
@@ -97,6 +112,32 @@ async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_i
         if arguments["tells"] == true {
             let told = SourceNotice::ElicitationComplete { id: "e1".into() };
             assert_eq!(*notices.lock().expect("notices"), [told], "clients of sessions may wait for it too");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_was_done_for_one_call_is_not_done_for_the_next() {
+    let script = scripted("mcp::asker::serve_when_asked", "MCP_ASKER", "legacy");
+    let rig = script.rig(|_| {});
+    let both = json!({"form": {}, "url": {}});
+    let ann = Arc::new(Ann {
+        offers: both,
+        manner: Manner::Either,
+        follows: false,
+        opens: true,
+        says: true,
+        asked: Mutex::default(),
+    });
+    let context = ToolContext { client: Arc::clone(&ann) as _, ..rig.context("s") };
+    // The server says that `e1` is done, and asks for it again with the third request.
+    for (arguments, asked) in [(json!({"tells": true}), None), (json!({"refusals": 3}), Some(&[PAGE, DONE]))] {
+        ann.asked.lock().expect("asked").clear();
+        let made =
+            tokio::time::timeout(Duration::from_secs(20), run(&*rig.provider, "page", arguments, &context)).await;
+        assert_eq!(made.expect("in time").expect("made").content[0].as_text(), Some("welcome"));
+        if let Some(asked) = asked {
+            assert_eq!(*ann.asked.lock().expect("asked"), *asked, "she was not done yet");
         }
     }
 }

@@ -126,6 +126,51 @@ async fn both_priorities_together_fill_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn in_a_full_line_a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() {
+    use ModelPriority::{Background, Interactive, Low, Retry};
+    // Who waits, who comes then, and whose place it takes: `None` for nobody's, so that it is refused.
+    for (waiting, comes, ousted) in [
+        ([Low, Low, Low], Interactive, Some(2)),
+        ([Low, Background, Interactive], Background, Some(0)),
+        ([Background, Low, Background], Interactive, Some(1)),
+        ([Background, Background, Interactive], Interactive, Some(1)),
+        ([Interactive, Interactive, Low], Retry, Some(2)),
+        ([Interactive, Interactive, Interactive], Retry, Some(2)),
+        ([Interactive, Interactive, Background], Background, None),
+        ([Interactive, Background, Background], Low, None),
+        ([Retry, Retry, Retry], Retry, None),
+    ] {
+        let line = line(QueueSpec { max_waiting: 3, ..spec(1) });
+        let (tool, cancel) = (tool(), Cancel::new());
+        let take = |priority| Box::pin(line.take(&tool, priority, &cancel, |_| ()));
+        let held = take(Interactive).await.expect("free");
+        let mut waits = Vec::from(waiting.map(take));
+        for wait in &mut waits {
+            assert!(futures_util::poll!(wait.as_mut()).is_pending());
+        }
+        waits.push(take(comes));
+        let refused = ousted.unwrap_or(3);
+        assert_eq!(futures_util::poll!(waits[3].as_mut()).is_ready(), refused == 3, "{waiting:?} {comes:?}");
+        if refused < 3 {
+            let error = waits[refused].as_mut().await.expect_err("it has lost its place");
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::LimitExceeded, true));
+            for part in ["3 calls wait already", "one of a higher priority came", "held by x:t@1.0.0"] {
+                assert!(error.message().contains(part), "{part}: {error}");
+            }
+        }
+        drop(waits.remove(refused));
+        for wait in &mut waits {
+            assert!(futures_util::poll!(wait.as_mut()).is_pending(), "the others stay: {waiting:?} {comes:?}");
+        }
+        drop(held);
+        let all =
+            futures_util::future::join_all(waits.into_iter().map(async |wait| drop(wait.await.expect("its turn"))));
+        assert_eq!(all.await.len(), 3);
+        assert!(line.is_idle());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cancelled_call_gets_no_slot_though_one_is_free() {
     let line = line(spec(1));
     let (tool, cancel) = (tool(), Cancel::new());

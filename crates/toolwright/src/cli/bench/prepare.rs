@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright::House;
-use toolwright::core::bench::{Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Suite, parse, shipped_cases};
+use toolwright::core::bench::{
+    Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Suite, Terms, parse, shipped_cases,
+};
 use toolwright::core::llm::llm_definition;
-use toolwright::core::model::{ModelClient as _, Usability};
+use toolwright::core::model::{ModelClient as _, Usability, is_replay};
 use toolwright::core::names::Resolution;
 use toolwright::core::schema::Violation;
 use toolwright::core::{Entry, Snapshot};
@@ -75,7 +77,12 @@ pub(super) async fn prepare(house: &Arc<House>, args: &Bench) -> Result<Prepared
         })?),
         None => None,
     };
-    let plan = Plan::new(tools, models, judge).map_err(Failure::usage)?;
+    let asked = |model: &String| (model.clone(), house.models().endpoints().asked_as(model));
+    let terms = Terms {
+        of_models: models.iter().chain(&judge).map(asked).collect(),
+        judge_contract: judge_entry.as_ref().map(|entry| entry.tool.hash()),
+    };
+    let plan = Plan::new(tools, models, judge, &terms).map_err(Failure::usage)?;
     Ok(Prepared { plan, snapshot, entries, judge: judge_entry })
 }
 
@@ -126,7 +133,10 @@ async fn usable(house: &House, models: &[String]) -> Result<(), Failure> {
         let _ = house.models().ready(model).await;
         let why = match house.executor().services().model.card(model).usability {
             Usability::Usable
-                if model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty()) =>
+                if is_replay(model)
+                    || model
+                        .split_once('/')
+                        .is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty()) =>
             {
                 continue;
             }

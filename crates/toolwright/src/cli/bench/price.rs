@@ -9,6 +9,7 @@ use toolwright::core::Entry;
 use toolwright::core::bench::{Cell, Kind};
 use toolwright::core::catalogue::{PromptQuestion, PromptSize};
 use toolwright::core::model::{PriceTable, Prices};
+use toolwright::models::Endpoint;
 use toolwright::runtime::TrafficTerms;
 use url::{Host, Url};
 
@@ -153,16 +154,16 @@ impl<'a> Pricing<'a> {
 
     fn longest_answer(&self, model: &str, size: PromptSize) -> u32 {
         let card = self.house.executor().services().model.card(model);
-        size.max_answer.unwrap_or(ANSWER_TOKENS).min(card.max_output.unwrap_or(u32::MAX))
+        card.longest_answer(size.max_answer, size.thinking, ANSWER_TOKENS)
     }
 }
 
 /// Whether a model's server is on this machine and wants no key.
 fn is_free(house: &House, model: &str) -> bool {
     let provider = model.split_once('/').map(|(provider, _)| provider).unwrap_or_default();
-    let Some(endpoint) = house.models().endpoints().get(provider).filter(|endpoint| endpoint.key.is_none()) else {
-        return false;
-    };
+    // Headers may hold a key.
+    let keyless = |endpoint: &&Endpoint| endpoint.key.is_none() && endpoint.headers.is_empty();
+    let Some(endpoint) = house.models().endpoints().get(provider).filter(keyless) else { return false };
     match Url::parse(&endpoint.base_url).ok().as_ref().and_then(Url::host) {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),

@@ -23,7 +23,7 @@ pub(super) struct Spent {
     pub(super) usage: Usage,
     /// Attempts at requests.
     pub(super) requests: u64,
-    /// Microseconds in queues.
+    /// Microseconds in queues and between attempts.
     pub(super) waited_us: u64,
 }
 
@@ -114,8 +114,10 @@ impl Meter {
 
     fn see(&mut self, event: &Event) {
         match event {
-            Event::ModelRetried { op, error, usage, cost_usd, .. } => {
-                self.of(op).request(Some(*error), *usage, *cost_usd)
+            Event::ModelRetried { op, error, usage, cost_usd, again_in_ms, .. } => {
+                let spent = self.of(op);
+                spent.request(Some(*error), *usage, *cost_usd);
+                spent.waited_us = spent.waited_us.saturating_add(again_in_ms.saturating_mul(1000));
             }
             Event::ModelFinished { op, error, usage, cost_usd, .. } => self.of(op).request(*error, *usage, *cost_usd),
             Event::ModelWaited { op, wait_us, .. } => {
@@ -133,6 +135,9 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use toolwright::core::SessionId;
+    use toolwright::core::operation::{Lineage, OpId};
+
     use super::*;
 
     #[test]
@@ -151,6 +156,27 @@ mod tests {
             spent.request(failed, usage, cost);
             assert_eq!((spent.is_unknown, spent.may_cost_more), (unknown, more), "{failed:?} {usage:?} {cost:?}");
         }
+    }
+
+    #[test]
+    fn waits_between_attempts_are_no_latency_of_the_model() {
+        let (_sender, receiver) = tokio::sync::broadcast::channel(1);
+        let mut meter = Meter::new(receiver);
+        let op = Lineage::named("t").begin(OpId::new(1));
+        meter.see(&Event::ModelRetried {
+            op: op.clone(),
+            session: SessionId::new("s"),
+            model: "p/m".into(),
+            attempt: 1,
+            error: ModelErrorKind::RateLimit,
+            message: "later".into(),
+            latency_us: 70_000,
+            usage: Usage::default(),
+            cost_usd: None,
+            again_in_ms: 2000,
+        });
+        let spent = meter.take(op.lineage.trace);
+        assert_eq!((spent.requests, spent.waited_us), (1, 2_000_000));
     }
 
     #[test]

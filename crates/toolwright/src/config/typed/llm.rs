@@ -169,6 +169,7 @@ pub struct LlmPreference {
     pub effort: Option<EffortSetting>,
     /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 131_072))]
     pub thinking_tokens: Option<u32>,
     /// Share of the likeliest tokens that it samples from.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,6 +181,7 @@ pub struct LlmPreference {
     pub top_k: Option<u32>,
     /// Seed of its sampling.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 2_147_483_647))]
     pub seed: Option<u32>,
     /// Texts that end its answer, which does not hold them; four at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -67,6 +67,7 @@ pub struct ModelHabits {
     pub effort: Option<EffortSetting>,
     /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 131_072))]
     pub thinking_tokens: Option<u32>,
     /// Sampling temperature of requests that say none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +83,7 @@ pub struct ModelHabits {
     pub top_k: Option<u32>,
     /// Seed of its sampling.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 2_147_483_647))]
     pub seed: Option<u32>,
     /// Texts that end its answer, which does not hold them; four at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -128,7 +130,8 @@ pub struct ModelQueue {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub requests_per_minute: Option<usize>,
-    /// Requests that may wait; more fail at once. Default 1024.
+    /// Requests that may wait; one more fails at once, or the newest of the lowest priority where its own is higher. Default
+    /// 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,
     /// How long a request may wait. Default 10m.

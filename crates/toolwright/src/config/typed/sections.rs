@@ -127,8 +127,8 @@ pub struct Queue {
     /// Calls that run at once.
     #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Calls that may wait, background calls among them; more fail at once, with 0 all that cannot run at
-    /// once. Default 1024.
+    /// Calls that may wait, background calls among them; one more fails at once, or the newest of the lowest priority
+    /// where its own is higher. With 0 all fail that cannot run at once. Default 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,
     /// How long a call may wait. Default 60s.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::Value;
 use toolwright_core::approval::{FormReply, FormRequest, Wants};
 use toolwright_core::context::Redactor;
 use toolwright_core::session::Session;
@@ -20,10 +21,27 @@ pub struct InboxPerson {
 }
 
 impl InboxPerson {
-    /// A person behind this inbox. `redactor` keeps secrets out of what they are shown.
+    /// A person behind this inbox. `redactor` keeps secrets out of what they are shown; a page's address stands as it is,
+    /// or it would lead nowhere.
     #[must_use]
     pub fn new(inbox: FormInbox, session: Arc<Session>, redactor: Arc<dyn Redactor>) -> Self {
         Self { inbox, session, redactor }
+    }
+
+    /// The schema without secrets. A default that holds one is not shown, and need not be given: the form has it.
+    fn shown(&self, form: &Form) -> Value {
+        let mut shown = self.redactor.redact_value(form.schema());
+        let is_hidden = |default: &Value| self.redactor.redact_value(default) != *default;
+        for field in form.fields.iter().filter(|field| field.default.as_ref().is_some_and(is_hidden)) {
+            if let Some(Value::Object(property)) = shown.get_mut("properties").and_then(|all| all.get_mut(&field.name))
+            {
+                property.shift_remove("default");
+            }
+            if let Some(Value::Array(required)) = shown.get_mut("required") {
+                required.retain(|name| *name != field.name);
+            }
+        }
+        shown
     }
 
     async fn ask(&self, source: &str, message: &str, wants: Wants) -> Option<FormReply> {
@@ -44,7 +62,7 @@ impl InboxPerson {
 #[async_trait]
 impl Person for InboxPerson {
     async fn fill_in(&self, source: &str, form: &Form) -> Filled {
-        match self.ask(source, &form.message, Wants::Form(form.schema().clone())).await {
+        match self.ask(source, &form.message, Wants::Form(self.shown(form))).await {
             // Whoever answered has checked it; the store is open to other programs of the same user.
             Some(FormReply::Accept { content }) => match form.check(content) {
                 Ok(content) => Filled::Accepted(content),

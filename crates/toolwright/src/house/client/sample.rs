@@ -50,8 +50,9 @@ impl Tool for Sample {
         let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
         // The owner's own requests go before those of a server.
         request.priority = ModelPriority::Background;
-        let answer = request.max_tokens.unwrap_or(self.max_tokens).into();
-        let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer)?;
+        let card = self.executor.services().model.card(&self.model);
+        let answer = card.longest_answer(request.max_tokens, request.settings.thinking(), self.max_tokens);
+        let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into())?;
         // Only account and cancel matter to a request.
         let nobody = Arc::new(NoApprover { remedy: "a request to a model asks nobody".into() });
         let policy = Arc::new(Policy::of(Profile::Ask));

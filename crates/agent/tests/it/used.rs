@@ -1,0 +1,74 @@
+//! What the calls of a run ask of models counts as the run's own.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_agent::{DriverError, Limits};
+use toolwright_core::error::ErrorKind;
+use toolwright_core::model::{Message, ModelRequest, Usage};
+use toolwright_core::{Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+
+use crate::house::{House, Reply, begin, options};
+use crate::resume::Fragile;
+
+/// Asks a model, and then fails where it is told to.
+struct Asks;
+
+#[async_trait]
+impl Tool for Asks {
+    fn definition(&self) -> ToolDefinition {
+        let schema = json!({"type": "object", "properties": {"fails": {"type": "boolean"}}});
+        ToolDefinition::new(ToolId::parse("t:asks@1.0.0").unwrap(), "Asks a model.", Some(schema))
+    }
+
+    fn awaits_others(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let request = ModelRequest { messages: vec![Message::user("q")], ..ModelRequest::default() };
+        context.calls.ask("test/other", &request).await.unwrap();
+        match arguments["fails"].as_bool() {
+            Some(true) => Err(ToolError::new(ErrorKind::ExecutionError, "it failed all the same")),
+            _ => Ok(ToolOutput::text("asked")),
+        }
+    }
+}
+
+fn script() -> Vec<Reply> {
+    let calls = vec![("1", "t__asks", json!({})), ("2", "t__asks", json!({"fails": true}))];
+    vec![Reply::Calls(calls), Reply::Text("done")]
+}
+
+/// The script's two answers, and one to each call.
+const USED: Usage = Usage { input_tokens: 28, output_tokens: 12, cached_tokens: 0, cache_written_tokens: 0 };
+
+#[tokio::test]
+async fn what_calls_ask_of_models_counts_against_the_limit_and_is_in_the_report() {
+    // With those of its calls the first answer came to thirty.
+    let stopped = Usage { input_tokens: 21, output_tokens: 9, ..Usage::default() };
+    for (tokens, used, is_stopped) in [(None, USED, false), (Some(31), USED, false), (Some(30), stopped, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let house = House::new(dir.path(), script(), vec![Arc::new(Asks)]).await;
+        let limits = Limits { tokens, ..Limits::default() };
+        let report = house.driver.run(&mut begin(limits), &options()).await.unwrap();
+        assert_eq!((report.usage, report.reason.is_some()), (used, is_stopped), "{tokens:?}: {report:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_calls_had_used_before_a_crash_counts_once_failed_calls_too() {
+    // Four saves: before each of the two questions, before the calls, and at the end.
+    for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let fragile = |store| Fragile::new(store, breaks_at, written);
+        let house = House::with_store(dir.path(), script(), vec![Arc::new(Asks)], fragile).await;
+        let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
+        assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
+        drop(house);
+        let house = House::new(dir.path(), script(), vec![Arc::new(Asks)]).await;
+        let report = house.driver.resume(&options()).await.unwrap();
+        assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
+    }
+}

@@ -1,0 +1,47 @@
+//! What a call's requests to models used, for its outcome and whoever runs it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use toolwright_core::call::ValidCall;
+use toolwright_core::context::UsageRecorder;
+use toolwright_core::model::Usage;
+
+use super::RunContext;
+
+/// Sums what one call used, and passes it on to the recorder of the run.
+pub(super) struct CallUsage {
+    run: Arc<dyn UsageRecorder>,
+    total: Mutex<Usage>,
+}
+
+impl std::fmt::Debug for CallUsage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallUsage").field("total", &self.total).finish_non_exhaustive()
+    }
+}
+
+impl CallUsage {
+    /// The terms under which the call's requests are made, and what hears them; `None` where nobody wants to know, or the
+    /// call asks no model.
+    pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
+        let recorder = run.usage.as_ref()?;
+        if !call.entry.provider.awaits_others(call.entry.id()) && call.entry.definition().model_preference.is_none() {
+            return None;
+        }
+        let used = Arc::new(Self { run: Arc::clone(recorder), total: Mutex::default() });
+        let run = Box::new(RunContext { usage: Some(Arc::clone(&used) as _), ..run.clone() });
+        Some((used, run))
+    }
+
+    /// All of it, so far.
+    pub(super) fn total(&self) -> Usage {
+        *self.total.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UsageRecorder for CallUsage {
+    fn record(&self, model: &str, usage: Usage) {
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+        self.run.record(model, usage);
+    }
+}
