@@ -5,6 +5,7 @@ model-differences.md lists these words) is said here as well, since no SDK could
 """
 
 import base64
+import copy
 import json
 import logging
 
@@ -88,6 +89,15 @@ def openai_client(root):
     return openai.OpenAI(base_url=base_url("openai", root), api_key=API_KEY, max_retries=0, timeout=TIMEOUT)
 
 
+def openai_schema(output):
+    """Schema and strictness as the SDK's helper for Pydantic models has them; open objects are beyond strict mode."""
+    from openai.lib._pydantic import _ensure_strict_json_schema
+
+    schema = copy.deepcopy(output["schema"])
+    strict = not schema.get("additionalProperties", True)
+    return {"schema": _ensure_strict_json_schema(schema, path=(), root=schema) if strict else schema, "strict": strict}
+
+
 class OpenAiChat(Side):
     """developers.openai.com/api/docs: chat.completions"""
 
@@ -110,8 +120,8 @@ class OpenAiChat(Side):
             if said.parallel is not None:
                 extra["parallel_tool_calls"] = said.parallel
         if said.output:
-            strict = not said.output["schema"].get("additionalProperties", True)
-            extra["response_format"] = {"type": "json_schema", "json_schema": {**said.output, "strict": strict}}
+            schema = {**said.output, **openai_schema(said.output)}
+            extra["response_format"] = {"type": "json_schema", "json_schema": schema}
         if said.max_tokens:
             extra["max_completion_tokens"] = said.max_tokens
         if self.samples("openai_chat"):
@@ -184,8 +194,7 @@ class OpenAiResponses(Side):
             if said.parallel is not None:
                 extra["parallel_tool_calls"] = said.parallel
         if said.output:
-            strict = not said.output["schema"].get("additionalProperties", True)
-            extra["text"] = {"format": {"type": "json_schema", **said.output, "strict": strict}}
+            extra["text"] = {"format": {"type": "json_schema", **said.output, **openai_schema(said.output)}}
         if said.max_tokens:
             extra["max_output_tokens"] = said.max_tokens
         if self.samples("openai_responses"):
@@ -235,6 +244,8 @@ class Anthropic(Side):
 
     def arguments(self):
         said = self.conversation
+        import anthropic
+
         # The API demands a limit.
         extra = {"max_tokens": said.max_tokens or 8192}
         system = said.system
@@ -249,9 +260,10 @@ class Anthropic(Side):
             if choice != {"type": "auto"}:
                 extra["tool_choice"] = choice
         if said.output:
-            # Optional properties and open objects are beyond the API's structured output.
+            # Open objects are beyond the API's structured output; the SDK would close them.
             if said.output["schema"].get("additionalProperties") is False:
-                extra["output_config"] = {"format": {"type": "json_schema", "schema": said.output["schema"]}}
+                schema = anthropic.transform_schema(said.output["schema"])
+                extra["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
             else:
                 system = f"{system}\n\n{in_words(said.output)}".strip()
         if system:

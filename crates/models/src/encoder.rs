@@ -8,7 +8,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, Reuse, ShownTool};
 
 use crate::api::{Api, EncodedRequest};
-use crate::dialect::{Dialect, Toolset, translate};
+use crate::dialect::{self, Dialect, Toolset, translate};
 use crate::maker::Maker;
 use crate::shown::{ShownTools, loadable};
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
@@ -81,36 +81,49 @@ impl Serialize for Tools<'_> {
 pub(crate) struct OutputSchema {
     /// The schema to send.
     pub schema: Value,
-    /// Whether the API can hold the model to it, and it is all of what was asked for.
+    /// Whether the API can hold the model to it, and it is of the shapes that were asked for.
     pub strict: bool,
 }
 
-/// The dialect's view where it is the schema itself, or where the API refuses what the view leaves out.
-/// Strict only in the first case: there is no later step that could undo for a text what a view changes.
-pub(crate) fn output_schema(dialect: Dialect, output: &OutputFormat) -> OutputSchema {
-    let tool = ShownTool {
-        name: "output".into(),
-        parameters: output.schema.clone(),
-        strict: Some(true),
-        ..ShownTool::default()
+/// The view that the API can hold a model to, where there is one with the shapes of the schema; bounds of values that it
+/// lacks are checked when the answer is there. Else the schema itself, or for Gemini, which refuses what it does not
+/// know, its view.
+pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
+    if let Some(schema) = dialect::answer(dialect, schema) {
+        return OutputSchema { schema, strict: true };
+    }
+    let view = || {
+        let tool = ShownTool { name: "output".into(), parameters: schema.clone(), ..ShownTool::default() };
+        let view = translate(dialect, &[tool], false).tools.pop()?;
+        view.wrapped.is_none().then_some(view.parameters)
     };
-    match translate(dialect, &[tool], true).tools.pop() {
-        Some(view) if view.strict && view.parameters == output.schema => {
-            OutputSchema { schema: view.parameters, strict: true }
-        }
-        Some(view) if dialect == Dialect::GeminiJsonSchema && view.wrapped.is_none() => {
-            OutputSchema { schema: view.parameters, strict: false }
-        }
-        _ => OutputSchema { schema: output.schema.clone(), strict: false },
+    let view = if dialect == Dialect::GeminiJsonSchema { view() } else { None };
+    OutputSchema { schema: view.unwrap_or_else(|| schema.clone()), strict: false }
+}
+
+/// What a model is told of the shape of its answer where the API has no means of its own to demand it.
+pub(crate) fn output_instruction(output: &OutputFormat) -> String {
+    match &output.schema {
+        None => "Your final answer is one JSON object and nothing else.".to_owned(),
+        Some(schema) => format!(
+            "Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{schema}"
+        ),
     }
 }
 
-/// What the system prompt says where an API has no means of its own to demand a shape.
-pub(crate) fn output_instruction(output: &OutputFormat) -> String {
-    format!(
-        "Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}",
-        output.schema
-    )
+/// The system prompt with that at its end, unless it says it already.
+pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
+    let system = system.trim();
+    let is_said = match &output.schema {
+        None => speaks_of_json(system),
+        Some(schema) => system.contains(&schema.to_string()),
+    };
+    if is_said { system.to_owned() } else { format!("{system}\n\n{}", output_instruction(output)).trim().to_owned() }
+}
+
+/// Whether a text has the word that OpenAI wants to find before it takes `json_object`.
+pub(crate) fn speaks_of_json(text: &str) -> bool {
+    text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
 }
 
 /// What OpenAI's servers find the caches of a conversation by (developers.openai.com/api/docs/guides/prompt-caching): how it

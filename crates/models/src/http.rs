@@ -26,6 +26,7 @@ use crate::limits::limits;
 use crate::ollama;
 use crate::reading::{media_type, read, read_all};
 use crate::reasoning;
+use crate::sampling::RefusedTemperatures;
 use crate::shape::RefusedShapes;
 use crate::shown::ShownCache;
 use crate::tool_search;
@@ -70,6 +71,7 @@ pub struct HttpModelClient {
     timeouts: Timeouts,
     shown: ShownCache,
     refused: RefusedShapes,
+    cool: RefusedTemperatures,
     /// Models that have refused thinking of theirs because something before it had changed.
     bound: Known,
     /// Models whose server was told of as one that shortens conversations.
@@ -102,6 +104,7 @@ impl HttpModelClient {
             timeouts,
             shown: ShownCache::default(),
             refused: RefusedShapes::default(),
+            cool: RefusedTemperatures::default(),
             bound: Known::default(),
             shortening: Known::default(),
             proxied: OnceLock::new(),
@@ -167,6 +170,8 @@ impl HttpModelClient {
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
         let asked = self.refused.around(model, as_configured(request, endpoint, name, habits));
+        let asked = self.refused.around(model, as_configured(request, endpoint.api, name, habits));
+        let asked = self.cool.around(model, asked);
         let mut encoded = encode_shown(&asked, name, &shown);
         if endpoint.api == Api::Ollama {
             if let Some(window) = habits.window {
@@ -181,9 +186,10 @@ impl HttpModelClient {
         }
         let sent = self.send(endpoint, &encoded, timeouts, events).await;
         let (response, first) = sent.map_err(|mut error| {
+            self.cool.learn(model, &asked, &mut error);
             if endpoint.api == Api::Anthropic {
                 if encoded.has("output_config") {
-                    self.refused.learn(model, request, &mut error);
+                    self.refused.learn(model, &asked, &mut error);
                 }
                 // Whoever asked at the same time hears the same.
                 if anthropic::is_of_binding(&error) && !encoded.has_header(anthropic::BINDING_HEADER) {

@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::joined_text;
-use toolwright_core::model::{Message, ModelError, ModelRequest, StopReason, ToolChoice, Usage, WrittenCall};
+use toolwright_core::model::{
+    Message, ModelError, ModelRequest, OutputFormat, StopReason, ToolChoice, Usage, WrittenCall,
+};
 
 use crate::answer::{Answer, Assemble, Sink};
 use crate::api::{Api, EncodedRequest};
@@ -39,7 +41,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
     }
-    set(&mut body, "format", request.output.as_ref().map(|output| output.schema.clone()));
+    let format = |output: &OutputFormat| output.schema.clone().unwrap_or_else(|| json!("json"));
+    set(&mut body, "format", request.output.as_ref().map(format));
     let mut options = Map::new();
     set(&mut options, "num_predict", request.max_tokens);
     sampling::write(&mut options, request, model, &NAMES);

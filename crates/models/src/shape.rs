@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 
+use serde_json::json;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, OutputFormat};
 
-use crate::encoder::output_instruction;
+use crate::encoder::with_instruction;
 use crate::known::Known;
 
 /// Words of a refusal that is about the demanded shape.
@@ -28,7 +29,7 @@ impl RefusedShapes {
         if !self.0.has(model) && !self.0.has(&of_schema(model, output)) {
             return request;
         }
-        let system = format!("{}\n\n{}", request.system.trim(), output_instruction(output)).trim_start().to_owned();
+        let system = with_instruction(&request.system, output);
         Cow::Owned(ModelRequest { system, output: None, ..request.into_owned() })
     }
 
@@ -50,5 +51,5 @@ impl RefusedShapes {
 }
 
 fn of_schema(model: &str, output: &OutputFormat) -> String {
-    format!("{model} {}", ContentHash::of_value(&output.schema))
+    format!("{model} {}", ContentHash::of_value(&json!(output.schema)))
 }

@@ -367,7 +367,7 @@ async fn what_a_server_cannot_do_is_found_out_within_the_request() {
     let refusal = Turn::error(400, "output_config: this model does not support structured outputs");
     let bench = Bench::new(APIS[2], vec![refusal, Turn::text("{}")]).await;
     let schema = json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
-    let output = Some(OutputFormat { name: "o".into(), schema });
+    let output = Some(OutputFormat { name: "o".into(), schema: Some(schema) });
     let request = ModelRequest { messages: vec![Message::user("q")], output, ..ModelRequest::default() };
     let answer = bench.ask(&request).await.unwrap();
     assert_eq!(answer.text, "{}");

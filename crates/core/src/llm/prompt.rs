@@ -42,6 +42,9 @@ pub struct LlmHooks {
     pub max_tokens: Option<TokensHook>,
     /// For tools whose answer has the form that the caller wants.
     pub output_schema: Option<SchemaHook>,
+    /// The schema that the model is asked for, where it is closer than the one that its answer must fit: one without
+    /// properties that may be left out, say, which OpenAI's strict mode does not know.
+    pub asked_schema: Option<Value>,
     /// After the answer was read as JSON.
     pub output: Option<OutputHook>,
     /// After that: what it says is told by a warning of code `llm_tool_result`, and stands in the outcome's `extras` under
@@ -57,6 +60,7 @@ impl fmt::Debug for LlmHooks {
             .field("prepare", &self.prepare.is_some())
             .field("max_tokens", &self.max_tokens.is_some())
             .field("output_schema", &self.output_schema.is_some())
+            .field("asked_schema", &self.asked_schema)
             .field("output", &self.output.is_some())
             .field("warning", &self.warning.is_some())
             .field("asks_again", &self.asks_again)
@@ -121,24 +125,27 @@ pub(super) fn prompt(
         Some(schema) => schema(&arguments).or_else(|| way.output_schema.clone()),
         None => way.output_schema.clone(),
     };
+    // It is of the definition's own schema: a variant with another asks for that.
+    let closer = hooks.asked_schema.as_ref().filter(|_| schema == definition.output_schema);
+    let asked_schema = closer.or(schema.as_ref());
     let output = way.output_kind();
     let system = match output {
         OutputKind::Text => system,
-        OutputKind::Json => with_json_rule(&system, schema.as_ref(), way.example.as_ref()),
+        OutputKind::Json => with_json_rule(&system, asked_schema, way.example.as_ref()),
     };
     let system_tokens = asked.tokens.count(&system).0;
     let input_tokens = system_tokens + asked.tokens.count(&user).0;
     let settings = way.model_preference.settings.clone();
+    let preferred = way.model_preference.max_tokens;
     let max_tokens = hooks.max_tokens.as_ref().and_then(|rule| rule(&arguments, asked.tokens));
+    // What a function works out is no author's word, so that the configuration can lower it.
+    let max_tokens = max_tokens.map(|tokens| preferred.map_or(tokens, |most| tokens.min(most)));
     let max_tokens = max_tokens.or_else(|| way.max_tokens.map(|rule| rule.of(input_tokens)));
     let request = ModelRequest {
         system,
         messages: vec![Message::user(user)],
-        output: schema
-            .clone()
-            .filter(|_| output == OutputKind::Json)
-            .map(|schema| OutputFormat { name: format!("{}_{}", way.id.namespace(), way.id.name()), schema }),
-        max_tokens: max_tokens.or(way.model_preference.max_tokens),
+        output: demanded(&way, output, asked_schema),
+        max_tokens: max_tokens.or(preferred),
         temperature: way.model_preference.temperature,
         reuse: reuse(&settings, system_tokens),
         settings,
@@ -152,6 +159,16 @@ pub(super) fn prompt(
         arguments,
         input_tokens,
     })
+}
+
+/// What the API is to hold the model to. Without a schema that is a JSON object, which is all that APIs have a word for:
+/// so not where the example is another value.
+fn demanded(way: &LlmDefinition, output: OutputKind, schema: Option<&Value>) -> Option<OutputFormat> {
+    let is_other = schema.is_none() && way.example.as_ref().is_some_and(|example| !example.is_object());
+    if output != OutputKind::Json || is_other {
+        return None;
+    }
+    Some(OutputFormat { name: format!("{}_{}", way.id.namespace(), way.id.name()), schema: schema.cloned() })
 }
 
 /// What of a call's request other calls will begin with: a long system prompt, or all that its author says.
@@ -262,10 +279,52 @@ mod tests {
         let places: Vec<Option<usize>> =
             [JSON_RULE, "Be dry.", &schema.to_string(), r#"{"a":1}"#].iter().map(|part| system.find(part)).collect();
         assert!(places.is_sorted() && places.iter().all(Option::is_some) && places[0] == Some(0), "{system}");
-        assert_eq!(got.request.output, Some(OutputFormat { name: "x_t".to_owned(), schema }));
+        assert_eq!(got.request.output, Some(OutputFormat { name: "x_t".to_owned(), schema: Some(schema) }));
         let own: SchemaHook = Arc::new(|_| Some(json!({"type": "object"})));
         let got = ask(&json, &LlmHooks { output_schema: Some(own), ..LlmHooks::default() }, None).expect("a request");
         assert_eq!(got.schema, Some(json!({"type": "object"})));
+    }
+
+    #[test]
+    fn json_without_a_schema_is_demanded_as_an_object_unless_the_example_is_none() {
+        let check = |example: Option<Value>, demands: bool| {
+            let json = LlmDefinition { output: Some(OutputKind::Json), example: example.clone(), ..definition() };
+            let got = ask(&json, &LlmHooks::default(), None).expect("a request").request.output;
+            let expect = OutputFormat { name: "x_t".to_owned(), schema: None };
+            assert_eq!(got, demands.then_some(expect), "{example:?}");
+        };
+        check(None, true);
+        check(Some(json!({"a": 1})), true);
+        check(Some(json!([1, 2])), false);
+        let text = ask(&definition(), &LlmHooks::default(), None).expect("a request");
+        assert_eq!(text.request.output, None);
+    }
+
+    #[test]
+    fn a_model_is_asked_for_the_closer_schema_and_held_to_the_own_one() {
+        let own = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+        let closer = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+        let json = LlmDefinition { output_schema: Some(own.clone()), ..definition() };
+        let hooks = LlmHooks { asked_schema: Some(closer.clone()), ..LlmHooks::default() };
+        let got = ask(&json, &hooks, None).expect("a request");
+        assert!(got.request.system.contains(&closer.to_string()), "{}", got.request.system);
+        assert_eq!(got.request.output.and_then(|output| output.schema), Some(closer));
+        assert_eq!(got.schema, Some(own));
+    }
+
+    #[test]
+    fn a_preferred_limit_caps_what_the_hook_says() {
+        let check = |hook: u32, preferred: Option<u32>, expect: u32| {
+            let mut preferring = definition();
+            preferring.model_preference.max_tokens = preferred;
+            let rule: TokensHook = Arc::new(move |_, _| Some(hook));
+            let hooks = LlmHooks { max_tokens: Some(rule), ..LlmHooks::default() };
+            let got = ask(&preferring, &hooks, None).expect("a request").request.max_tokens;
+            assert_eq!(got, Some(expect), "{hook} {preferred:?}");
+        };
+        check(500, Some(77), 77);
+        check(50, Some(77), 50);
+        check(500, None, 500);
     }
 
     #[test]

@@ -170,8 +170,9 @@ pub struct CallResult {
 pub struct OutputFormat {
     /// A name for the shape, `[a-zA-Z0-9_-]`, at most 64 characters; others are made legal.
     pub name: String,
-    /// JSON Schema of the text, which is JSON then.
-    pub schema: Value,
+    /// JSON Schema of the text, which is JSON then; none for a JSON object of any kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
 }
 
 /// An item of an answer that the client is to run and that is no function call: a custom tool's free
@@ -358,6 +359,13 @@ impl ModelError {
             partial: None,
             source: None,
         }
+    }
+
+    /// Whether a request that was refused will be sent in another form, as the client says: what is wrong is the form,
+    /// so that it is no second try of the same.
+    #[must_use]
+    pub fn wants_another_form(&self) -> bool {
+        self.kind == ModelErrorKind::Invalid && self.should_retry == Some(true)
     }
 }
 

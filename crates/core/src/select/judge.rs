@@ -46,7 +46,7 @@ pub fn request(task: &str, tools: &[&Entry]) -> ModelRequest {
     ModelRequest {
         system: INSTRUCTIONS.into(),
         messages: vec![Message::user(text)],
-        output: Some(OutputFormat { name: "scores".into(), schema: schema() }),
+        output: Some(OutputFormat { name: "scores".into(), schema: Some(schema()) }),
         max_tokens: Some(MAX_TOKENS),
         ..ModelRequest::default()
     }

@@ -8,7 +8,7 @@ use super::cache::Marks;
 use super::{API, VERSION};
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{output_instruction, output_schema, set, tools_place};
+use crate::encoder::{output_schema, set, tools_place, with_instruction};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
 use crate::maker::Maker;
 use crate::reasoning::{self, Choice, refuses_forced_calls};
@@ -42,12 +42,14 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let mut system = request.system.trim().to_owned();
     let mut output_config = Map::new();
     if let Some(output) = &request.output {
-        // The API refuses a schema that it cannot enforce; then the model is asked in words.
-        let form = output_schema(Dialect::Anthropic, output);
-        if form.strict {
-            output_config.insert("format".into(), json!({"type": "json_schema", "schema": form.schema}));
-        } else {
-            system = format!("{system}\n\n{}", output_instruction(output)).trim_start().to_owned();
+        // The API refuses a schema that it cannot enforce, and has no word for JSON of any kind: then the model is
+        // asked in words.
+        let form = output.schema.as_ref().map(|schema| output_schema(Dialect::Anthropic, schema));
+        match form.filter(|form| form.strict) {
+            Some(form) => {
+                set(&mut output_config, "format", Some(json!({"type": "json_schema", "schema": form.schema})))
+            }
+            None => system = with_instruction(&system, output),
         }
     }
     body.insert("model".into(), json!(model));

@@ -308,6 +308,11 @@ impl Writer<'_, '_> {
         if types == Types::NONE {
             return Err(self.unlike("a value of any type"));
         }
+        // Whatever values are listed, their types are exactly those; anything else implies a type of its author's mind.
+        let listed_values = node.view.contains_key("enum") || node.view.contains_key("const");
+        if self.rules.are_of_answers() && !node.view.contains_key("type") && !listed_values {
+            return Err(self.unlike("a value whose type is not said"));
+        }
         self.typed_values(types, node)?;
         let composite = types.has(Types::OBJECT.with(Types::ARRAY));
         let or_null = types.has(Types::NULL) && types.len() == 2;

@@ -165,6 +165,18 @@ pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset
     set
 }
 
+/// The schema of an answer as an API can hold a model to it while it writes: the same shapes, without the bounds of
+/// values that the API has no keyword for, which stand in the descriptions. None where there is no such view.
+#[must_use]
+pub(crate) fn answer(dialect: Dialect, schema: &Value) -> Option<Value> {
+    let rules = rules::rules_of_answers(dialect)?;
+    let tool = ShownTool { name: "answer".into(), parameters: schema.clone(), ..ShownTool::default() };
+    let view = root::write(rules, &tool, &mut Vec::new()).ok()?;
+    admit(dialect, &view.parameters, &mut Budget::ANTHROPIC.clone()).ok()?;
+    // What would have to be changed back has another shape.
+    (view.wrapped.is_none() && view.plan.is_none()).then_some(view.parameters)
+}
+
 /// The view of one tool, or why it has none.
 fn view(
     dialect: Dialect,

@@ -153,6 +153,7 @@ impl Writer<'_, '_> {
             Some(Value::Bool(false)) => Ok(()),
             Some(_) => Err(self.unlike("an object with further properties, which strict tools cannot have")),
             None if is_bare => Err(self.unlike("an object of any properties, which strict tools cannot have")),
+            None if self.rules.are_of_answers() => Err(self.unlike("an object that does not say that it is closed")),
             None => {
                 self.lose("additionalProperties", "not given: the properties that are declared are taken for all");
                 Ok(())

@@ -97,6 +97,9 @@ pub(super) fn attempt(
     if let Some(keyword) = refused(&mut writer, map) {
         return wrap(writer, tool, map, keyword);
     }
+    if writer.rules.are_of_answers() && types != Types::OBJECT {
+        return Err(writer.unlike(format!("{} where an object is wanted", listed(types))).into());
+    }
     if types != Types::NONE && types != Types::OBJECT {
         writer.lose("type", format!("{} is written as object: arguments are one", listed(types)));
     }

@@ -27,9 +27,20 @@ pub(super) enum Names {
     Parameters,
 }
 
+/// What a strict view holds a model to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// The arguments of a call, which are changed back to what the tool takes.
+    Call,
+    /// An answer, which nobody changes back, and which is checked against its own schema once it is there. So the view
+    /// may leave out bounds of values, and may neither ask for another shape nor admit less than the schema.
+    Answer,
+}
+
 /// What a strict view may say, where it differs from one API to the other.
 #[derive(Debug)]
 pub(super) struct Strict {
+    pub(super) of: Held,
     /// Whether every property has to be required.
     pub(super) all_required: bool,
     /// Whether a schema may refer back to itself.
@@ -53,6 +64,15 @@ pub(super) struct Rules {
 /// limit since, compatible servers have not.
 const OPENAI_DESCRIPTION: usize = 1024;
 
+/// The rules for the shape of an answer; None where no such is held strictly.
+pub(super) fn rules_of_answers(dialect: Dialect) -> Option<&'static Rules> {
+    match dialect {
+        Dialect::OpenAi => Some(&OPENAI_ANSWER),
+        Dialect::Anthropic => Some(&ANTHROPIC_ANSWER),
+        Dialect::GeminiJsonSchema | Dialect::GeminiDeclaration | Dialect::Ollama => None,
+    }
+}
+
 pub(super) fn rules(dialect: Dialect, strict: bool) -> &'static Rules {
     match (dialect, strict) {
         (Dialect::OpenAi, false) => &OPENAI,
@@ -75,7 +95,7 @@ static OPENAI: Rules = Rules {
 };
 
 /// "Structured model outputs", sections "Supported schemas" and "Some type-specific keywords".
-static OPENAI_STRICT: Rules = Rules {
+const OPENAI_STRICT: Rules = Rules {
     api: "OpenAI",
     keeps: |keyword| {
         matches!(
@@ -96,12 +116,17 @@ static OPENAI_STRICT: Rules = Rules {
     references: References::Alone,
     names: Names::Any,
     max_description: OPENAI_DESCRIPTION,
-    strict: Some(&Strict {
-        all_required: true,
-        recursion: true,
-        formats: &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"],
-    }),
+    strict: Some(&OPENAI_HELD),
 };
+
+const OPENAI_HELD: Strict = Strict {
+    of: Held::Call,
+    all_required: true,
+    recursion: true,
+    formats: &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"],
+};
+
+static OPENAI_ANSWER: Rules = Rules { strict: Some(&Strict { of: Held::Answer, ..OPENAI_HELD }), ..OPENAI_STRICT };
 
 /// Tools take JSON Schema 2020-12; properties match `^[a-zA-Z0-9_.-]{1,64}$`.
 static ANTHROPIC: Rules = Rules {
@@ -114,18 +139,24 @@ static ANTHROPIC: Rules = Rules {
 };
 
 /// "Structured outputs", section "JSON Schema limitations".
-static ANTHROPIC_STRICT: Rules = Rules {
+const ANTHROPIC_STRICT: Rules = Rules {
     api: "Anthropic",
     keeps: |keyword| matches!(keyword, "title" | "default" | "format" | "pattern" | "minItems" | "const"),
     references: References::Alone,
     names: Names::Keys,
     max_description: usize::MAX,
-    strict: Some(&Strict {
-        all_required: false,
-        recursion: false,
-        formats: &["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"],
-    }),
+    strict: Some(&ANTHROPIC_HELD),
 };
+
+const ANTHROPIC_HELD: Strict = Strict {
+    of: Held::Call,
+    all_required: false,
+    recursion: false,
+    formats: &["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"],
+};
+
+static ANTHROPIC_ANSWER: Rules =
+    Rules { strict: Some(&Strict { of: Held::Answer, ..ANTHROPIC_HELD }), ..ANTHROPIC_STRICT };
 
 /// The keywords that the reference of `GenerationConfig.responseJsonSchema` names.
 static GEMINI_JSON_SCHEMA: Rules = Rules {
@@ -197,6 +228,11 @@ fn is_house_keeping(keyword: &str) -> bool {
 impl Rules {
     pub(super) fn keeps(&self, keyword: &str) -> bool {
         (self.keeps)(keyword)
+    }
+
+    /// Whether the view is of an answer.
+    pub(super) fn are_of_answers(&self) -> bool {
+        self.strict.is_some_and(|strict| strict.of == Held::Answer)
     }
 
     /// Whether an `enum` may have these values. Gemini: "for strings and numbers".

@@ -100,6 +100,27 @@ pub(super) fn is_annotation(keyword: &str, value: &Value) -> bool {
     }
 }
 
+/// Whether a keyword bounds a value without a say in its shape, so that a view without it only admits more.
+pub(super) fn is_bound(keyword: &str) -> bool {
+    matches!(
+        keyword,
+        "minimum"
+            | "maximum"
+            | "exclusiveMinimum"
+            | "exclusiveMaximum"
+            | "multipleOf"
+            | "minLength"
+            | "maxLength"
+            | "minItems"
+            | "maxItems"
+            | "minProperties"
+            | "maxProperties"
+            | "uniqueItems"
+            | "pattern"
+            | "format"
+    )
+}
+
 fn is_standard_format(format: &str) -> bool {
     matches!(
         format,

@@ -322,7 +322,8 @@ impl<'a, 'l> Writer<'a, 'l> {
 
     /// What an API does not take: into words, or away.
     pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, said: &mut Vec<String>) -> Result<(), Unlike> {
-        if self.rules.strict.is_some() && !words::is_annotation(keyword, value) {
+        let may_go = words::is_annotation(keyword, value) || self.rules.are_of_answers() && words::is_bound(keyword);
+        if self.rules.strict.is_some() && !may_go {
             return Err(self.unlike(format!("strict tools have no `{keyword}`{}", self.with(keyword, value))));
         }
         match words::sentence(keyword, value) {

@@ -8,7 +8,7 @@ use toolwright_core::model::{ModelRequest, ToolChoice};
 use super::API;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{output_instruction, output_schema, set, tools_place};
+use crate::encoder::{output_schema, set, tools_place, with_instruction};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
 use crate::reasoning;
 use crate::sampling::{self, Names};
@@ -37,7 +37,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let output = request.output.as_ref().filter(|output| {
         let refused = tools.is_some() && !takes_shape_with_tools(model);
         if refused {
-            system = format!("{system}\n\n{}", output_instruction(output)).trim_start().to_owned();
+            system = with_instruction(&system, output);
         }
         !refused
     });
@@ -61,7 +61,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     set(&mut config, "thinkingConfig", reasoning::gemini(model, &request.settings));
     if let Some(output) = output {
         config.insert("responseMimeType".into(), json!("application/json"));
-        config.insert("responseJsonSchema".into(), output_schema(Dialect::GeminiJsonSchema, output).schema);
+        let schema = output.schema.as_ref().map(|schema| output_schema(Dialect::GeminiJsonSchema, schema).schema);
+        set(&mut config, "responseJsonSchema", schema);
     }
     set(&mut body, "generationConfig", Some(config).filter(|config| !config.is_empty()));
     EncodedRequest::new(path(model), body).with_tools(tools)

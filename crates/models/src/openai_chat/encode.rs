@@ -1,5 +1,7 @@
 //! Requests.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
@@ -7,7 +9,7 @@ use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 use super::{API, echo};
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{cache_key, output_schema, set, tools_place};
+use crate::encoder::{cache_key, output_schema, set, tools_place, with_instruction};
 use crate::history::{Image, LegalCall, Part, Turn, legal_name, legal_turns, parts};
 use crate::reasoning;
 use crate::sampling::{self, Names};
@@ -50,7 +52,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
 }
 
 fn response_format(output: &OutputFormat) -> Value {
-    let form = output_schema(Dialect::OpenAi, output);
+    let Some(schema) = &output.schema else { return json!({"type": "json_object"}) };
+    let form = output_schema(Dialect::OpenAi, schema);
     let schema = json!({"name": legal_name(&output.name), "schema": form.schema, "strict": form.strict});
     json!({"type": "json_schema", "json_schema": schema})
 }
@@ -81,8 +84,13 @@ pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
 
 fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
     let mut out = Vec::new();
-    if !request.system.is_empty() {
-        out.push(json!({"role": "system", "content": request.system}));
+    // The API takes `json_object` only where the messages speak of JSON.
+    let system = match &request.output {
+        Some(output) if output.schema.is_none() => Cow::Owned(with_instruction(&request.system, output)),
+        _ => Cow::Borrowed(&request.system),
+    };
+    if !system.is_empty() {
+        out.push(json!({"role": "system", "content": system}));
     }
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {

@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{Exposed, ModelRequest, OutputFormat, ToolChoice};
+use toolwright_core::content::joined_text;
+use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat, ToolChoice};
 
 use super::API;
 use super::search::Search;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{cache_key, output_schema, set, tools_place};
+use crate::encoder::{cache_key, output_instruction, output_schema, set, speaks_of_json, tools_place};
 use crate::history::{Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, parts};
 use crate::reasoning;
 use crate::sampling::{self, Names};
@@ -23,7 +24,14 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
-    body.insert("input".into(), Value::Array(input(request, shown.set())));
+    let mut input = input(request, shown.set());
+    if let Some(output) = request.output.as_ref().filter(|output| output.schema.is_none())
+        && !input_speaks_of_json(request)
+    {
+        let message = json!({"type": "message", "role": "developer", "content": output_instruction(output)});
+        input.insert(0, message);
+    }
+    body.insert("input".into(), Value::Array(input));
     let tools = shown.json();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
@@ -56,8 +64,18 @@ fn reasons(model: &str) -> bool {
     !["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"].iter().any(|family| name.starts_with(family))
 }
 
+/// Whether the input has the word without which the API refuses `json_object`. It does not look for it in the
+/// instructions.
+fn input_speaks_of_json(request: &ModelRequest) -> bool {
+    request.messages.iter().any(|message| match message {
+        Message::User { content } => speaks_of_json(&joined_text(content)),
+        _ => false,
+    })
+}
+
 fn format(output: &OutputFormat) -> Value {
-    let form = output_schema(Dialect::OpenAi, output);
+    let Some(schema) = &output.schema else { return json!({"type": "json_object"}) };
+    let form = output_schema(Dialect::OpenAi, schema);
     json!({"type": "json_schema", "name": legal_name(&output.name), "schema": form.schema, "strict": form.strict})
 }
 

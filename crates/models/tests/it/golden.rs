@@ -101,10 +101,108 @@ fn demanding() -> ModelRequest {
         messages: vec![Message::user("Where?")],
         tool_choice: ToolChoice::Tool("fs__read".into()),
         parallel_calls: Some(false),
-        output: Some(OutputFormat { name: "the city!".into(), schema }),
+        output: Some(OutputFormat { name: "the city!".into(), schema: Some(schema) }),
         max_tokens: Some(7),
         ..conversation()
     }
+}
+
+/// A request for a JSON object of any kind.
+fn json_object() -> ModelRequest {
+    ModelRequest {
+        system: "Be brief.".into(),
+        messages: vec![Message::user("Where?")],
+        output: Some(OutputFormat { name: "place".into(), schema: None }),
+        ..ModelRequest::default()
+    }
+}
+
+/// What each API is sent for the shape of an answer: the schema, and whether the model is held to it.
+fn shape(api: Api, schema: &Value) -> (Option<Value>, bool, String) {
+    let output = Some(OutputFormat { name: "o".into(), schema: Some(schema.clone()) });
+    let request = ModelRequest {
+        system: "Be brief.".into(),
+        messages: vec![Message::user("q")],
+        output,
+        ..ModelRequest::default()
+    };
+    let body = encode(api, &request, "m").body();
+    let (place, strict) = match api {
+        Api::OpenAiChat => ("/response_format/json_schema/schema", &body["response_format"]["json_schema"]["strict"]),
+        Api::OpenAiResponses => ("/text/format/schema", &body["text"]["format"]["strict"]),
+        Api::Anthropic => ("/output_config/format/schema", &Value::Bool(true)),
+        Api::Gemini => ("/generationConfig/responseJsonSchema", &Value::Bool(true)),
+        Api::Ollama => ("/format", &Value::Bool(true)),
+    };
+    let schema = body.pointer(place).cloned();
+    let held = schema.is_some() && *strict == true;
+    (schema, held, body["system"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_shape_with_bounds_is_demanded_of_every_api() {
+    let schema = json!({
+        "type": "object", "additionalProperties": false, "required": ["score", "code", "tags"], "properties": {
+            "score": {"type": "number", "description": "How good.", "minimum": 0, "maximum": 1},
+            "code": {"type": "string", "minLength": 3, "pattern": "^(?=a)b"},
+            "tags": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 5, "uniqueItems": true},
+        },
+    });
+    for api in Api::ALL {
+        let (sent, held, system) = shape(api, &schema);
+        let sent = sent.unwrap_or_else(|| panic!("{api} demands nothing"));
+        assert!(held, "{api}: {sent}");
+        assert!(!system.contains("JSON Schema"), "{api}: {system}");
+        assert_eq!(sent["required"], schema["required"], "{api}");
+    }
+    let (sent, ..) = shape(Api::Anthropic, &schema);
+    let expect = json!({
+        "type": "object", "additionalProperties": false, "required": ["score", "code", "tags"], "properties": {
+            "score": {"type": "number", "description": "How good. At least 0. At most 1."},
+            "code": {"type": "string", "description": "At least 3 characters. Must match ^(?=a)b."},
+            "tags": {"type": "array", "items": {"type": "string"},
+                "description": "At least 2 items. At most 5 items. No item twice."},
+        },
+    });
+    assert_eq!(sent, Some(expect));
+    let (sent, ..) = shape(Api::OpenAiChat, &schema);
+    let sent = sent.unwrap();
+    assert_eq!(
+        (&sent["properties"]["score"], &sent["properties"]["tags"]["maxItems"]),
+        (&schema["properties"]["score"], &json!(5))
+    );
+}
+
+#[test]
+fn a_shape_is_held_only_where_the_view_admits_what_the_schema_does() {
+    let closed = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
+    let text = || json!({"type": "string"});
+    let check = |schema: Value, openai: bool, anthropic: bool| {
+        for (api, expect) in [(Api::OpenAiChat, openai), (Api::OpenAiResponses, openai), (Api::Anthropic, anthropic)] {
+            let (sent, held, system) = shape(api, &schema);
+            assert_eq!(held, expect, "{api}: {schema} as {sent:?}");
+            assert_eq!(system.contains("JSON Schema"), api == Api::Anthropic && !expect, "{api}: {schema}");
+        }
+    };
+    check(closed(json!({"a": text()}), json!(["a"])), true, true);
+    check(closed(json!({"a": {"type": "integer", "exclusiveMinimum": 0}}), json!(["a"])), true, true);
+    check(closed(json!({"a": text()}), json!([])), false, true);
+    check(closed(json!({"a": {"enum": ["x", 1]}}), json!(["a"])), true, true);
+    // Open objects, by their word or by their silence, would be closed.
+    check(json!({"type": "object", "properties": {"a": text()}, "required": ["a"]}), false, false);
+    check(json!({"type": "object", "additionalProperties": text()}), false, false);
+    // Other shapes.
+    check(json!({"type": "array", "items": text()}), false, false);
+    check(
+        json!({"type": ["object", "null"], "properties": {"a": text()}, "required": ["a"], "additionalProperties": false}),
+        false,
+        false,
+    );
+    check(json!({"anyOf": [closed(json!({"a": text()}), json!(["a"]))]}), false, false);
+    check(closed(json!({"a": {}}), json!(["a"])), false, false);
+    check(closed(json!({"a": {"items": text()}}), json!(["a"])), false, false);
+    check(closed(json!({"a": {"type": "string", "not": {"const": "x"}}}), json!(["a"])), false, false);
+    check(closed(json!({"a!": text()}), json!(["a!"])), true, false);
 }
 
 /// Tools whose author wants them strict: one with a parameter that may be left out, and one whose arguments
@@ -165,6 +263,9 @@ fn one_conversation_in_the_form_of_each_api() {
     for api in Api::ALL {
         check_golden(&format!("{api}.json"), api, &conversation());
         check_golden(&format!("{api}.demanding.json"), api, &demanding());
+    }
+    for api in Api::ALL {
+        check_golden(&format!("{api}.json_object.json"), api, &json_object());
     }
     for api in [Api::OpenAiChat, Api::OpenAiResponses, Api::Anthropic] {
         check_golden(&format!("{api}.strict.json"), api, &strictly());

@@ -203,7 +203,7 @@ fn a_card_says_whether_a_model_can_be_asked() {
 
 #[test]
 fn gemini_before_3_is_asked_for_a_shape_in_words_where_tools_are_shown() {
-    let output = OutputFormat { name: "o".into(), schema: json!({"type": "object"}) };
+    let output = OutputFormat { name: "o".into(), schema: Some(json!({"type": "object"})) };
     let with_tools = ModelRequest { output: Some(output), ..crate::golden::conversation() };
     let without = ModelRequest { tools: Arc::default(), ..with_tools.clone() };
     for (model, request, in_words) in [

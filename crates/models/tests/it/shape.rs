@@ -25,7 +25,7 @@ fn client(api: Api, server: &ScriptedModel, wire: WireApi) -> HttpModelClient {
 fn shaped(property: &str) -> ModelRequest {
     let schema = json!({"type": "object", "properties": {property: {"type": "string"}}, "required": [property],
         "additionalProperties": false});
-    let output = Some(OutputFormat { name: "o".into(), schema });
+    let output = Some(OutputFormat { name: "o".into(), schema: Some(schema) });
     ModelRequest { system: "Be brief.".into(), messages: vec![Message::user("q")], output, ..ModelRequest::default() }
 }
 
@@ -61,6 +61,19 @@ async fn a_model_that_refuses_a_shape_is_asked_in_words_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_schema_that_the_prompt_tells_is_not_told_again() {
+    let refusals = vec![Turn::error(400, TOO_LARGE), Turn::text("a")];
+    let server = ScriptedModel::start(refusals).await.unwrap();
+    let client = client(Api::Anthropic, &server, WireApi::Anthropic);
+    let mut request = shaped("x");
+    let schema = request.output.as_ref().and_then(|output| output.schema.clone()).unwrap();
+    request.system = format!("The value fits this JSON Schema:\n{schema}");
+    client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap_err();
+    client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
+    assert_eq!(server.requests()[1].body["system"], request.system);
+}
+
+#[tokio::test]
 async fn a_refusal_in_words_is_the_last_word() {
     let server = ScriptedModel::start(vec![Turn::error(400, TOO_LARGE), Turn::error(400, TOO_LARGE)]).await.unwrap();
     let client = client(Api::Anthropic, &server, WireApi::Anthropic);
@@ -68,6 +81,23 @@ async fn a_refusal_in_words_is_the_last_word() {
         let answer = client.complete("p/m", &shaped("x"), &IgnoreModelEvents, &Cancel::new()).await;
         assert_eq!(answer.unwrap_err().should_retry, expect);
     }
+}
+
+#[tokio::test]
+async fn a_model_that_refuses_a_temperature_is_sent_one_once() {
+    let refusal = "Unsupported value: 'temperature' does not support 0.5 with this model.";
+    let turns = vec![Turn::error(400, refusal), Turn::text("a"), Turn::text("b"), Turn::text("c")];
+    let server = ScriptedModel::start(turns).await.unwrap();
+    let client = client(Api::OpenAiChat, &server, WireApi::OpenAi);
+    let warm = ModelRequest { messages: vec![Message::user("q")], temperature: Some(0.5), ..ModelRequest::default() };
+    let ask = async |model: &str| client.complete(model, &warm, &IgnoreModelEvents, &Cancel::new()).await;
+    let error = ask("p/m").await.unwrap_err();
+    assert!(error.wants_another_form(), "{error}");
+    for model in ["p/m", "p/m", "p/n"] {
+        ask(model).await.unwrap();
+    }
+    let sent: Vec<_> = server.requests().iter().map(|sent| sent.body.get("temperature").is_some()).collect();
+    assert_eq!(sent, [true, false, false, true]);
 }
 
 #[derive(Default)]

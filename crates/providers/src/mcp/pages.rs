@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -145,13 +146,13 @@ pub(super) async fn follow(
     let form = form(sent.what, &pages);
     if asking::missing(&capabilities, asking::ELICIT, &form).is_none() {
         // Not dropped when the server says that it is done: the call must have back what it gave up to ask.
-        let mut late = false;
+        let late = AtomicBool::new(false);
         let over = async {
-            late = tokio::time::timeout(EXPIRY, done).await.is_err();
+            late.store(tokio::time::timeout(EXPIRY, done).await.is_err(), Ordering::Relaxed);
         };
         let is_declined = match client.ask_until(vec![question(form)], pin!(over)).await {
             Some(said) => !agrees(said)?,
-            None if late => return Err(told(refused, &pages)),
+            None if late.load(Ordering::Relaxed) => return Err(told(refused, &pages)),
             None => false,
         };
         if is_declined {

@@ -115,7 +115,20 @@ impl ModelTraffic {
     ) -> Passage<'a> {
         let (name, line) = self.line(model);
         let terms = TrafficTerms::retry_of(&self.terms, model);
-        Passage { name, line, terms, holder: model.into(), priority, room, attempt: 1, before: None, events, cancel }
+        let (attempt, refused_forms, before) = (1, 0, None);
+        Passage {
+            name,
+            line,
+            terms,
+            holder: model.into(),
+            priority,
+            room,
+            attempt,
+            refused_forms,
+            before,
+            events,
+            cancel,
+        }
     }
 }
 
@@ -182,6 +195,10 @@ impl ModelClient for ModelTraffic {
     }
 }
 
+/// Forms of one request that may be refused beside its attempts: with a demanded shape, with thoughts that are bound to
+/// what has changed, with a temperature.
+const MAX_REFUSED_FORMS: u32 = 3;
+
 /// One request on its way, attempt by attempt.
 struct Passage<'a> {
     name: Arc<str>,
@@ -191,6 +208,8 @@ struct Passage<'a> {
     priority: ModelPriority,
     room: &'a RequestRoom,
     attempt: u32,
+    /// Attempts so far whose form was refused: they are none of those that the terms count.
+    refused_forms: u32,
     /// How the attempt before failed.
     before: Option<ModelError>,
     events: &'a dyn ModelEvents,
@@ -225,7 +244,12 @@ impl<'a> Passage<'a> {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,
         };
-        let again = retry(&error, self.attempt, feedback.has_begun(), self.terms, seed());
+        let again = if error.wants_another_form() && self.refused_forms < MAX_REFUSED_FORMS && !feedback.has_begun() {
+            self.refused_forms += 1;
+            Some(Duration::ZERO)
+        } else {
+            retry(&error, self.attempt - self.refused_forms, feedback.has_begun(), self.terms, seed())
+        };
         feedback.failed(&error, again);
         drop(slot);
         let Some(wait) = again else { return Some(Err(error)) };

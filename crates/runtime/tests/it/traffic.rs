@@ -28,6 +28,8 @@ enum Deed {
     Tell(Limits),
     /// Fails before anything of an answer.
     Fail(ModelErrorKind, Option<u64>),
+    /// Refuses the form of the request, which will be another the next time.
+    Refuse,
     /// Fails once the first bytes have come, having used so many tokens.
     Break(ModelErrorKind, u64),
     Hang,
@@ -96,6 +98,10 @@ impl ModelClient for Provider {
                 Ok(ModelResponse { text: "ok".into(), usage, ..ModelResponse::default() })
             }
             Deed::Fail(kind, retry_after_ms) => Err(ModelError { retry_after_ms, ..ModelError::new(kind, "not now") }),
+            Deed::Refuse => {
+                let refusal = ModelError::new(ModelErrorKind::Invalid, "the grammar is too large");
+                Err(ModelError { should_retry: Some(true), ..refusal })
+            }
             Deed::Break(kind, input_tokens) => {
                 events.on_traffic(Traffic::FirstByte);
                 let usage = Usage { input_tokens, ..Usage::default() };
@@ -227,6 +233,27 @@ async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
 
 fn expect_ok(rows: &[(&str, u32, u64)]) -> bool {
     rows.last().is_some_and(|row| row.0 == "ok")
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_form_of_a_request_is_none_of_its_attempts() {
+    let check = async |attempts: u32, deeds: Vec<Deed>, expect: Result<usize, usize>| {
+        let provider = Provider::new(Duration::from_millis(1), deeds);
+        let terms =
+            TrafficTerms { retry: Some(RetryTerms { attempts, ..RetryTerms::default() }), ..TrafficTerms::default() };
+        let client: Arc<dyn ModelClient> = Arc::clone(&provider) as _;
+        let traffic = ModelTraffic::new(client, BTreeMap::from([("p".to_owned(), terms)]));
+        let answer = ask(&traffic, &plain()).await;
+        let came = provider.came().len();
+        assert_eq!(answer.map(|_| came).map_err(|_| came), expect, "{attempts}");
+    };
+    let late = || Deed::Fail(ModelErrorKind::RateLimit, None);
+    check(1, vec![Deed::Refuse], Ok(2)).await;
+    check(1, vec![Deed::Refuse, Deed::Refuse], Ok(3)).await;
+    check(1, vec![Deed::Refuse, late()], Err(2)).await;
+    check(2, vec![late(), Deed::Refuse], Ok(3)).await;
+    check(2, vec![Deed::Refuse, late(), late()], Err(3)).await;
+    check(1, vec![Deed::Refuse; 20], Err(4)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
+use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, tool, word};
 use super::sending::{Sent, pieces};
 use super::{Answer, Asked, Reply, Stop};
+use crate::rules::ApiRules;
 
 pub(super) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
@@ -50,6 +51,7 @@ pub(super) fn check(body: &Value) -> Checked {
             ensure(body.get("tool_choice").is_none(), || "tool_choice: may only be given with tools".into())?;
         }
     }
+    answer_schema(ApiRules::Anthropic, body)?;
     match &body["system"] {
         Value::Null | Value::String(_) => Ok(()),
         Value::Array(blocks) if blocks.iter().all(|block| block["type"] == "text") => Ok(()),

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::rules::{ApiRules, check_answer};
+
 /// Refuses a request, in words.
 pub(super) type Checked = Result<(), String>;
 
@@ -43,6 +45,21 @@ pub(super) fn tool(name: &str, schema: &Value, seen: &mut Vec<String>, place: &s
         ensure(schema.get(key).is_none(), || format!("{place}: schema may not have '{key}' at the top level"))?;
     }
     Ok(())
+}
+
+/// That the schema of the answer is one that the API can hold a model to.
+pub(super) fn answer_schema(api: ApiRules, body: &Value) -> Checked {
+    let breach = check_answer(api, body).into_iter().next();
+    breach.map_or(Ok(()), |breach| Err(format!("Invalid schema: {}: {}", breach.path, breach.message)))
+}
+
+/// Whether a text of `messages` has the word without which OpenAI takes no `json_object`.
+pub(super) fn speaks_of_json(messages: &[Value]) -> bool {
+    let says = |value: &Value| value.as_str().is_some_and(|text| text.to_ascii_lowercase().contains("json"));
+    messages.iter().any(|message| {
+        let content = &message["content"];
+        says(content) || content.as_array().into_iter().flatten().any(|part| says(&part["text"]))
+    })
 }
 
 /// Base64 without line breaks.

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
+use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, speaks_of_json, tool, word};
 use super::sending::{Sent, pieces};
 use super::{Answer, Asked, Reply, Stop};
+use crate::rules::ApiRules;
 
 const CREATED: u64 = 1_700_000_000;
 
@@ -28,6 +29,10 @@ pub(super) fn check(body: &Value) -> Checked {
     }
     ensure(body.get("tool_choice").is_none() || body.get("tools").is_some(), || {
         "'tool_choice' is only allowed when 'tools' are specified".into()
+    })?;
+    answer_schema(ApiRules::OpenAiChat, body)?;
+    ensure(body["response_format"]["type"] != "json_object" || speaks_of_json(filled(body, "messages")?), || {
+        "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.".into()
     })?;
     ensure(body.get("stream_options").is_none() || body["stream"] == true, || {
         "'stream_options' is only allowed when 'stream' is enabled".into()

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
+use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, speaks_of_json, tool, word};
 use super::openai::{call_id, error_body};
 use super::sending::{Sent, pieces};
 use super::tool_search::{self, Loaded};
 use super::{Answer, Asked, Reply, Stop};
+use crate::rules::ApiRules;
 
 const CREATED: u64 = 1_700_000_000;
 
@@ -33,6 +34,15 @@ pub(super) fn check(body: &Value) -> Checked {
         "Tool choice is only allowed when 'tools' are specified".into()
     })?;
     let format = &body["text"]["format"];
+    if format["type"] == "json_object" {
+        let speaks = body["input"].as_array().is_none_or(|items| speaks_of_json(items));
+        return ensure(speaks, || {
+            "Response input messages must contain the word 'json' in some form to use 'text.format' of type \
+             'json_object'."
+                .into()
+        });
+    }
+    answer_schema(ApiRules::OpenAiResponses, body)?;
     ensure(
         format.is_null() || (is_name(format["name"].as_str().unwrap_or_default()) && format["schema"].is_object()),
         || "text.format: needs a name and a schema".into(),

@@ -48,6 +48,56 @@ fn openai_rules() {
 }
 
 #[test]
+fn a_schema_of_the_answer_is_one_that_strict_modes_take() {
+    let object = |property: Value, required: Value| json!({"type": "object", "properties": {"a": property}, "required": required, "additionalProperties": false});
+    let plain = object(json!({"type": "string"}), json!(["a"]));
+    let bounded = object(json!({"type": "integer", "minimum": 0}), json!(["a"]));
+    let long = object(json!({"type": "string", "maxLength": 9}), json!(["a"]));
+    let optional = object(json!({"type": "string"}), json!([]));
+    let open = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]});
+    let chat = |schema: &Value, strict: bool, expect: Option<&str>| {
+        let format = json!({"name": "o", "schema": schema, "strict": strict});
+        let body = json!({
+            "model": "m", "messages": [{"role": "user", "content": "go"}],
+            "response_format": {"type": "json_schema", "json_schema": format},
+        });
+        check(WireApi::OpenAi, &body, expect);
+        let mut flat = format;
+        flat["type"] = json!("json_schema");
+        let body = json!({"model": "m", "input": "go", "text": {"format": flat}});
+        check(WireApi::Responses, &body, expect);
+    };
+    chat(&plain, true, None);
+    chat(&bounded, true, None);
+    chat(&long, true, Some("`maxLength` is not among the supported keywords"));
+    chat(&long, false, None);
+    chat(&optional, true, Some("`required` and the properties differ"));
+    chat(&open, true, Some("`additionalProperties` is not false"));
+    let anthropic = |schema: &Value, expect: Option<&str>| {
+        let body = json!({
+            "model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}],
+            "output_config": {"format": {"type": "json_schema", "schema": schema}},
+        });
+        check(WireApi::Anthropic, &body, expect);
+    };
+    anthropic(&plain, None);
+    anthropic(&optional, None);
+    anthropic(&bounded, Some("`minimum` is not among the supported keywords"));
+    anthropic(&open, Some("`additionalProperties` is not false"));
+}
+
+#[test]
+fn openai_takes_json_objects_where_json_is_spoken_of() {
+    let object = json!({"type": "json_object"});
+    for (said, expect) in [("one JSON object", None), ("an object", Some("must contain the word 'json'"))] {
+        let messages = json!([{"role": "user", "content": said}]);
+        check(WireApi::OpenAi, &json!({"model": "m", "messages": messages, "response_format": object}), expect);
+        let body = json!({"model": "m", "instructions": "JSON!", "input": messages, "text": {"format": object}});
+        check(WireApi::Responses, &body, expect);
+    }
+}
+
+#[test]
 fn responses_rules() {
     let user = json!({"type": "message", "role": "user", "content": "go"});
     let call = json!({"type": "function_call", "call_id": "c1", "name": "t", "arguments": "{}"});

@@ -182,6 +182,11 @@ fn check_tool<'a>(tool: &'a Map<String, Value>, path: &str, report: &mut Report)
     sound.then_some(schema)
 }
 
+/// Checks the schema of a structured output.
+pub(super) fn check_answer(schema: &Value, path: &str, report: &mut Report) {
+    check_strict(schema, &nodes(schema, path), report);
+}
+
 fn check_strict(root: &Value, nodes: &[Node<'_>], report: &mut Report) {
     for node in nodes {
         for (keyword, _) in node.keywords().filter(|(keyword, _)| !KEYWORDS.contains(&keyword.as_str())) {

@@ -107,6 +107,27 @@ pub fn check_tools(api: ApiRules, tools: &Value) -> Vec<Breach> {
     report.breaches
 }
 
+/// Every breach in the schema of the answer that `body`, a whole request to `api`, demands strictly. No request of the
+/// other APIs does: what is not held to is not refused.
+#[must_use]
+pub fn check_answer(api: ApiRules, body: &Value) -> Vec<Breach> {
+    let mut report = Report::default();
+    let place = match api {
+        ApiRules::OpenAiChat => "/response_format/json_schema",
+        ApiRules::OpenAiResponses => "/text/format",
+        ApiRules::Anthropic => "/output_config/format",
+        ApiRules::Gemini | ApiRules::Ollama => return report.breaches,
+    };
+    let Some(format) = body.pointer(place) else { return report.breaches };
+    let path = format!("{place}/schema");
+    match (api, format.get("schema")) {
+        (ApiRules::Anthropic, Some(schema)) => anthropic::check_answer(schema, &path, &mut report),
+        (_, Some(schema)) if format["strict"] == true => openai_strict::check(schema, &path, &mut report),
+        _ => {}
+    }
+    report.breaches
+}
+
 /// The breaches found so far, and the tool being looked at.
 #[derive(Default)]
 struct Report {

@@ -27,8 +27,17 @@ fn demanded(asked: &Asked) -> &Value {
         WireApi::OpenAi => &body["response_format"]["json_schema"]["schema"],
         WireApi::Responses => &body["text"]["format"]["schema"],
         WireApi::Anthropic => &body["output_config"]["format"]["schema"],
-        WireApi::Gemini => &body["generationConfig"],
+        WireApi::Gemini => &body["generationConfig"]["responseJsonSchema"],
         WireApi::Ollama => &body["format"],
+    }
+}
+
+/// Whether the model is held to that schema while it writes, as far as its API has a word for it.
+fn is_held(asked: &Asked) -> bool {
+    match asked.api {
+        WireApi::OpenAi => asked.body["response_format"]["json_schema"]["strict"] == true,
+        WireApi::Responses => asked.body["text"]["format"]["strict"] == true,
+        WireApi::Anthropic | WireApi::Gemini | WireApi::Ollama => true,
     }
 }
 
@@ -83,11 +92,11 @@ async fn the_six_answer_over_every_api() {
         let turns = cases().into_iter().map(|(name, _, says, _)| {
             Turn::text(says)
                 .expecting("the rule stands first", |asked| asked.system().starts_with(JSON_RULE))
-                .expecting("the schema is demanded", move |asked| {
-                    // Anthropic's form of a schema has no bounds of numbers: one with such stands in the prompt alone.
-                    let may_lack = asked.api == WireApi::Anthropic && name != "summarize";
-                    may_lack || demanded(asked).as_object().is_some_and(|schema| !schema.is_empty())
+                .expecting("the schema is demanded", |asked| {
+                    demanded(asked)["properties"].as_object().is_some_and(|properties| !properties.is_empty())
                 })
+                .expecting("the model is held to it", is_held)
+                .expecting("the schema is told once", |asked| asked.system().matches("this JSON Schema:").count() == 1)
                 .expecting(name, move |asked| asked.last_user_text().contains('<') && asked.tool_names().is_empty())
         });
         let (server, variables) = with_model(api, Script::from(turns.collect::<Vec<Turn>>())).await;

@@ -32,7 +32,7 @@ A fact is one statement that the text makes, small enough that it is either righ
 
 key: what the fact is about, in snake_case, the same key for the same thing. value: what the text says of it. \
      category: one of person, organisation, place, time, quantity, decision, preference, task, other. quote: the few \
-     words of the text that say it, copied letter by letter; left out where no short passage does. A text without facts \
+     words of the text that say it, copied letter by letter; empty where no short passage does. A text without facts \
      has an empty list."
 );
 
@@ -45,7 +45,7 @@ List the facts that the text states. At most {{ max_facts }}.
 - Only what the text says. Do not guess.
 - key: short, in snake_case. value: what the text says.
 - category: person, organisation, place, time, quantity, decision, preference, task or other.
-- quote: the words of the text, copied exactly. Leave it out if you are not sure.
+- quote: the words of the text, copied exactly. Leave it empty if you are not sure.
 - No facts in the text: an empty list."
 );
 
@@ -59,13 +59,19 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
         "required": ["text"],
         "additionalProperties": false,
     });
-    let mut fact = closed(json!({
-        "key": {"type": "string", "description": "What it is about, in snake_case."},
-        "value": {"type": "string", "description": "What is said of it."},
-        "category": {"type": "string", "enum": CATEGORIES},
-    }));
-    fact["properties"]["quote"] = json!({"type": "string", "description": "The words of the text."});
-    let output = closed(json!({"facts": {"type": "array", "items": fact}}));
+    let facts = |quote: &str| {
+        let fact = closed(json!({
+            "key": {"type": "string", "description": "What it is about, in snake_case."},
+            "value": {"type": "string", "description": "What is said of it."},
+            "category": {"type": "string", "enum": CATEGORIES},
+            "quote": {"type": "string", "description": quote},
+        }));
+        closed(json!({"facts": {"type": "array", "items": fact}}))
+    };
+    // A model writes each, if empty: strict modes know no property that may be left out. A result has none that is empty.
+    let asked_schema = facts("The words of the text; empty where no short passage says it.");
+    let mut output = facts("The words of the text.");
+    output["properties"]["facts"]["items"]["required"] = json!(["key", "value", "category"]);
     let mut definition = definition(
         "fact-extract",
         "Takes the facts out of a text, one by one, each with a key, a category and the words that say it.",
@@ -87,8 +93,13 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
         Some(FACT.saturating_mul(facts).saturating_add(AROUND).min(MOST))
     });
     let output: OutputHook = Arc::new(|value, arguments| Ok(sound(&value, arguments)));
-    let hooks =
-        LlmHooks { prepare: Some(prepare), max_tokens: Some(max_tokens), output: Some(output), ..LlmHooks::default() };
+    let hooks = LlmHooks {
+        prepare: Some(prepare),
+        max_tokens: Some(max_tokens),
+        asked_schema: Some(asked_schema),
+        output: Some(output),
+        ..LlmHooks::default()
+    };
     (definition, hooks)
 }
 

@@ -48,6 +48,15 @@ fn all_six_are_sound() {
 }
 
 #[test]
+fn fact_extract_asks_for_every_quote_and_gives_none_that_is_empty() {
+    let asked = ask("fact-extract", "openai/gpt-5", None, json!({"text": "t"})).expect("a prompt");
+    let required = |schema: &Value| schema["properties"]["facts"]["items"]["required"].clone();
+    let output = asked.request.output.and_then(|output| output.schema).expect("a schema");
+    assert_eq!(required(&output), json!(["key", "value", "category", "quote"]));
+    assert_eq!(asked.schema.as_ref().map(required), Some(json!(["key", "value", "category"])));
+}
+
+#[test]
 fn every_prompt_can_be_made_for_large_and_small_models() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
     for (name, arguments, tokens) in [

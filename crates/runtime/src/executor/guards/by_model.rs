@@ -57,7 +57,7 @@ impl ModelGuard {
         Ok(ModelRequest {
             system: format!("{TASK}\n\nRules:\n{}", self.rules),
             messages: vec![Message::user(material.to_string())],
-            output: Some(OutputFormat { name: "verdict".into(), schema: schema() }),
+            output: Some(OutputFormat { name: "verdict".into(), schema: Some(schema()) }),
             max_tokens: Some(MAX_TOKENS),
             ..ModelRequest::default()
         })
