@@ -170,7 +170,6 @@ impl HttpModelClient {
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
         let asked = self.refused.around(model, as_configured(request, endpoint, name, habits));
-        let asked = self.refused.around(model, as_configured(request, endpoint.api, name, habits));
         let asked = self.cool.around(model, asked);
         let mut encoded = encode_shown(&asked, name, &shown);
         if endpoint.api == Api::Ollama {
