@@ -91,7 +91,7 @@ pub(crate) struct Row {
     overflows: usize,
     /// The largest request and what it may answer, in hundredths of the window.
     most_percent: u64,
-    /// Times that old results gave way alone, that turns were put together, and that this failed.
+    /// Times that old results gave way, alone or beside turns that were put together; that turns were; and that this failed.
     truncated: u32,
     summarized: u32,
     failed: u32,

@@ -14,7 +14,7 @@ use toolwright_core::model::Usage;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 use toolwright_core::tool::{StaticProvider, Tool};
-use toolwright_runtime::executor::LlmTerms;
+use toolwright_runtime::executor::{LlmTerms, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
 use super::context::Done;
@@ -83,6 +83,8 @@ impl Driver {
             // Nobody asked for these calls, so nobody is asked about them.
             approver: Arc::new(NoApprover { remedy: "what makes room in a conversation asks nobody".into() }),
             priority: Priority::Background,
+            // A person who sends what runs to the background means the model's own calls.
+            promotion: Promotion::Never,
             llm: LlmTerms { model: Some(memory_model(state).into()), ..LlmTerms::default() },
             usage: Some(Arc::clone(&meter) as _),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),

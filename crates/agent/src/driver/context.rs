@@ -21,13 +21,17 @@ use toolwright_runtime::executor::readers;
 
 use super::shown::Shown;
 use super::{Driver, RunOptions};
-use crate::run::{Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, RunState, Whole, content_text};
+use crate::run::{
+    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, RunState, Whole, besides, content_text,
+};
 
 /// What the next turn is the last for.
 const FULL: &str = "Your context window is full";
 /// Bytes of one stored result that are read again when turns are put together, and of all of them.
 const RESULT_BYTES: usize = DEFAULT_MAX_BYTES;
 const ALL_BYTES: usize = 1 << 20;
+/// Bytes at either end of a stored result, more than a preview shows.
+const END_BYTES: usize = 4096;
 
 /// Whether there is more room now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,12 +164,14 @@ impl Driver {
         tools: usize,
         options: &RunOptions,
     ) -> usize {
-        let mut given_up = Vec::with_capacity(places.len());
+        let mut count = 0;
         for place in places {
-            given_up.extend(self.keep(state, place, keeper, tools, options).await);
+            // At once: what cannot be stored stays where those before it have made room enough.
+            if let Some(given_up) = self.keep(state, place, keeper, tools, options).await {
+                state.truncate(given_up, &keeper.readers);
+                count += 1;
+            }
         }
-        let count = given_up.len();
-        state.truncate(given_up, &keeper.readers);
         count
     }
 
@@ -198,11 +204,9 @@ impl Driver {
     ) -> Result<(), StoreError> {
         let files = self.store_files(result.content.iter(), options).await?;
         kept.files = in_order(&files);
-        // What stands in place of a part that was stored before names its handle.
-        let is_known = |block: &ContentBlock| {
-            block.as_text().is_some_and(|text| kept.texts.iter().any(|handle| text.contains(handle)))
-        };
-        let rest: Vec<ContentBlock> = result.content.iter().filter(|block| !is_known(block)).cloned().collect();
+        // What stands in place of a part that was stored before names its handle; more than that it may say, too.
+        let known = self.ends_of(&kept.texts, options).await;
+        let rest = besides(&result.content, &kept.texts, &known);
         // A result that is nothing but files is whole by their handles.
         let has_text = rest.iter().any(|block| block.binary().is_none() && !block.stand_in().trim().is_empty());
         if (has_text || kept.files.len() > MAX_FILES) && !keeper.readers.is_empty() {
@@ -211,6 +215,25 @@ impl Driver {
             kept.texts.push(stored.handle);
         }
         Ok(())
+    }
+
+    /// Beginning and end of what is stored under these handles, as far as it can be read: all that previews are made of.
+    async fn ends_of(&self, handles: &[String], options: &RunOptions) -> String {
+        let (outputs, session) = (&self.executor.services().outputs, &options.session.id);
+        let mut known = String::new();
+        for handle in handles {
+            let mut at = 0;
+            while let Ok(slice) = outputs.read(session, handle, at, END_BYTES).await {
+                known.push_str(&slice.text);
+                known.push('\n');
+                let end = slice.total_bytes.saturating_sub(END_BYTES as u64);
+                if at > 0 || slice.next_offset >= slice.total_bytes {
+                    break;
+                }
+                at = end.max(slice.next_offset);
+            }
+        }
+        known
     }
 
     /// Stores the images and other files among these blocks.
@@ -250,6 +273,9 @@ impl Driver {
             match outputs.read(session, &handle, 0, RESULT_BYTES.min(left)).await {
                 Ok(slice) => {
                     left = left.saturating_sub(slice.text.len());
+                    if !whole.is_empty() && !whole.ends_with('\n') {
+                        whole.push('\n');
+                    }
                     whole.push_str(&slice.text);
                 }
                 Err(error) => tracing::warn!("a stored result could not be read again: {error}"),
@@ -260,16 +286,17 @@ impl Driver {
         }
         originals.retain(|_, text| !text.is_empty());
         let mut whole = Whole { originals, ..Whole::default() };
+        // Nothing is stored for what is not begun.
+        let Some(with) = self.with(state).filter(|with| state.affords_compaction(&range, &whole, with)) else {
+            return Begun::Not;
+        };
         if let Err(error) = self.store_turns(state, &range, &mut whole, keeper, options).await {
             self.not_stored("the turns that were to be put together", &error);
             if !is_over(state, tools) {
                 return Begun::Not;
             }
         }
-        match self.with(state) {
-            Some(with) if state.begin_compaction(range, whole, &with, tools) => Begun::Yes,
-            _ => Begun::Not,
-        }
+        if state.begin_compaction(range, whole, &with, tools) { Begun::Yes } else { Begun::Not }
     }
 
     async fn store_turns(

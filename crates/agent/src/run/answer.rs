@@ -67,7 +67,7 @@ impl RunState {
             } else if !self.task.corrected {
                 // The empty answer itself is left out: several APIs refuse empty messages.
                 self.task.corrected = true;
-                self.messages.push(Message::user(if cut { CUT_ANSWER } else { EMPTY_ANSWER }));
+                self.tell(if cut { CUT_ANSWER } else { EMPTY_ANSWER }, None);
                 self.ask_model();
             } else if cut {
                 let why = "the answer was cut at its token limit again before anything in it was whole";

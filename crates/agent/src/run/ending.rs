@@ -2,7 +2,7 @@
 
 use serde::Deserialize as _;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{Message, Reuse, ToolChoice};
+use toolwright_core::model::{Reuse, ToolChoice};
 use toolwright_core::outcome::Outcome;
 
 use super::limits::last_turn;
@@ -21,7 +21,7 @@ impl RunState {
         let why = why.into();
         if let Phase::Model { last: last @ false, .. } = &mut self.phase {
             *last = true;
-            self.messages.push(Message::user(last_turn(&why).text));
+            self.tell(last_turn(&why).text, None);
         }
         self.task.forced = Some(why);
     }
@@ -95,9 +95,10 @@ impl RunState {
             }
             Err(why) => {
                 self.task.corrected = true;
-                self.messages.push(Message::user(format!(
+                let told = format!(
                     "[toolwright notice] Your answer is not in the form that was asked for: {why}. Give it by calling agent__final_report."
-                )));
+                );
+                self.tell(told, None);
                 self.ask_model();
                 true
             }

@@ -1,7 +1,6 @@
 //! News of background jobs in the conversation: each once, whatever is saved and resumed in between.
 
 use toolwright_core::job::JobRecord;
-use toolwright_core::model::Message;
 
 use super::{Phase, RunState};
 use crate::report::Status;
@@ -15,7 +14,7 @@ impl RunState {
         }
         for job in jobs {
             if !self.jobs_told.contains(&job.id) {
-                self.messages.push(Message::user(job.message()));
+                self.tell(job.message(), Some(&job.id));
                 self.jobs_told.push(job.id.clone());
             }
         }

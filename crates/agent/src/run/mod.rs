@@ -37,7 +37,7 @@ use crate::report::{CallRecord, RunResult, Status};
 use crate::tools::FinalReport;
 use context::Guard;
 pub(crate) use context::{
-    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, Whole, With, content_text,
+    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, Whole, With, besides, content_text,
 };
 pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
 pub use limits::Limits;
@@ -165,7 +165,9 @@ impl RunState {
         if version != Some(u64::from(FORMAT_VERSION)) {
             return Err(LoadError::Version(version));
         }
-        Ok(serde_json::from_value(saved)?)
+        let mut state: Self = serde_json::from_value(saved)?;
+        state.guard.note_ours(&state.messages);
+        Ok(state)
     }
 
     /// The saved form.
@@ -489,7 +491,7 @@ impl RunState {
             self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
-            self.messages.push(Message::user(notice.text));
+            self.tell(notice.text, None);
         }
     }
 

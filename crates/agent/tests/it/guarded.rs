@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use toolwright_agent::{ContextTerms, RunSpec, RunState, Status};
 use toolwright_core::event::{CompactionLayer, Event};
-use toolwright_core::model::Message;
+use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::{ContentBlock, SessionId};
 use toolwright_models::ModelHabits;
@@ -176,6 +176,63 @@ async fn images_of_results_keep_their_handles_when_these_give_way_and_when_turns
     let mut expect = images.to_vec();
     expect.sort();
     assert_eq!(found, expect);
+}
+
+/// A conversation with results of about so many tokens each, and a last, small one.
+fn with_results(tokens: &[usize]) -> Vec<Message> {
+    let mut messages = vec![Message::user("Go on.")];
+    for (n, tokens) in tokens.iter().chain(&[10]).enumerate() {
+        let id = format!("c{n}");
+        let call = WrittenCall { id: id.clone(), name: STEP_TOOL.into(), arguments: format!("{{\"n\":{n}}}") };
+        messages.push(Message::Assistant { text: String::new(), calls: vec![call], opaque: Vec::new() });
+        let content = vec![ContentBlock::text("four".repeat(*tokens))];
+        let result = CallResult { call_id: id, name: STEP_TOOL.into(), content, ..CallResult::default() };
+        messages.push(Message::Tool { results: vec![result] });
+    }
+    messages
+}
+
+/// A run of one answer that begins with these messages, on a disk that fails at what `fails` says.
+async fn answered(messages: Vec<Message>, spec: RunSpec, fails: fn(Does<'_>) -> bool) -> Long {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
+    let outputs = Box::new(move |inner| Arc::new(Failing { inner, fails }) as Arc<dyn OutputStore>);
+    let house = Long::on(dir.path(), server, APIS[0], Parts { outputs, ..Parts::default() }, |store| store).await;
+    house.driver.run(&mut RunState::new(spec, messages), &options()).await.unwrap();
+    house
+}
+
+#[tokio::test]
+async fn what_cannot_be_stored_stays_where_the_results_before_it_have_made_room() {
+    let context = ContextTerms { summarize: false, ..terms() };
+    let spec = begin(&LongTalk::new(8192, 1), 8192, context).spec().clone();
+    let house = answered(with_results(&[4000, 4000]), spec, |does| matches!(does, Does::Put(_))).await;
+    let body = house.server.requests()[0].body.to_string();
+    assert_eq!(body.matches("[toolwright took this result").count(), 1, "{body}");
+    assert!(body.contains(&"four".repeat(4000)), "one of them is whole");
+}
+
+#[tokio::test]
+async fn turns_are_not_stored_where_the_tokens_left_are_too_few_to_put_them_together() {
+    static STORED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let mut messages = vec![Message::user("Go on.")];
+    for _ in 0..6 {
+        let text = "four".repeat(1500);
+        messages.push(Message::Assistant { text, calls: Vec::new(), opaque: Vec::new() });
+        messages.push(Message::user("And on."));
+    }
+    for (tokens, expect) in [(1000, false), (1_000_000, true)] {
+        let mut spec = begin(&LongTalk::new(8192, 1), 8192, terms()).spec().clone();
+        spec.limits.tokens = Some(tokens);
+        let counting = |does: Does<'_>| {
+            if matches!(does, Does::Put(text) if text.contains("Assistant:")) {
+                STORED.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+            false
+        };
+        answered(messages.clone(), spec, counting).await;
+        assert_eq!(STORED.swap(0, std::sync::atomic::Ordering::SeqCst) > 0, expect, "{tokens}");
+    }
 }
 
 /// What a model says that puts turns together, whatever its name.

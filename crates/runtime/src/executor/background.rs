@@ -65,6 +65,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Time of a stateful job's whole life; each of its steps has the tool's own.
 const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
 
+/// Whether calls may become jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Promotion {
+    /// Where their tool, their time or a person makes them ones.
+    #[default]
+    May,
+    /// Nobody could do anything with a job's id: they are awaited, whatever comes.
+    Never,
+}
+
 impl Executor {
     /// Carries an admitted call out the way its tool's results come back. Without jobs in the house, every result
     /// is awaited.
@@ -73,7 +83,8 @@ impl Executor {
             Mode::Direct if it.run.background_after == Some(Duration::ZERO) => Mode::Background,
             mode => mode,
         };
-        match (self.options.jobs.clone(), mode) {
+        let jobs = self.options.jobs.clone().filter(|_| it.run.promotion == Promotion::May);
+        match (jobs, mode) {
             (None, _) => self.carry_out(it, admitted).boxed(),
             (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, it, admitted).boxed(),
             (Some(_), _) => async move {

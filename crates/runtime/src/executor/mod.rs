@@ -62,6 +62,7 @@ use crate::recorder::Recorder;
 
 pub use self::asking::Errands;
 pub use self::background::Became;
+pub use self::background::Promotion;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::by_model::LlmTerms;
 pub use self::cache::ResponseCache;
@@ -193,6 +194,8 @@ pub struct RunContext {
     /// How long each call keeps its caller waiting, nearer than the tool's and the executor's own, before it goes
     /// on as a job; nothing at all makes each a job from the beginning.
     pub background_after: Option<Duration>,
+    /// Whether they may become jobs.
+    pub promotion: Promotion,
     /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
     /// what it is.
     pub variables: Option<Arc<dyn Variables>>,
@@ -259,6 +262,7 @@ impl RunContext {
             partials: None,
             timeout: None,
             background_after: None,
+            promotion: Promotion::May,
             variables: None,
             priority: Priority::Interactive,
             guarded: Guarded::Yes,

@@ -18,6 +18,7 @@ use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
     StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
+use toolwright_runtime::executor::Promotion;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, ExecutorOptions, JobManager, RecoveryTerms, RunContext, SqliteStore, SystemClock,
 };
@@ -181,6 +182,25 @@ async fn a_background_call_is_answered_with_its_job_and_the_result_comes_later()
     house.jobs.told(&[id]).await.expect("told");
     assert!(house.jobs.untold(&house.run.session.id).await.expect("news").is_empty());
     assert!(!house.jobs.awaited(&house.run.session.id, LONG).await, "nothing goes on");
+}
+
+#[tokio::test]
+async fn a_call_that_may_not_become_a_job_is_awaited_whatever_comes() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house(dir.path()).await;
+    for (background_after, id) in [(None, "a"), (Some(Duration::from_millis(50)), "b"), (Some(Duration::ZERO), "c")] {
+        let run = RunContext { promotion: Promotion::Never, background_after, ..house.run.clone() };
+        let call = house.call_under(&run, id, "direct", json!({"n": 1, "ms": 300}));
+        let before = house.runs().get(&1).copied().unwrap_or_default();
+        let promote = async {
+            while house.runs().get(&1).copied().unwrap_or_default() == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(house.jobs.promote_all(&run.session.id), 0, "there is none that could");
+        };
+        let (outcome, ()) = tokio::join!(call, promote);
+        assert_eq!(outcome.text(), "result 1", "{id}");
+    }
 }
 
 #[tokio::test]

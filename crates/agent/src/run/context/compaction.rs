@@ -12,8 +12,10 @@ use toolwright_core::model::{CallResult, Message, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
+use super::Guard;
 use super::memory::{Fact, Memory, Original, read_facts};
-use super::render::{self, Files, Known, Originals, content_text, parts, within};
+use super::render::{self, Files, Known, Originals, Turn, Voice, content_text, parts, within};
+use super::words::Task;
 use crate::report::Status;
 use crate::run::{RunState, TransitionError};
 
@@ -50,6 +52,9 @@ pub(super) struct Compaction {
     /// What the user said in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     said: Vec<String>,
+    /// How many of these are older than the message of the task.
+    #[serde(default)]
+    said_before: usize,
     /// The request for the summary, then those for facts.
     calls: Vec<CompactionCall>,
     /// What those that have ended used.
@@ -64,7 +69,7 @@ pub(super) struct Compaction {
 /// What of the turns outlives them, besides the summary.
 struct Kept {
     facts: Vec<Fact>,
-    words: Vec<String>,
+    words: (Vec<String>, Task),
     original: Option<Original>,
     files: Vec<String>,
 }
@@ -123,6 +128,17 @@ pub(crate) struct With {
     pub(crate) window: Option<usize>,
 }
 
+/// What the models are asked that put turns together.
+struct Asked {
+    summarized: String,
+    /// The parts that facts are taken out of.
+    facts: Vec<String>,
+    /// Words of the summary.
+    words: usize,
+    /// Tokens of all of it, as the model counts.
+    takes: u64,
+}
+
 /// What is known of the turns besides what stands in the conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Whole {
@@ -157,8 +173,8 @@ impl RunState {
     /// The blocks of the messages in `range` that are to be put together.
     pub(crate) fn blocks_of(&self, range: &Range<usize>) -> Vec<&ContentBlock> {
         let mut blocks = Vec::new();
-        for message in self.to_put_together(range) {
-            match message {
+        for turn in self.to_put_together(range) {
+            match turn.message {
                 Message::User { content } => blocks.extend(content),
                 Message::Tool { results } => blocks.extend(results.iter().flat_map(|result| &result.content)),
                 Message::Assistant { .. } => {}
@@ -167,16 +183,21 @@ impl RunState {
         blocks
     }
 
-    /// Begins to put the messages in `range` together: the calls to be made are [`super::super::Step::Compact`] until
-    /// [`RunState::on_compacted`] has heard of all of them. To be saved before they are. Returns whether it has begun: not
-    /// where the calls would take more than is left of the task's tokens.
-    pub(crate) fn begin_compaction(&mut self, range: Range<usize>, whole: Whole, with: &With, tools: usize) -> bool {
-        let Some(limit) = self.context_limit() else { return false };
+    /// Whether what is left of the task's tokens is enough for putting the messages in `range` together.
+    pub(crate) fn affords_compaction(&self, range: &Range<usize>, whole: &Whole, with: &With) -> bool {
+        let left = self.tokens_left();
+        left.is_none_or(|left| self.asked_of(range, whole, with).is_some_and(|asked| asked.takes <= left))
+    }
+
+    /// What the models are asked that put the messages in `range` together.
+    fn asked_of(&self, range: &Range<usize>, whole: &Whole, with: &With) -> Option<Asked> {
+        let limit = self.context_limit()?;
         // Of another model's window half is left for its prompt and answer.
         let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
-        let (messages, turns) = (self.to_put_together(&range), self.turns_in(&range));
-        let known = Known { originals: &whole.originals, files: &whole.files, notes: &self.guard.notes };
-        let retold = self.guard.memory.as_ref().map(Memory::retold);
+        let turns = self.turns_in(range);
+        let Guard { notes, handles, memory, .. } = &self.guard;
+        let known = Known { originals: &whole.originals, files: &whole.files, notes, handles };
+        let retold = memory.as_ref().map(Memory::retold);
         let room = limit / SUMMARIZED * BYTES;
         let summarized = render::retelling(retold.as_deref(), &turns, known, SUMMARIZED_RESULT, room);
         let all = (limit / READ).min(PART * MAX_PARTS);
@@ -184,7 +205,15 @@ impl RunState {
         let words = (Self::memory_room(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
         let texts = std::iter::once(&summarized).chain(&facts).map(|text| EstimatedTokens::of_text(text));
         let takes = texts.sum::<usize>() + words + facts.len() * FACTS * FACT_TOKENS;
-        if self.tokens_left().is_some_and(|left| self.in_tokens(takes) as u64 > left) {
+        Some(Asked { summarized, facts, words, takes: self.in_tokens(takes) as u64 })
+    }
+
+    /// Begins to put the messages in `range` together: the calls to be made are [`super::super::Step::Compact`] until
+    /// [`RunState::on_compacted`] has heard of all of them. To be saved before they are. Returns whether it has begun: not
+    /// where the calls would take more than is left of the task's tokens.
+    pub(crate) fn begin_compaction(&mut self, range: Range<usize>, whole: Whole, with: &With, tools: usize) -> bool {
+        let Some(Asked { summarized, facts, words, takes }) = self.asked_of(&range, &whole, with) else { return false };
+        if self.tokens_left().is_some_and(|left| takes > left) {
             return false;
         }
         let number = self.guard.begun + 1;
@@ -203,11 +232,14 @@ impl RunState {
         calls.extend(facts.map(|(n, text)| {
             call(&format!("facts-{}", n + 1), &with.extract, json!({"text": text, "max_facts": FACTS}))
         }));
-        let said = messages.iter().filter_map(|message| match message {
-            Message::User { content } if !render::is_ours(content) => Some(content_text(content, &whole.files)),
+        let all = range.clone().filter(|at| !self.stays(*at)).filter_map(|at| Some((at, self.turn_at(at)?)));
+        let said = all.filter_map(|(at, turn)| match turn.message {
+            Message::User { content } if turn.voice == Voice::User => Some((at, content_text(content, &whole.files))),
             _ => None,
         });
-        let said = said.collect();
+        let said: Vec<(usize, String)> = said.filter(|(_, text)| !text.trim().is_empty()).collect();
+        let said_before = said.iter().filter(|(at, _)| self.guard.task_at.is_some_and(|task| *at < task)).count();
+        let said = said.into_iter().map(|(_, text)| text).collect();
         let before = self.context_tokens();
         let mut files: Vec<String> = whole.files.into_values().collect();
         files.extend(
@@ -217,7 +249,8 @@ impl RunState {
         self.guard.begun = number;
         let (range, original) = ((range.start, range.end), whole.stored);
         let usage = Usage::default();
-        self.guard.compaction = Some(Compaction { range, original, files, said, calls, usage, before, tools });
+        self.guard.compaction =
+            Some(Compaction { range, original, files, said, said_before, calls, usage, before, tools });
         true
     }
 
@@ -273,7 +306,8 @@ impl RunState {
     }
 
     fn finish_compaction(&mut self, compaction: Compaction) -> Compacted {
-        let Compaction { range: (start, end), original, files, said: words, calls, usage, before, tools } = compaction;
+        let Compaction { range: (start, end), original, files, said: words, said_before, calls, usage, before, tools } =
+            compaction;
         let mut results = calls.into_iter().map(|call| call.ended.unwrap_or_else(|| Err("it did not end".into())));
         let summary = match results.next() {
             Some(Ok(summary)) if has_summary(&summary) => summary,
@@ -289,7 +323,7 @@ impl RunState {
             }
         }
         let handle = original.as_ref().map(|original| original.handle.clone());
-        let kept = Kept { facts, words, original, files };
+        let kept = Kept { facts, words: (words, self.task_beside(&(start..end), said_before)), original, files };
         let Some(messages) = self.put_together(start..end, &summary, kept) else {
             return self.compaction_failed("the conversation is another by now".into());
         };
@@ -305,17 +339,32 @@ impl RunState {
         Compacted::Failed(why)
     }
 
+    /// Where the message of the task stands beside what the user said in `range`, in so many messages before it.
+    fn task_beside(&self, range: &Range<usize>, said_before: usize) -> Task {
+        let record = self.guard.memory.as_ref().map(|memory| memory.at);
+        match self.guard.task_at {
+            Some(at) if at < range.start => Task::Above,
+            // What stands for the turns before the task is behind it since it was put there.
+            Some(at) if at < range.end && record.is_some_and(|record| at < record) => Task::Above,
+            Some(at) if at < range.end => Task::After(said_before),
+            _ => Task::Below,
+        }
+    }
+
+    fn turn_at(&self, at: usize) -> Option<Turn<'_>> {
+        Some(Turn { message: self.messages.get(at)?, voice: self.guard.voice_at(at) })
+    }
+
     /// The messages of `range` but those that stay.
-    fn to_put_together(&self, range: &Range<usize>) -> Vec<&Message> {
-        let all = self.messages.iter().enumerate().take(range.end).skip(range.start);
-        all.filter(|(at, _)| !self.stays(*at)).map(|(_, message)| message).collect()
+    fn to_put_together(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
+        range.clone().filter(|at| !self.stays(*at)).filter_map(|at| self.turn_at(at)).collect()
     }
 
     /// The same without the record of those before, which needs no other reading: its facts are kept as they are.
-    fn turns_in(&self, range: &Range<usize>) -> Vec<&Message> {
+    fn turns_in(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
         let record = self.guard.memory.as_ref().map(|memory| memory.at);
-        let all = self.messages.iter().enumerate().take(range.end).skip(range.start);
-        all.filter(|(at, _)| !self.stays(*at) && record != Some(*at)).map(|(_, message)| message).collect()
+        let all = range.clone().filter(|at| !self.stays(*at) && record != Some(*at));
+        all.filter_map(|at| self.turn_at(at)).collect()
     }
 
     /// Puts one message in the place of those in `range`, and before it those of them that stay, so that who reads on
@@ -357,7 +406,7 @@ impl RunState {
         let mut memory = self.guard.memory.take().unwrap_or_default();
         memory.at = start + stays;
         memory.take(summary, facts, answers, original, room);
-        memory.take_words(words);
+        memory.take_words(words.0, words.1);
         memory.keep_files(files);
         self.messages.splice(start..start, stay.into_iter().chain(std::iter::once(memory.message(room))));
         self.guard.memory = Some(memory);
@@ -368,6 +417,9 @@ impl RunState {
         };
         self.guard.task_at = self.guard.task_at.map(moved);
         self.guard.pins.iter_mut().for_each(|at| *at = moved(*at));
+        let ours = self.guard.ours.iter_mut().flatten();
+        ours.for_each(|ours| ours.at = if (start..end).contains(&ours.at) { usize::MAX } else { moved(ours.at) });
+        self.guard.ours.iter_mut().for_each(|ours| ours.retain(|ours| ours.at != usize::MAX));
         Some(gone)
     }
 }

@@ -17,7 +17,8 @@ const DOWN: f64 = 0.05;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Gauge {
-    /// Reported for estimated tokens: rises at once and falls slowly.
+    /// Reported for estimated tokens: rises at once and falls slowly. Of a model that is counted, since it was for the first
+    /// time.
     #[serde(skip_serializing_if = "Option::is_none")]
     learned: Option<f64>,
     /// By the model's own tokenizer, when it counted last.
@@ -50,6 +51,10 @@ impl Gauge {
     pub(super) fn count(&mut self, exact: usize, estimate: usize) {
         if estimate > 0 {
             let ratio = exact as f64 / estimate as f64;
+            // What was reported before says nothing of how the count and the API differ.
+            if self.counted.is_none() {
+                self.learned = None;
+            }
             self.counted = Some(ratio.clamp(*COUNTED.start(), *COUNTED.end()));
         }
     }
@@ -59,8 +64,12 @@ impl Gauge {
         self.counted.is_some()
     }
 
+    /// A tokenizer may miss what an API adds: then its reports go before.
     fn ratio(&self) -> f64 {
-        self.counted.or(self.learned).unwrap_or(1.0)
+        match (self.counted, self.learned) {
+            (Some(counted), Some(learned)) => counted.max(learned),
+            (counted, learned) => counted.or(learned).unwrap_or(1.0),
+        }
     }
 
     /// What an estimate comes to.
@@ -120,5 +129,17 @@ mod tests {
         gauge.count(1200, 1000);
         let saved: Gauge = serde_json::from_value(serde_json::to_value(&gauge).expect("json")).expect("gauge");
         assert_eq!((saved.is_exact(), saved.tokens(1000), saved), (true, 1200, gauge));
+    }
+
+    #[test]
+    fn a_report_above_the_count_is_believed_and_one_below_is_not() {
+        for (reported, expect) in [(2600, 1300), (2200, 1200)] {
+            let mut gauge = Gauge::default();
+            gauge.count(1200, 1000);
+            gauge.asked = 2000;
+            gauge.learn(reported);
+            gauge.count(1200, 1000);
+            assert_eq!(gauge.tokens(1000), expect, "{reported}");
+        }
     }
 }

@@ -22,6 +22,8 @@ use self::compaction::Compaction;
 use self::gauge::Gauge;
 use self::memory::Memory;
 use self::plan::{Crowded, Reach};
+use self::render::Voice;
+use super::lineup::NOTICE;
 use super::{Phase, RunState};
 
 pub use self::compaction::{Compacted, CompactionCall};
@@ -29,7 +31,7 @@ pub(crate) use self::compaction::{Whole, With};
 pub(crate) use self::given_up::{Again, GivenUp, MAX_FILES};
 pub(crate) use self::memory::Original;
 pub(crate) use self::plan::{Place, Plan};
-pub(crate) use self::render::{Files, Originals, content_text};
+pub(crate) use self::render::{Files, Originals, besides, content_text};
 pub(crate) use self::size::Countable;
 
 /// The part of a window that is left free, since counts are not certain.
@@ -97,6 +99,9 @@ pub(super) struct Guard {
     /// Where messages stand that stay by the word of whoever runs this.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pins: Vec<usize>,
+    /// The messages of the user's role that are not the user's; `None` in runs that were saved before this was noted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ours: Option<Vec<Ours>>,
     /// Handles of results of which the conversation has a part only, or none, by the ids of their calls.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     handles: BTreeMap<String, Vec<String>>,
@@ -127,11 +132,47 @@ pub(super) struct Guard {
     counts: Compactions,
 }
 
+/// A message of the user's role that the program wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Ours {
+    /// Where it stands.
+    at: usize,
+    /// The background job whose news it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+}
+
 impl Guard {
     /// The run's, whose messages begin with those.
     pub(super) fn new(messages: &[Message]) -> Self {
         let task_at = messages.iter().rposition(|message| matches!(message, Message::User { .. }));
-        Self { task_at, ..Self::default() }
+        Self { task_at, ours: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// Notes whose the messages of a run are that was saved before that was noted: by how they begin.
+    pub(super) fn note_ours(&mut self, messages: &[Message]) {
+        if self.ours.is_some() {
+            return;
+        }
+        let ours = messages.iter().enumerate().filter_map(|(at, message)| {
+            let Message::User { content } = message else { return None };
+            let rest = content.first()?.as_text()?.strip_prefix(NOTICE)?;
+            let job = rest.strip_prefix(" Background job ").and_then(|rest| rest.split(' ').next());
+            Some(Ours { at, job: job.map(str::to_owned) })
+        });
+        self.ours = Some(ours.collect());
+    }
+
+    /// Whose the message at this place is, if it is of the user's role.
+    fn voice_at(&self, at: usize) -> Voice<'_> {
+        if self.memory.as_ref().is_some_and(|memory| memory.at == at) {
+            return Voice::Ours;
+        }
+        match self.ours.iter().flatten().find(|ours| ours.at == at) {
+            Some(Ours { job: Some(job), .. }) => Voice::Job(job),
+            Some(_) => Voice::Ours,
+            None => Voice::User,
+        }
     }
 
     /// A task begins with the message at this place.
@@ -275,6 +316,13 @@ impl RunState {
         true
     }
 
+    /// Adds a message of the program's to the conversation, in the user's role; `job`: the background job whose news it has.
+    pub(super) fn tell(&mut self, text: impl Into<String>, job: Option<&str>) {
+        let ours = Ours { at: self.messages.len(), job: job.map(str::to_owned) };
+        self.guard.ours.get_or_insert_default().push(ours);
+        self.messages.push(Message::user(text.into()));
+    }
+
     /// How often room was made in this run, and what that took.
     #[must_use]
     pub fn compactions(&self) -> Compactions {
@@ -296,7 +344,8 @@ impl RunState {
     /// definitions.
     pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<Countable> {
         let limit = self.context_limit().filter(|_| self.waits_for_model() && !self.guard.is_compacting())?;
-        let is_near = self.context_tokens() + tools > limit * NEAR / 100;
+        let unsure = size::unsure(&self.messages);
+        let is_near = self.context_tokens() + tools + unsure > limit * NEAR / 100;
         is_near.then(|| Countable::of(&self.system(), &self.messages, shown, tools))
     }
 
@@ -356,20 +405,18 @@ impl RunState {
         }
     }
 
-    /// Results give way to notes that name where they are now. `readers` read stored text.
-    pub(crate) fn truncate(&mut self, given_up: Vec<GivenUp>, readers: &Readers) {
+    /// A result gives way to a note that names where it is now. `readers` read stored text.
+    pub(crate) fn truncate(&mut self, gone: GivenUp, readers: &Readers) {
         let beginning = self.beginning();
-        for gone in given_up {
-            let Some(result) = self.result_mut(gone.place) else { continue };
-            let call = result.call_id.clone();
-            result.content = vec![ContentBlock::text(gone.note(result, readers, beginning))];
-            self.guard.counts.results += 1;
-            self.guard.note_stored(&call, gone.texts);
-            if !gone.files.is_empty() {
-                self.guard.files.insert(call.clone(), gone.files);
-            }
-            self.guard.notes.insert(call);
+        let Some(result) = self.result_mut(gone.place) else { return };
+        let call = result.call_id.clone();
+        result.content = vec![ContentBlock::text(gone.note(result, readers, beginning))];
+        self.guard.counts.results += 1;
+        self.guard.note_stored(&call, gone.texts);
+        if !gone.files.is_empty() {
+            self.guard.files.insert(call.clone(), gone.files);
         }
+        self.guard.notes.insert(call);
     }
 
     /// Nothing can be put together now: it is left for an answer.
@@ -413,7 +460,8 @@ impl RunState {
         let besides = EstimatedTokens::of_text(&self.system()) + tools;
         let kept = |at: usize| self.stays(at);
         let notes = &self.guard.notes;
-        let unsure = if reach == Reach::Seen { size::unsure(&self.messages) } else { 0 };
+        let is_sure = reach == Reach::All || self.is_counted();
+        let unsure = if is_sure { 0 } else { size::unsure(&self.messages) };
         what(&Crowded { messages: &self.messages, besides, unsure, limit, target, kept: &kept, notes, memory, reach })
     }
 

@@ -2,6 +2,7 @@
 
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::job::{JobRecord, JobState};
 
 use super::*;
 use crate::run::context::ContextTerms;
@@ -75,11 +76,66 @@ fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
     assert!(!texts.iter().any(|text| text == "second" || text == "third"));
     // What the user said before holds, in their own words.
     assert!(texts[3].contains("<user>\nUser:\n  second\n\nUser:\n  third\n</user>"), "{}", texts[3]);
+    // They are older than the task above, and do not overrule it.
+    assert!(texts[3].contains("All of it was said before the messages that stand above this one"), "{}", texts[3]);
     legal(&state);
     // An id that was in what is gone is not given again.
     state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");
     let Step::CallTools(batch) = state.step() else { panic!("no calls") };
     assert_ne!(batch.calls[0].id.as_str(), "1");
+}
+
+#[test]
+fn notices_and_news_of_jobs_are_not_the_users_words_and_what_only_begins_like_them_is() {
+    let mut state = windowed(ContextTerms::default());
+    chat(&mut state, "[toolwright notice] is what I read. What is it?", 400);
+    let job = JobRecord {
+        id: "job_1".into(),
+        tool: ToolId::parse("x:y@1.0.0").expect("id"),
+        arguments: json!({}),
+        state: JobState::Done,
+        session: SessionId::new("s"),
+        principal: "p".into(),
+        call: CallId::new("j"),
+        owner: None,
+        attempts: 1,
+        created_ms: 0,
+        ended_ms: None,
+        outcome: Some(done(&CallId::new("j"), "Delete all.")),
+    };
+    state.tell_of_jobs(&[job]);
+    state.tell("[toolwright notice] Two turns are left.", None);
+    // Saved before it was noted whose they are: what they begin with has to do.
+    let mut old = state.to_json().expect("saves");
+    old["guard"].as_object_mut().expect("guard").remove("ours").expect("noted");
+    for (saved, expect) in [(state.to_json().expect("saves"), true), (old, false)] {
+        let mut state = RunState::from_json(saved).expect("loads");
+        for n in 0..4 {
+            chat(&mut state, &format!("task {n}"), 760);
+        }
+        compact(&mut state);
+        let Step::Compact(calls) = state.step() else { panic!("{:?}", state.step()) };
+        let asked = format!("{:?}", calls[0].arguments);
+        assert!(asked.contains("Result of job job_1:") && asked.contains("Toolwright:"), "{asked}");
+        state.on_compacted(made(&state, Some("It was said.")), Usage::default()).expect("ended");
+        let record = texts(&state).into_iter().find(|text| text.contains("It was said.")).expect("a record");
+        assert_eq!(record.contains("  [toolwright notice] is what I read."), expect, "{record}");
+        assert!(!record.contains("Delete all.") && !record.contains("Two turns are left"), "{record}");
+    }
+}
+
+#[test]
+fn what_the_tokenizer_has_counted_is_not_doubted_again() {
+    let mut state = windowed(ContextTerms::default());
+    // Signs, each of which might be a token: 2000 tokens by the estimate, and as many more at most.
+    for (call, result) in [("1", "four".repeat(200)), ("2", "0".repeat(4000))] {
+        state.on_model(response("", &[(call, "fs__read", "{}")]), &resolve).expect("calls");
+        state.on_tools(vec![done(&CallId::new(call), &result)]).expect("tools");
+    }
+    let near = state.to_count(0, &[]).expect("what might be near is counted");
+    assert!(state.plan_room(0) != Plan::default() && near.estimate <= 3330, "{}", near.estimate);
+    state.on_counted(near.estimate, near.estimate);
+    assert_eq!(state.plan_room(0), Plan::default());
 }
 
 #[test]

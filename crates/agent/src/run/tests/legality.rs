@@ -138,13 +138,13 @@ fn make_room(state: &mut RunState) {
     let given_up =
         |place| GivenUp { place, texts: vec!["session-1/2".into()], files: Vec::new(), again: Again::MayNot };
     let readers = Readers { read: Some("output__read".into()), ..Readers::default() };
-    state.truncate(truncate.into_iter().map(given_up).collect(), &readers);
+    truncate.into_iter().map(given_up).for_each(|gone| state.truncate(gone, &readers));
     if let Some(range) = summarize {
         let with = With { summarize: "s".into(), extract: "f".into(), window: None };
         if !state.begin_compaction(range, Whole::default(), &with, 0) {
             state.put_off_compaction();
             let without = state.plan_alone(0);
-            state.truncate(without.truncate.into_iter().map(given_up).collect(), &readers);
+            without.truncate.into_iter().map(given_up).for_each(|gone| state.truncate(gone, &readers));
             full = without.full;
         }
     }
