@@ -81,8 +81,8 @@ const TURNS: usize = 60;
 const WINDOW: usize = 8192;
 
 /// A talk with a disk that fails goes on to its end. `warned`: whether anybody is told; `kept`: whether the turns that were put
-/// together were stored.
-async fn check_failing(fails: fn(Does<'_>) -> bool, warned: bool, kept: bool) {
+/// together were stored; `refused`: how many requests may be found too large by the server alone.
+async fn check_failing(fails: fn(Does<'_>) -> bool, warned: bool, kept: bool, refused: usize) {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
@@ -97,7 +97,8 @@ async fn check_failing(fails: fn(Does<'_>) -> bool, warned: bool, kept: bool) {
     let mut state = begin(&talk, WINDOW, terms());
     let report = house.talk(&talk, &mut state).await.unwrap();
     let (tally, done) = (talk.tally(), state.compactions());
-    assert_eq!((report.status, tally.turns, tally.overflows), (Status::Success, TURNS, 0), "{report:?}");
+    assert_eq!((report.status, tally.turns), (Status::Success, TURNS), "{report:?}");
+    assert!(tally.overflows <= refused, "{} requests were refused", tally.overflows);
     assert!(done.summarized > 0 && done.failed == 0, "{done:?}");
     let told = house.warnings();
     assert_eq!(told.iter().any(|warning| warning.starts_with("output_store_failed")), warned, "{told:?}");
@@ -125,15 +126,15 @@ fn texts(state: &RunState) -> Vec<String> {
 
 #[tokio::test]
 async fn a_store_that_fails_amid_putting_turns_together_ends_no_run() {
-    // Nothing can be stored at all.
-    check_failing(|does| matches!(does, Does::Put(_)), true, false).await;
+    // Nothing can be stored at all: results stay for as long as the conversation is taken to fit.
+    check_failing(|does| matches!(does, Does::Put(_)), true, false, 1).await;
     // The turns cannot, the results could.
-    check_failing(|does| matches!(does, Does::Put(text) if text.contains("Assistant calls t__step:")), true, false)
+    check_failing(|does| matches!(does, Does::Put(text) if text.contains("Assistant calls t__step:")), true, false, 0)
         .await;
     // What was stored cannot be read again: the models see the notes in its place.
-    check_failing(|does| matches!(does, Does::Read), false, true).await;
+    check_failing(|does| matches!(does, Does::Read), false, true, 0).await;
     // Files alone: there are none.
-    check_failing(|does| matches!(does, Does::PutFile), false, true).await;
+    check_failing(|does| matches!(does, Does::PutFile), false, true, 0).await;
 }
 
 /// The bytes of what is stored under a handle.

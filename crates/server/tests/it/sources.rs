@@ -127,7 +127,7 @@ impl Source {
                 return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
             }
             // Its user must open a page first.
-            "resources/read" if arguments["uri"].as_str().is_some_and(|uri| uri.ends_with("://page")) => {
+            "resources/read" if arguments["uri"].as_str().is_some_and(|uri| uri.ends_with("://page/data")) => {
                 let page =
                     json!({"mode": "url", "elicitationId": "e1", "url": "https://login.example/", "message": "m"});
                 let data = Some(json!({"elicitations": [page]}));

@@ -110,7 +110,7 @@ async fn a_client_hears_when_what_it_was_sent_to_is_done_and_no_other_does() {
     for hears in [true, false] {
         let (session, _) = http.initialize_with("/mcp", capabilities.clone()).await;
         if hears {
-            let read = rpc(1, "resources/read", json!({"uri": "alpha://page"}));
+            let read = rpc(1, "resources/read", json!({"uri": "alpha://page/data"}));
             assert_eq!(body(http.in_session(&session, "/mcp", &read), 200).await["error"]["code"], -32042);
         }
         let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
