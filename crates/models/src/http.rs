@@ -285,18 +285,20 @@ impl ModelClient for HttpModelClient {
 
     fn card(&self, model: &str) -> ModelCard {
         let &ModelHabits { window, max_output, ref settings, .. } = self.endpoints.habits(model);
-        let usability = match self.endpoints.resolve(model) {
+        let resolved = self.endpoints.resolve(model);
+        // This API demands a limit, so that one is sent whatever the caller says.
+        let usual = |(at, name): &(&Endpoint, &str)| {
+            (at.api == Api::Anthropic).then(|| anthropic::usual_max_tokens(name, settings))
+        };
+        let answer = max_output.or_else(|| resolved.as_ref().ok().and_then(usual));
+        let thinking = resolved.as_ref().map_or(0, |(at, name)| reasoning::room(at.api, name, settings));
+        let usability = match resolved {
             Err(error) => Usability::Unknown(error.message),
             // Who sends headers of his own may have a key among them.
             Ok((at, _)) if at.key.is_some() || !at.headers.is_empty() => Usability::Usable,
             Ok((at, _)) if at.api == Api::Ollama || is_loopback(&at.base_url) => Usability::Usable,
             Ok(_) => Usability::NoKey,
         };
-        // This API demands a limit, so that one is sent whatever the caller says.
-        let wants_one = self.endpoints.resolve(model).ok().filter(|(at, _)| at.api == Api::Anthropic);
-        let usual = wants_one.map(|(_, name)| anthropic::usual_max_tokens(name, settings));
-        let answer = max_output.or(usual);
-        let thinking = self.endpoints.resolve(model).map_or(0, |(at, name)| reasoning::room(at.api, name, settings));
         ModelCard { usability, window, max_output, answer, thinking, ..ModelCard::default() }
     }
 
