@@ -10,6 +10,7 @@ use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{output_schema, set, tools_place, with_instruction};
 use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
+use crate::maker::Maker;
 use crate::reasoning;
 use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
@@ -77,16 +78,11 @@ fn takes_shape_with_tools(model: &str) -> bool {
 /// Whether the model takes images inside a function's response, as Gemini does since its third generation
 /// (ai.google.dev/gemini-api/docs/function-calling, multimodal function responses). Others answer 400.
 fn takes_images_in_results(model: &str) -> bool {
-    bare_name(model).starts_with("gemini-") && !is_old(model)
+    matches!(Maker::of(model), Maker::Gemini(..)) && !is_old(model)
 }
 
 fn is_old(model: &str) -> bool {
-    ["gemini-1", "gemini-2"].iter().any(|old| bare_name(model).starts_with(old))
-}
-
-/// The name without its folder.
-fn bare_name(model: &str) -> &str {
-    model.rsplit('/').next().unwrap_or(model)
+    matches!(Maker::of(model), Maker::Gemini(Some((..3, _)), _))
 }
 
 /// A bare name is one of `models/`; a tuned model comes with its own folder.

@@ -11,6 +11,7 @@ use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
 use crate::encoder::{cache_key, output_instruction, output_schema, set, speaks_of_json, tools_place};
 use crate::history::{Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, parts};
+use crate::maker::{Kind, Maker};
 use crate::reasoning;
 use crate::sampling::{self, Names};
 use crate::shown::ShownTools;
@@ -60,8 +61,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
 
 /// Whether `model` may reason. The API refuses to be asked for the reasoning of one that does not.
 fn reasons(model: &str) -> bool {
-    let name = model.rsplit('/').next().unwrap_or(model);
-    !["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"].iter().any(|family| name.starts_with(family))
+    !matches!(Maker::of(model), Maker::Gpt((..5, _), _) | Maker::Gpt((5, 0), Kind::Chat))
 }
 
 /// Whether the input has the word without which the API refuses `json_object`. It does not look for it in the

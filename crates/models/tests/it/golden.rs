@@ -174,6 +174,34 @@ fn a_shape_with_bounds_is_demanded_of_every_api() {
 }
 
 #[test]
+fn a_gemini_is_known_by_its_name_however_it_is_written() {
+    for (model, takes) in [("gemini-2.5-flash", false), ("Gemini-2.5-Flash", false), ("gemini-3-pro", true)] {
+        let body = encode(Api::Gemini, &demanding(), model).body();
+        assert_eq!(body.pointer("/generationConfig/responseMimeType").is_some(), takes, "{model}");
+    }
+}
+
+#[test]
+fn models_of_openai_are_asked_for_thoughts_where_they_may_reason() {
+    for (model, asks) in [
+        ("ft:gpt-4o-mini-2024-07-18:acme::a1", false),
+        ("GPT-4o", false),
+        ("openai/gpt-4.1", false),
+        ("gpt-3.5-turbo", false),
+        ("chatgpt-4o-latest", false),
+        ("gpt-5-chat-latest", false),
+        ("gpt-5.1-chat-latest", true),
+        ("ft:gpt-5-mini:acme::a1", true),
+        ("o4-mini", true),
+        ("gpt-oss-120b", true),
+        ("prod-4o", true),
+    ] {
+        let body = encode(Api::OpenAiResponses, &conversation(), model).body();
+        assert_eq!(body.get("include").is_some(), asks, "{model}");
+    }
+}
+
+#[test]
 fn a_shape_is_held_only_where_the_view_admits_what_the_schema_does() {
     let closed = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
     let text = || json!({"type": "string"});
