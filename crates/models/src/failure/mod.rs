@@ -14,9 +14,8 @@ use crate::api::Api;
 use reported::{Quota, Reported};
 
 /// Wordings of a conversation that does not fit. Most APIs have no code for it.
-const OVERFLOW: [&str; 11] = [
+const OVERFLOW: [&str; 16] = [
     "context_length_exceeded",
-    "maximum context length",
     "context length",
     "context window",
     "prompt is too long",
@@ -26,9 +25,18 @@ const OVERFLOW: [&str; 11] = [
     "exceeds the maximum number of tokens",
     "exceeds the available context",
     "request too large",
+    // xAI, Kimi, GitHub Copilot, DashScope, Z.ai, Cerebras and others.
+    "maximum prompt length",
+    "exceeded model token limit",
+    "prompt token count",
+    "range of input length",
+    "prompt exceeds max length",
+    "reduce the length of the messages",
 ];
 /// The one wording of [`OVERFLOW`] that servers say with a status of their own failure: Ollama and llama.cpp.
 const OVERFLOW_OF_SERVER: [&str; 1] = ["exceeds the available context"];
+/// Wordings of a wrong request that servers say with such a status: Ollama and llama.cpp.
+const INVALID_OF_SERVER: [&str; 2] = ["invalid json schema in format", "failed to parse grammar"];
 /// Wordings of an account without credit.
 const NO_CREDIT: [&str; 6] = [
     "exceeded your current quota",
@@ -50,7 +58,7 @@ const QUOTA_CODES: [&str; 6] =
 /// Parts of codes of too many requests.
 const RATE_CODES: [&str; 3] = ["rate_limit", "resource_exhausted", "too_many_requests"];
 /// Parts of codes of a conversation that does not fit.
-const OVERFLOW_CODES: [&str; 2] = ["context_length_exceeded", "request_too_large"];
+const OVERFLOW_CODES: [&str; 3] = ["context_length_exceeded", "request_too_large", "model_max_prompt_tokens_exceeded"];
 /// Parts of codes of a refusing filter. Those of a policy are OpenAI's: `bio_policy`, `content_policy_violation`.
 const FILTER_CODES: [&str; 4] = ["content_filter", "_policy", "invalid_prompt", "responsibleaipolicy"];
 /// Parts of codes of a wrong request.
@@ -121,6 +129,7 @@ impl Reported {
             match status {
                 Some(402) => ModelErrorKind::Quota,
                 Some(500..) | None if said(&OVERFLOW_OF_SERVER) => ModelErrorKind::ContextOverflow,
+                Some(500..) | None if said(&INVALID_OF_SERVER) => ModelErrorKind::Invalid,
                 Some(408 | 409 | 500..) => ModelErrorKind::Unavailable,
                 None if !coded(&INVALID_CODES) && !said(&OVERFLOW) => {
                     if said(&NO_CREDIT) {

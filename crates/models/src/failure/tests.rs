@@ -121,6 +121,7 @@ fn ollama() {
     row(400, "registry.ollama.ai/library/x does not support tools", Invalid);
     row(404, "model 'x' not found", Invalid);
     row(500, "model runner has unexpectedly stopped", Unavailable);
+    row(500, "invalid JSON schema in format", Invalid);
     row(503, "server busy, please try again.  maximum pending requests exceeded", Unavailable);
 }
 
@@ -137,6 +138,21 @@ fn servers_of_no_known_kind() {
     row(429, r#"{"message": "you exceeded your current quota"}"#, Quota);
     row(429, r#"{"message": "you exceeded your current quota; retry in 3s"}"#, RateLimit);
     row(400, r#"{"error":{"message":"filtered","code":"content_filter"}}"#, ContentFilter);
+    let xai = "This model's maximum prompt length is 131072 but the request contains 537812 tokens.";
+    row(400, &format!(r#"{{"code":"Client specified an invalid argument","error":"{xai}"}}"#), ContextOverflow);
+    for said in [
+        "Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)",
+        "Range of input length should be [1, 98304]",
+        "Prompt exceeds max length",
+        "Please reduce the length of the messages or completion. Current length is 9025 while limit is 8192",
+    ] {
+        row(400, &format!(r#"{{"error":{{"message":"{said}","type":"invalid_request_error"}}}}"#), ContextOverflow);
+    }
+    let copilot = r#"{"error":{"message":"prompt token count of 59233 exceeds the limit of 12288","code":"model_max_prompt_tokens_exceeded"}}"#;
+    row(400, copilot, ContextOverflow);
+    let mistral = r#"{"detail":[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"msg":"Extra inputs are not permitted","input":800}]}"#;
+    row(422, mistral, Invalid);
+    row(500, r#"{"error":{"message":"failed to parse grammar","code":500}}"#, Invalid);
 }
 
 #[test]
