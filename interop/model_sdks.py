@@ -29,8 +29,16 @@ def data_url(image):
 
 def in_words(output):
     """How a shape is asked for where the API has no means of its own."""
+    if "schema" not in output:
+        return "Your final answer is one JSON object and nothing else."
     schema = json.dumps(output["schema"], separators=(",", ":"), ensure_ascii=False)
     return f"Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{schema}"
+
+
+def with_words(system, output):
+    """The system prompt with that at its end; that an answer is JSON is said once."""
+    is_said = "schema" not in output and "json" in system.lower()
+    return system if is_said else f"{system}\n\n{in_words(output)}".strip()
 
 
 def failure(text, failed):
@@ -104,8 +112,12 @@ class OpenAiChat(Side):
     def __init__(self, conversation, root):
         super().__init__(conversation, root)
         self.client = openai_client(root)
-        if conversation.system:
-            self.messages.append({"role": "system", "content": conversation.system})
+        system = conversation.system
+        # JSON without a schema is refused where nothing speaks of it.
+        if conversation.output and "schema" not in conversation.output:
+            system = with_words(system, conversation.output)
+        if system:
+            self.messages.append({"role": "system", "content": system})
 
     def arguments(self):
         said = self.conversation
@@ -119,7 +131,9 @@ class OpenAiChat(Side):
                 extra["tool_choice"] = {"type": "function", "function": {"name": said.tool_choice["tool"]}}
             if said.parallel is not None:
                 extra["parallel_tool_calls"] = said.parallel
-        if said.output:
+        if said.output and "schema" not in said.output:
+            extra["response_format"] = {"type": "json_object"}
+        elif said.output:
             schema = {**said.output, **openai_schema(said.output)}
             extra["response_format"] = {"type": "json_schema", "json_schema": schema}
         if said.max_tokens:
@@ -193,7 +207,9 @@ class OpenAiResponses(Side):
                 extra["tool_choice"] = {"type": "function", "name": said.tool_choice["tool"]}
             if said.parallel is not None:
                 extra["parallel_tool_calls"] = said.parallel
-        if said.output:
+        if said.output and "schema" not in said.output:
+            extra["text"] = {"format": {"type": "json_object"}}
+        elif said.output:
             extra["text"] = {"format": {"type": "json_schema", **said.output, **openai_schema(said.output)}}
         if said.max_tokens:
             extra["max_output_tokens"] = said.max_tokens
@@ -215,8 +231,16 @@ class OpenAiResponses(Side):
     def user(self, parts):
         self.messages.append({"role": "user", "content": self.content(parts)})
 
+    def input(self):
+        """The conversation, which has to speak of JSON where an answer is to be that; instructions do not count."""
+        output = self.conversation.output
+        asked = [str(message["content"]) for message in self.messages if isinstance(message, dict)]
+        if not output or "schema" in output or any("json" in text.lower() for text in asked):
+            return self.messages
+        return [{"role": "developer", "content": in_words(output)}, *self.messages]
+
     def ask(self):
-        request = {"model": self.model("openai_responses"), "input": self.messages, **self.arguments()}
+        request = {"model": self.model("openai_responses"), "input": self.input(), **self.arguments()}
         with self.client.responses.stream(**request) as stream:
             response = stream.get_final_response()
         self.messages += response.output
@@ -261,11 +285,11 @@ class Anthropic(Side):
                 extra["tool_choice"] = choice
         if said.output:
             # Open objects are beyond the API's structured output; the SDK would close them.
-            if said.output["schema"].get("additionalProperties") is False:
+            if said.output.get("schema", {}).get("additionalProperties") is False:
                 schema = anthropic.transform_schema(said.output["schema"])
                 extra["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
             else:
-                system = f"{system}\n\n{in_words(said.output)}".strip()
+                system = with_words(system, said.output)
         if system:
             extra["system"] = system
         # The SDK is of a version of the API that has no sampling any more.
@@ -383,10 +407,11 @@ class Gemini(Side):
                 config["tool_config"] = types.ToolConfig(function_calling_config=calling)
         if said.output:
             if said.tools and not self.takes_all():
-                system = f"{system}\n\n{in_words(said.output)}".strip()
+                system = with_words(system, said.output)
             else:
                 config["response_mime_type"] = "application/json"
-                config["response_json_schema"] = said.output["schema"]
+                if "schema" in said.output:
+                    config["response_json_schema"] = said.output["schema"]
         if system:
             config["system_instruction"] = system
         if said.max_tokens:
@@ -464,18 +489,25 @@ class Ollama(Side):
 
         super().__init__(conversation, root)
         self.client = ollama.Client(host=root, timeout=TIMEOUT, headers={"Authorization": f"Bearer {API_KEY}"})
-        if conversation.system:
-            self.messages.append({"role": "system", "content": conversation.system})
+        system = conversation.system
+        if conversation.output and self.has_tools():
+            system = with_words(system, conversation.output)
+        if system:
+            self.messages.append({"role": "system", "content": system})
+
+    def has_tools(self):
+        """There is no choice of tools: none are called where none are shown."""
+        return bool(self.conversation.tools) and self.conversation.tool_choice != "none"
 
     def arguments(self):
         said = self.conversation
         options, extra = {}, {}
-        # There is no choice of tools: none are called where none are shown.
-        if said.tools and said.tool_choice != "none":
+        if self.has_tools():
             function = lambda tool: {key: tool[key] for key in ("name", "description", "parameters")}
             extra["tools"] = [{"type": "function", "function": function(tool)} for tool in said.tools]
-        if said.output:
-            extra["format"] = said.output["schema"]
+        # A model that is held to a shape calls nothing.
+        if said.output and not self.has_tools():
+            extra["format"] = said.output.get("schema", "json")
         if said.max_tokens:
             options["num_predict"] = said.max_tokens
         if said.temperature is not None:

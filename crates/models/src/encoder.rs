@@ -86,8 +86,8 @@ pub(crate) struct OutputSchema {
 }
 
 /// The view that the API can hold a model to, where there is one with the shapes of the schema; bounds of values that it
-/// lacks are checked when the answer is there. Else the schema itself, or for Gemini, which refuses what it does not
-/// know, its view.
+/// lacks are checked when the answer is there. Else the schema itself without the patterns that the API refuses, or for
+/// Gemini, which refuses what it does not know, its view.
 pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
     if let Some(schema) = dialect::answer(dialect, schema) {
         return OutputSchema { schema, strict: true };
@@ -98,7 +98,11 @@ pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
         view.wrapped.is_none().then_some(view.parameters)
     };
     let view = if dialect == Dialect::GeminiJsonSchema { view() } else { None };
-    OutputSchema { schema: view.unwrap_or_else(|| schema.clone()), strict: false }
+    let plain = || {
+        let takes = if dialect == Dialect::OpenAi { dialect::of_openai } else { dialect::of_nobody };
+        dialect::in_words(schema, takes).into_owned()
+    };
+    OutputSchema { schema: view.unwrap_or_else(plain), strict: false }
 }
 
 /// What a model is told of the shape of its answer where the API has no means of its own to demand it.

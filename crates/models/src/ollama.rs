@@ -1,6 +1,7 @@
 //! Ollama `/api/chat` (github.com/ollama/ollama, docs/api.md). Calls come whole, with their arguments as
 //! objects and without ids.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,8 +14,8 @@ use toolwright_core::model::{
 
 use crate::answer::{Answer, Assemble, Sink};
 use crate::api::{Api, EncodedRequest};
-use crate::dialect::Toolset;
-use crate::encoder::{set, tools_place};
+use crate::dialect::{Dialect, Toolset};
+use crate::encoder::{output_schema, set, tools_place, with_instruction};
 use crate::failure;
 use crate::history::{Image, Part, Turn, legal_turns, parts};
 use crate::reasoning;
@@ -35,14 +36,19 @@ const NAMES: Names = Names {
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    body.insert("messages".into(), messages(request, shown.set()));
     // The API has no tool choice: that none may be called is said by showing none. A call cannot be forced.
     let tools = shown.json().filter(|_| request.tool_choice != ToolChoice::None);
+    // A model that is held to a shape cannot write a call (github.com/ollama/ollama, issues 11185 and 13750): beside tools
+    // it is asked in words.
+    let system: Cow<'_, str> = match request.output.as_ref().filter(|_| tools.is_some()) {
+        Some(output) => with_instruction(&request.system, output).into(),
+        None => request.system.as_str().into(),
+    };
+    body.insert("messages".into(), messages(&system, request, shown.set()));
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
     }
-    let format = |output: &OutputFormat| output.schema.clone().unwrap_or_else(|| json!("json"));
-    set(&mut body, "format", request.output.as_ref().map(format));
+    set(&mut body, "format", request.output.as_ref().filter(|_| tools.is_none()).map(format));
     let mut options = Map::new();
     set(&mut options, "num_predict", request.max_tokens);
     sampling::write(&mut options, request, model, &NAMES);
@@ -52,6 +58,11 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     body.insert("truncate".into(), json!(false));
     body.insert("stream".into(), json!(true));
     EncodedRequest::new("/api/chat", body).with_tools(tools)
+}
+
+/// The shape of an answer. The server's grammars have few patterns, and any other fails the request (ollama/ollama#8325).
+fn format(output: &OutputFormat) -> Value {
+    output.schema.as_ref().map_or_else(|| json!("json"), |schema| output_schema(Dialect::Ollama, schema).schema)
 }
 
 /// Makes the server keep a context of so many tokens; its own default is far below what models take.
@@ -82,10 +93,10 @@ pub(crate) fn estimate(request: &ModelRequest) -> u64 {
     bytes as u64 / 4
 }
 
-fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
+fn messages(system: &str, request: &ModelRequest, tools: &Toolset) -> Value {
     let mut out = Vec::new();
-    if !request.system.is_empty() {
-        out.push(json!({"role": "system", "content": request.system}));
+    if !system.is_empty() {
+        out.push(json!({"role": "system", "content": system}));
     }
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {

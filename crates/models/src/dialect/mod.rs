@@ -8,6 +8,7 @@ mod keywords;
 mod limits;
 mod merge;
 mod object;
+mod patterns;
 mod refs;
 mod restore;
 mod root;
@@ -26,6 +27,7 @@ use serde_json::{Map, Value};
 use toolwright_core::model::{Exposed, ShownTool};
 
 use limits::Budget;
+pub(crate) use patterns::{in_words, of_nobody, of_openai};
 use root::Failed;
 use write::Unlike;
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Dialect;
+use super::patterns::is_regular;
 
 /// How a view says what a `$ref` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub(super) struct Rules {
     pub(super) names: Names,
     /// Characters of a tool's description.
     pub(super) max_description: usize,
+    /// Whether a pattern is taken where the API takes patterns.
+    pub(super) takes_pattern: fn(&str) -> bool,
     pub(super) strict: Option<&'static Strict>,
 }
 
@@ -91,6 +94,7 @@ static OPENAI: Rules = Rules {
     references: References::Shared,
     names: Names::Any,
     max_description: OPENAI_DESCRIPTION,
+    takes_pattern: is_regular,
     strict: None,
 };
 
@@ -116,6 +120,7 @@ const OPENAI_STRICT: Rules = Rules {
     references: References::Alone,
     names: Names::Any,
     max_description: OPENAI_DESCRIPTION,
+    takes_pattern: is_regular,
     strict: Some(&OPENAI_HELD),
 };
 
@@ -135,6 +140,7 @@ static ANTHROPIC: Rules = Rules {
     references: References::Shared,
     names: Names::Keys,
     max_description: usize::MAX,
+    takes_pattern: |_| true,
     strict: None,
 };
 
@@ -145,6 +151,7 @@ const ANTHROPIC_STRICT: Rules = Rules {
     references: References::Alone,
     names: Names::Keys,
     max_description: usize::MAX,
+    takes_pattern: is_plain_pattern,
     strict: Some(&ANTHROPIC_HELD),
 };
 
@@ -178,6 +185,7 @@ static GEMINI_JSON_SCHEMA: Rules = Rules {
     references: References::AloneUnrolled,
     names: Names::Any,
     max_description: usize::MAX,
+    takes_pattern: |_| true,
     strict: None,
 };
 
@@ -206,6 +214,7 @@ static GEMINI_DECLARATION: Rules = Rules {
     references: References::Inline,
     names: Names::Parameters,
     max_description: usize::MAX,
+    takes_pattern: |_| true,
     strict: None,
 };
 
@@ -217,6 +226,7 @@ static OLLAMA: Rules = Rules {
     references: References::Inline,
     names: Names::Any,
     max_description: usize::MAX,
+    takes_pattern: |_| true,
     strict: None,
 };
 
@@ -250,13 +260,15 @@ impl Rules {
         }
     }
 
-    /// Whether a strict view may hold a keyword that the API takes, with this value.
+    /// Whether a view may hold a keyword that the API takes, with this value.
     pub(super) fn keeps_value(&self, keyword: &str, value: &Value) -> bool {
-        let Some(strict) = self.strict else { return true };
-        match keyword {
-            "format" => value.as_str().is_some_and(|format| strict.formats.contains(&format)),
-            "minItems" if !strict.all_required => value.as_u64().is_some_and(|least| least <= 1),
-            "pattern" if !strict.all_required => value.as_str().is_some_and(is_plain_pattern),
+        match (keyword, self.strict) {
+            ("pattern", _) => value.as_str().is_some_and(self.takes_pattern),
+            ("patternProperties", _) => {
+                value.as_object().is_some_and(|map| map.keys().all(|pattern| (self.takes_pattern)(pattern)))
+            }
+            ("format", Some(strict)) => value.as_str().is_some_and(|format| strict.formats.contains(&format)),
+            ("minItems", Some(strict)) if !strict.all_required => value.as_u64().is_some_and(|least| least <= 1),
             _ => true,
         }
     }

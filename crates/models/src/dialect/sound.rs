@@ -59,7 +59,10 @@ impl Look<'_> {
                 "exclusiveMinimum" | "exclusiveMaximum" => self.rules.keeps(key) && value.is_number(),
                 _ => {
                     let form = words::form(key);
-                    form != Form::Unknown && self.rules.keeps(key) && words::is_legal(key, form, value)
+                    form != Form::Unknown
+                        && self.rules.keeps(key)
+                        && words::is_legal(key, form, value)
+                        && self.rules.keeps_value(key, value)
                 }
             };
             if !sound {

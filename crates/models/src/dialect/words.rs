@@ -181,7 +181,7 @@ fn is_pattern(value: &Value) -> bool {
 
 /// Whether a glance tells that a pattern is sound: characters, plain classes of them, and repetitions, without
 /// groups. Compiling one takes longer than a whole schema.
-fn is_simple_pattern(pattern: &str) -> bool {
+pub(super) fn is_simple_pattern(pattern: &str) -> bool {
     const MAX_LENGTH: usize = 200;
     let mut rest = pattern.as_bytes();
     let mut repeatable = false;

@@ -165,12 +165,55 @@ fn a_shape_with_bounds_is_demanded_of_every_api() {
         },
     });
     assert_eq!(sent, Some(expect));
+    for api in [Api::OpenAiChat, Api::OpenAiResponses, Api::Ollama] {
+        let (sent, ..) = shape(api, &schema);
+        let code = &sent.unwrap()["properties"]["code"];
+        let expect = match api {
+            Api::Ollama => json!({"type": "string", "minLength": 3, "description": "Must match ^(?=a)b."}),
+            _ => json!({"type": "string", "description": "At least 3 characters. Must match ^(?=a)b."}),
+        };
+        assert_eq!(*code, expect, "{api}: a pattern that it refuses is said");
+    }
     let (sent, ..) = shape(Api::OpenAiChat, &schema);
     let sent = sent.unwrap();
     assert_eq!(
         (&sent["properties"]["score"], &sent["properties"]["tags"]["maxItems"]),
         (&schema["properties"]["score"], &json!(5))
     );
+}
+
+#[test]
+fn a_shape_that_is_not_held_has_no_pattern_that_fails_the_request() {
+    let open = |pattern: &str| json!({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}});
+    for (api, keeps) in [(Api::OpenAiChat, true), (Api::OpenAiResponses, true), (Api::Ollama, false)] {
+        for (pattern, is_regular) in [("^(?!undefined$|null$)", false), ("^[0-9]+$", true)] {
+            let sent = shape(api, &open(pattern)).0.unwrap();
+            let kept = sent["properties"]["a"].get("pattern").is_some();
+            assert_eq!(kept, keeps && is_regular, "{api}: {sent}");
+            assert_eq!(sent["properties"]["a"].get("description").is_some(), !kept, "{api}: {sent}");
+        }
+    }
+}
+
+#[test]
+fn a_model_of_ollama_is_asked_for_a_shape_in_words_beside_tools() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let asked = |request: &ModelRequest| {
+        let body = encode(Api::Ollama, request, "m").body();
+        let system = body["messages"][0]["content"].as_str().unwrap_or_default().to_owned();
+        (body.get("format").is_some(), system)
+    };
+    let output = |schema| Some(OutputFormat { name: "o".into(), schema });
+    let mut request = ModelRequest { output: output(Some(schema)), ..conversation() };
+    let (is_held, system) = asked(&request);
+    assert!(!is_held && system.contains("JSON Schema"), "{system}");
+    let none = ModelRequest { tool_choice: ToolChoice::None, ..request.clone() };
+    assert!(asked(&none).0, "no tools are shown");
+    request.output = output(None);
+    let (is_held, system) = asked(&request);
+    assert!(!is_held && system.ends_with("Your final answer is one JSON object and nothing else."), "{system}");
+    request.tools = std::sync::Arc::default();
+    assert!(asked(&request).0);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, ensure, is_base64, word};
+use super::check::{Checked, answer_schema, ensure, is_base64, word};
 use super::sending::{Sent, pieces};
 use super::{Answer, Asked, Reply, Stop};
+use crate::rules::ApiRules;
 
 const CREATED: &str = "2026-11-20T09:00:00.000000Z";
 
@@ -28,6 +29,7 @@ pub(super) fn check(body: &Value) -> Checked {
             })?;
         }
     }
+    answer_schema(ApiRules::Ollama, body)?;
     for (at, tool) in body["tools"].as_array().into_iter().flatten().enumerate() {
         let place = format!("tools[{at}]");
         let function = &tool["function"];

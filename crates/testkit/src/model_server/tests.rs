@@ -73,6 +73,17 @@ fn a_schema_of_the_answer_is_one_that_strict_modes_take() {
     chat(&long, false, None);
     chat(&optional, true, Some("`required` and the properties differ"));
     chat(&open, true, Some("`additionalProperties` is not false"));
+    let ahead = object(json!({"type": "string", "pattern": "^(?=a)b"}), json!(["a"]));
+    for strict in [true, false] {
+        chat(&ahead, strict, Some("regex lookaround is not supported"));
+    }
+    let ollama = |schema: &Value, expect: Option<&str>| {
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": "go"}], "format": schema});
+        check(WireApi::Ollama, &body, expect);
+    };
+    ollama(&bounded, None);
+    ollama(&json!("json"), None);
+    ollama(&object(json!({"type": "string", "pattern": "[0-9]"}), json!(["a"])), Some("invalid JSON schema in format"));
     let anthropic = |schema: &Value, expect: Option<&str>| {
         let body = json!({
             "model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}],

@@ -26,6 +26,7 @@ mod gemini_json;
 mod gemini_schema;
 mod ollama;
 mod openai;
+mod openai_pattern;
 mod openai_strict;
 mod walk;
 
@@ -54,8 +55,10 @@ impl ApiRules {
     #[must_use]
     pub fn rules(self) -> Vec<Rule> {
         let own: &[&[Rule]] = match self {
-            Self::OpenAiChat => &[common::JSON_SCHEMA, openai::ALL, openai_strict::ALL],
-            Self::OpenAiResponses => &[common::JSON_SCHEMA, openai::ALL, openai::RESPONSES, openai_strict::ALL],
+            Self::OpenAiChat => &[common::JSON_SCHEMA, openai::ALL, openai_pattern::ALL, openai_strict::ALL],
+            Self::OpenAiResponses => {
+                &[common::JSON_SCHEMA, openai::ALL, openai_pattern::ALL, openai::RESPONSES, openai_strict::ALL]
+            }
             Self::Anthropic => &[anthropic::ALL],
             Self::Gemini => &[common::JSON_SCHEMA, gemini::ALL, gemini_schema::ALL, gemini_json::ALL],
             Self::Ollama => &[common::JSON_SCHEMA, ollama::ALL],
@@ -107,8 +110,8 @@ pub fn check_tools(api: ApiRules, tools: &Value) -> Vec<Breach> {
     report.breaches
 }
 
-/// Every breach in the schema of the answer that `body`, a whole request to `api`, demands strictly. No request of the
-/// other APIs does: what is not held to is not refused.
+/// Every breach in the schema of the answer that `body`, a whole request to `api`, demands. What is not held to is
+/// refused for its patterns alone, by OpenAI and by Ollama.
 #[must_use]
 pub fn check_answer(api: ApiRules, body: &Value) -> Vec<Breach> {
     let mut report = Report::default();
@@ -116,13 +119,22 @@ pub fn check_answer(api: ApiRules, body: &Value) -> Vec<Breach> {
         ApiRules::OpenAiChat => "/response_format/json_schema",
         ApiRules::OpenAiResponses => "/text/format",
         ApiRules::Anthropic => "/output_config/format",
-        ApiRules::Gemini | ApiRules::Ollama => return report.breaches,
+        ApiRules::Ollama => {
+            ollama::check_answer(&body["format"], "/format", &mut report);
+            return report.breaches;
+        }
+        ApiRules::Gemini => return report.breaches,
     };
     let Some(format) = body.pointer(place) else { return report.breaches };
     let path = format!("{place}/schema");
     match (api, format.get("schema")) {
         (ApiRules::Anthropic, Some(schema)) => anthropic::check_answer(schema, &path, &mut report),
-        (_, Some(schema)) if format["strict"] == true => openai_strict::check(schema, &path, &mut report),
+        (_, Some(schema)) => {
+            openai_pattern::check(schema, &path, &mut report);
+            if format["strict"] == true {
+                openai_strict::check(schema, &path, &mut report);
+            }
+        }
         _ => {}
     }
     report.breaches

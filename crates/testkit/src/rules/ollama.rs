@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::common::{json_schema, objects, unique};
-use super::walk::escape;
+use super::walk::{escape, nodes};
 use super::{Report, Rule, rules};
 
 /// The structs that a request's tools are read into.
@@ -38,6 +38,20 @@ rules! { ALL:
     ANY_OF = "ollama/any-of",
         "a property's `anyOf` is an array of objects",
         "api/types.go ToolProperty.AnyOf";
+}
+
+/// Of the `format`, and so none of [`ALL`].
+const PATTERN: Rule = Rule {
+    id: "ollama/format-pattern",
+    says: "the schema of an answer has no `pattern`: the server's grammars have few of them",
+    source: "500 «invalid JSON schema in format» (ollama/ollama#8185, #8325, #12726)",
+};
+
+/// Checks the `format` of a chat request.
+pub(super) fn check_answer(format: &Value, path: &str, report: &mut Report) {
+    for node in nodes(format, path).iter().filter(|node| node.get("pattern").is_some_and(Value::is_string)) {
+        report.add(&PATTERN, &node.path, "invalid JSON schema in format");
+    }
 }
 
 /// Checks the tools of a chat request.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::common::{json_schema, known, name, objects, string, unique};
 use super::walk::nodes;
-use super::{Report, openai_strict, rules};
+use super::{Report, openai_pattern, openai_strict, rules};
 
 rules! { ALL:
     TOOL = "openai/tool",
@@ -185,6 +185,7 @@ fn check_function(function: &Map<String, Value>, path: &str, report: &mut Report
             check_root(root, &path, report);
             if json_schema(schema, &path, report) {
                 check_arrays(schema, &path, report);
+                openai_pattern::check(schema, &path, report);
                 if strict {
                     openai_strict::check(schema, &path, report);
                 }

@@ -152,6 +152,35 @@ fn impossible_tools_and_names_are_quarantined() {
 }
 
 #[test]
+fn patterns_that_openai_refuses_are_said() {
+    // Figma's, which a look at the schema takes for sound, and one among what has to be mended.
+    let figma = "^(?!undefined$|null$)";
+    for beside in [json!({}), json!({"items": "string"})] {
+        let mut property = json!({"type": ["string", "array"], "items": {}, "description": "A key.", "pattern": figma});
+        property.as_object_mut().unwrap().extend(beside.as_object().unwrap().clone());
+        let view = one(Dialect::OpenAi, false, &with(property));
+        let shown = &view.tools[0].parameters["properties"]["p"];
+        assert_eq!(
+            (shown.get("pattern"), &shown["description"]),
+            (None, &json!(format!("A key. Must match {figma}.")))
+        );
+        assert!(view.losses.iter().any(|loss| loss.keyword == "pattern"), "{:?}", view.losses);
+    }
+    let named = with(json!({"type": "object", "patternProperties": {"(?<=a)b": {"type": "string"}, "^a$": {}}}));
+    let shown = &one(Dialect::OpenAi, false, &named).tools[0].parameters["properties"]["p"];
+    assert_eq!(shown.get("patternProperties"), None, "{shown}");
+    let kept = with(json!({"type": "string", "pattern": "^(?:a|b)+$"}));
+    check(Dialect::OpenAi, kept.clone(), kept);
+    let closed = |pattern: &str| {
+        json!({"type": "object", "properties": {"p": {"type": "string", "pattern": pattern}}, "required": ["p"],
+            "additionalProperties": false})
+    };
+    strict(Dialect::OpenAi, closed("^a+$"), Ok(closed("^a+$")));
+    strict(Dialect::OpenAi, closed(figma), Err("strict tools have no `pattern` of"));
+    check(Dialect::Anthropic, closed(figma), closed(figma));
+}
+
+#[test]
 fn strict_for_openai_says_the_same_or_is_not_sent() {
     let closed = |property: Value| json!({"type": "object", "properties": {"p": property}, "required": ["p"], "additionalProperties": false});
     let ok = |property: Value, expect: Value| strict(Dialect::OpenAi, with(property), Ok(closed(expect)));

@@ -34,6 +34,17 @@ pub(super) fn openai(api: ApiRules) -> Vec<Example> {
         plain("openai/root-combinator", json!({ "type": "object", "properties": {}, "enum": [{}] }), good.clone()),
         plain("openai/root-combinator", json!({ "type": "object", "properties": {}, "not": {} }), good.clone()),
         plain("openai/root-properties", json!({ "type": "object" }), good),
+        patterned(api, "^(?!undefined$|null$)", "^[^u]"),
+        patterned(api, "(?<=a)b", "\\(?a"),
+        patterned(api, "(?<year>\\d{4})", "(?:\\d{4})"),
+        patterned(api, "(a)\\1", "(a)\\\\1"),
+        patterned(api, "^\\p{L}+$", "^\\w+$"),
+        patterned(api, "[[]", "[\\[]"),
+        plain(
+            "openai/pattern",
+            json!({ "type": "object", "properties": {}, "patternProperties": { "^(?=a)": {} } }),
+            json!({ "type": "object", "properties": {}, "patternProperties": { "^a": {} } }),
+        ),
         plain(
             "openai/array-items",
             object(json!({ "a": { "type": ["string", "array"] } })),
@@ -46,6 +57,12 @@ pub(super) fn openai(api: ApiRules) -> Vec<Example> {
         ),
     ]);
     at_root
+}
+
+/// A text with a pattern, and with another.
+fn patterned(api: ApiRules, breaks: &str, mended: &str) -> Example {
+    let text = |pattern: &str| object(json!({ "a": { "type": "string", "pattern": pattern } }));
+    schemas(api, false, "openai/pattern", text(breaks), text(mended))
 }
 
 pub(super) fn responses() -> Vec<Example> {
