@@ -47,12 +47,13 @@ impl Endpoint {
         format!("{}{path}", self.base_url.trim_end_matches('/'))
     }
 
-    /// Whether its server is one of OpenAI's own: theirs, one of a region, or Azure's.
+    /// Whether its server is one of OpenAI's own: theirs, one of a region, or one of Azure's, which
+    /// has three names for the same resource.
     pub(crate) fn is_of_openai(&self) -> bool {
+        const DOMAINS: [&str; 4] =
+            [".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"];
         let Ok(url) = url::Url::parse(&self.base_url) else { return false };
-        let ours = |host: &str| {
-            host == "api.openai.com" || host.ends_with(".api.openai.com") || host.ends_with(".openai.azure.com")
-        };
+        let ours = |host: &str| host == "api.openai.com" || DOMAINS.iter().any(|domain| host.ends_with(domain));
         url.host_str().is_some_and(ours)
     }
 }

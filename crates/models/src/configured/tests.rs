@@ -20,6 +20,8 @@ fn sent(api: Api, url: &str, model: &str, request: &ModelRequest, habits: &Model
 
 const OPENAI: &str = "https://api.openai.com/v1";
 const AZURE: &str = "https://acme.openai.azure.com/openai/v1";
+const COGNITIVE: &str = "https://acme.cognitiveservices.azure.com/openai/v1";
+const FOUNDRY: &str = "https://acme.services.ai.azure.com/openai/v1";
 const OTHER: &str = "https://api.groq.com/openai/v1";
 
 #[test]
@@ -35,7 +37,7 @@ fn over_chat_completions_no_gpt_since_5_4_thinks_beside_tools() {
     let high = json!({"effort": "high"});
     let asked = json!(["high", 300 + 24_576]);
     for model in ["gpt-5.4", "gpt-5.6-sol", "gpt-6-astra", "ft:gpt-5.4-mini:acme"] {
-        for url in [OPENAI, AZURE, "https://eu.api.openai.com/v1"] {
+        for url in [OPENAI, AZURE, COGNITIVE, FOUNDRY, "https://eu.api.openai.com/v1"] {
             check(url, Api::OpenAiChat, model, high.clone(), 1, json!(["none", 300]));
         }
         check(OPENAI, Api::OpenAiChat, model, json!({}), 1, json!(["none", 300]));
@@ -54,7 +56,8 @@ fn over_chat_completions_no_gpt_since_5_4_thinks_beside_tools() {
 fn only_servers_of_openai_get_a_name_for_what_they_keep() {
     let request = ModelRequest { reuse: Reuse::Conversation, ..request(json!({}), None) };
     for api in [Api::OpenAiChat, Api::OpenAiResponses] {
-        for (url, expect) in [(OPENAI, true), (AZURE, true), (OTHER, false), ("http://127.0.0.1:8080/v1", false)] {
+        let ours = [OPENAI, AZURE, COGNITIVE, FOUNDRY].map(|url| (url, true));
+        for (url, expect) in ours.into_iter().chain([(OTHER, false), ("http://127.0.0.1:8080/v1", false)]) {
             let body = sent(api, url, "gpt-5", &request, &ModelHabits::default());
             assert_eq!(body.get("prompt_cache_key").is_some(), expect, "{api} {url}");
         }
