@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
@@ -21,6 +20,7 @@ use crate::decoder::Decoder;
 use crate::encoder::encode_shown;
 use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
 use crate::failure;
+use crate::headers::headers;
 use crate::known::Known;
 use crate::limits::limits;
 use crate::ollama;
@@ -333,41 +333,6 @@ fn is_loopback(base_url: &str) -> bool {
         Some(url::Host::Ipv6(ip)) => IpAddr::from(ip).is_loopback(),
         None => false,
     }
-}
-
-fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Result<HeaderMap, ModelError> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream, application/x-ndjson"));
-    for (name, value) in demanded {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-    }
-    let mut set = |name: &str, value: &str| {
-        let illegal = || {
-            ModelError::new(
-                ModelErrorKind::Invalid,
-                format!("header `{name}` of provider `{}` is not a legal HTTP header", endpoint.provider),
-            )
-        };
-        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| illegal())?;
-        let mut value = HeaderValue::from_str(value).map_err(|_| illegal())?;
-        value.set_sensitive(true);
-        headers.insert(header, value);
-        Ok::<_, ModelError>(())
-    };
-    if let Some(key) = &endpoint.key {
-        match endpoint.api {
-            Api::Anthropic => set("x-api-key", key.expose())?,
-            Api::Gemini => set("x-goog-api-key", key.expose())?,
-            Api::OpenAiChat | Api::OpenAiResponses | Api::Ollama => {
-                set("authorization", &format!("Bearer {}", key.expose()))?
-            }
-        }
-    }
-    for (name, value) in &endpoint.headers {
-        set(name, value)?;
-    }
-    Ok(headers)
 }
 
 /// The response with its first bytes, which are to come within `limit`.

@@ -19,6 +19,7 @@ pub mod endpoint;
 pub mod failure;
 mod framing;
 mod gemini;
+mod headers;
 mod history;
 pub mod http;
 mod known;

@@ -353,6 +353,31 @@ async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_configured_beta_stands_beside_the_one_that_a_request_demands() {
+    let refusal = "The block is bound to a different conversation.";
+    let ours = "thinking-binding-controls-2026-08-01";
+    for (name, configured, expect) in [
+        ("anthropic-beta", "context-1m-2025-08-07", format!("context-1m-2025-08-07,{ours}")),
+        ("Anthropic-Beta", "a, b", format!("a, b,{ours}")),
+        ("anthropic-beta", &format!("a, {ours}"), format!("a, {ours}")),
+        ("anthropic-version", "2026-10-21", ours.to_owned()),
+    ] {
+        let server = ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("a")]).await.unwrap();
+        let mut endpoint = Endpoint::new("p", Api::Anthropic, server.base_url(WireApi::Anthropic)).with_key("k");
+        endpoint.headers = vec![(name.into(), configured.into())];
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(endpoint);
+        let client = HttpModelClient::new(endpoints);
+        for _ in 0..2 {
+            let _ = client.complete("p/claude-opus-5-5", &conversation(), &IgnoreModelEvents, &Cancel::new()).await;
+        }
+        let sent = server.requests();
+        assert_eq!(sent[1].header("anthropic-beta"), expect, "{name}: {configured}");
+        assert_eq!(sent[0].header(name), configured);
+    }
+}
+
+#[tokio::test]
 async fn bound_thinking_goes_out_with_no_request_that_may_not_say_how_to_drop_it() {
     let refusal = "The block is bound to a different conversation.";
     let server = ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("a")]).await.unwrap();
