@@ -63,6 +63,10 @@ impl fmt::Display for Api {
 
 /// The key of a body under which every API takes tools.
 const TOOLS: &str = "tools";
+/// The keys of a body under which Gemini and Ollama take how a model is to answer; the others take it at the root.
+const PARAMETERS: [&str; 2] = ["generationConfig", "options"];
+/// Where OpenAI's APIs take the schema of an answer: a key, and the rest of the way.
+const SCHEMAS: [[&str; 2]; 2] = [["response_format", "/json_schema/schema"], ["text", "/format/schema"]];
 
 /// One request as it goes out: a POST of JSON.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,14 +112,57 @@ impl EncodedRequest {
         self.body.entry(key).or_insert(absent)
     }
 
-    /// Whether it has this header.
-    pub(crate) fn has_header(&self, header: (&str, &str)) -> bool {
-        self.headers.contains(&header)
-    }
-
     /// Whether the body has this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.body.contains_key(key)
+    }
+
+    /// What the body has at `key`.
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
+        self.body.get(key)
+    }
+
+    /// Whether the body has this parameter, at its root or where its API has parameters.
+    pub(crate) fn has_parameter(&self, key: &str) -> bool {
+        self.has(key) || PARAMETERS.iter().any(|place| self.body.get(*place).is_some_and(|all| all.get(key).is_some()))
+    }
+
+    /// Takes a parameter out of the body, wherever it stands.
+    pub(crate) fn leave_out(&mut self, key: &str) {
+        self.body.shift_remove(key);
+        for place in PARAMETERS {
+            if let Some(Value::Object(all)) = self.body.get_mut(place) {
+                all.shift_remove(key);
+            }
+        }
+    }
+
+    /// Calls the key `from` of the body `to`, in its place.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        let renamed = |(key, value)| if key == from { (to.to_owned(), value) } else { (key, value) };
+        self.body = std::mem::take(&mut self.body).into_iter().map(renamed).collect();
+    }
+
+    /// Puts others in the place of the schemas of OpenAI's tools and of the answer.
+    pub(crate) fn map_schemas(&mut self, view: fn(&Value) -> Cow<'_, Value>) {
+        fn change(place: Option<&mut Value>, view: fn(&Value) -> Cow<'_, Value>) {
+            if let Some(schema) = place
+                && let Cow::Owned(other) = view(schema)
+            {
+                *schema = other;
+            }
+        }
+        for [key, rest] in SCHEMAS {
+            change(self.body.get_mut(key).and_then(|value| value.pointer_mut(rest)), view);
+        }
+        let Some(tools) = self.tools.take() else { return };
+        let mut tools: Value = serde_json::from_str(&self.pieces(&tools).concat()).unwrap_or_default();
+        self.mark = None;
+        for tool in tools.as_array_mut().into_iter().flatten() {
+            change(tool.pointer_mut("/function/parameters"), view);
+            change(tool.get_mut("parameters"), view);
+        }
+        self.body.insert(TOOLS.to_owned(), tools);
     }
 
     /// The body. Its keys keep their order.

@@ -9,18 +9,20 @@ use crate::api::Api;
 use crate::endpoint::{Endpoint, ModelHabits};
 use crate::maker::Maker;
 use crate::reasoning::{self, MIN_BUDGET};
+use crate::refusals::{Form, Forms};
 use crate::sampling::takes_one_of_both;
 
 /// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
 /// where the request says nothing, is told what its server takes, has room for what it is told to think, and is asked for no
-/// longer answer than it gives.
+/// longer answer than it gives. `forms` is what its server has been found to refuse.
 pub(crate) fn as_configured<'r>(
     request: &'r ModelRequest,
     endpoint: &Endpoint,
     model: &str,
     habits: &ModelHabits,
+    forms: &Forms,
 ) -> Cow<'r, ModelRequest> {
-    let request = as_its_server_takes_it(with_settings(request, model, habits), endpoint, model);
+    let request = as_its_server_takes_it(with_settings(request, model, habits), endpoint, model, forms);
     with_limit(request, endpoint.api, model, habits)
 }
 
@@ -41,29 +43,41 @@ fn with_settings<'r>(request: &'r ModelRequest, model: &str, habits: &ModelHabit
 /// The request without what OpenAI's server takes and others refuse, or the other way round.
 ///
 /// Over Chat Completions GPT since 5.4 takes tools only where it is told not to think ("Function tools with
-/// reasoning_effort are not supported …": openai/openai-openapi#541), 5.6 even where it is told nothing. Others that speak
-/// the API may refuse a `prompt_cache_key`.
+/// reasoning_effort are not supported …": openai/openai-openapi#541), 5.6 even where it is told nothing. Azure's Foundry has
+/// refused that word as well (agentgateway/agentgateway#2894), and proxies before OpenAI do as it does; what a server has
+/// refused counts before what is known of it. Others that speak the API may refuse a `prompt_cache_key`.
 fn as_its_server_takes_it<'r>(
     request: Cow<'r, ModelRequest>,
     endpoint: &Endpoint,
     model: &str,
+    forms: &Forms,
 ) -> Cow<'r, ModelRequest> {
     if !matches!(endpoint.api, Api::OpenAiChat | Api::OpenAiResponses) {
         return request;
     }
-    let settings = match (Maker::of(model), endpoint.is_of_openai()) {
-        (Maker::Gpt((5, 4..) | (6.., _), _), true) if endpoint.api == Api::OpenAiChat && !request.tools.is_empty() => {
-            let silent = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
-            // Some kinds of it do not know the word.
-            let effort = silent.effort.filter(|_| reasoning::openai_effort(model, &silent) == Some("none"));
-            ModelSettings { effort, thinking_tokens: None, ..request.settings.clone() }
-        }
-        (maker, false) if maker.is_openai() && request.reuse != Reuse::Once => {
-            ModelSettings { cache: Some(PromptCache::Off), ..request.settings.clone() }
-        }
-        _ => return request,
+    let (maker, is_of_openai) = (Maker::of(model), endpoint.is_of_openai());
+    let is_of_tools = endpoint.api == Api::OpenAiChat && !request.tools.is_empty();
+    let is_told_not_to =
+        forms.has(Form::NoEffort) || is_of_openai && matches!(maker, Maker::Gpt((5, 4..) | (6.., _), _));
+    let settings = if is_of_tools && (is_told_not_to || forms.has(Form::SilentEffort)) {
+        let silent = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
+        // Some kinds of it do not know the word.
+        let says_none = !forms.has(Form::SilentEffort) && reasoning::openai_effort(model, &silent) == Some("none");
+        let effort = silent.effort.filter(|_| says_none);
+        Some(ModelSettings { effort, thinking_tokens: None, ..request.settings.clone() })
+    } else {
+        None
     };
-    Cow::Owned(ModelRequest { settings, ..request.into_owned() })
+    let keeps_nothing = !is_of_openai && maker.is_openai() && request.reuse != Reuse::Once;
+    if settings.is_none() && !keeps_nothing {
+        return request;
+    }
+    let mut request = request.into_owned();
+    request.settings = settings.unwrap_or(request.settings);
+    if keeps_nothing {
+        request.settings.cache = Some(PromptCache::Off);
+    }
+    Cow::Owned(request)
 }
 
 /// The request, with room beside its answer for what the model is told to think: the limits of all APIs are of both. It

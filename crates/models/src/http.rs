@@ -26,8 +26,7 @@ use crate::limits::limits;
 use crate::ollama;
 use crate::reading::{media_type, read, read_all};
 use crate::reasoning;
-use crate::sampling::RefusedTemperatures;
-use crate::shape::RefusedShapes;
+use crate::refusals::{Forms, Refusals, Sent};
 use crate::shown::ShownCache;
 use crate::tool_search;
 use crate::transport::TextTools;
@@ -70,10 +69,7 @@ pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
     shown: ShownCache,
-    refused: RefusedShapes,
-    cool: RefusedTemperatures,
-    /// Models that have refused thinking of theirs because something before it had changed.
-    bound: Known,
+    refusals: Refusals,
     /// Models whose server was told of as one that shortens conversations.
     shortening: Known,
     proxied: OnceLock<Client>,
@@ -103,9 +99,7 @@ impl HttpModelClient {
             endpoints,
             timeouts,
             shown: ShownCache::default(),
-            refused: RefusedShapes::default(),
-            cool: RefusedTemperatures::default(),
-            bound: Known::default(),
+            refusals: Refusals::default(),
             shortening: Known::default(),
             proxied: OnceLock::new(),
             direct: OnceLock::new(),
@@ -169,8 +163,8 @@ impl HttpModelClient {
         let habits = self.endpoints.habits(model);
         let timeouts = habits.timeouts.unwrap_or(self.timeouts);
         let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
-        let asked = self.refused.around(model, as_configured(request, endpoint, name, habits));
-        let asked = self.cool.around(model, asked);
+        let forms = self.refusals.forms(model, request);
+        let asked = forms.around(endpoint.api, as_configured(request, endpoint, name, habits, &forms));
         let mut encoded = encode_shown(&asked, name, &shown);
         if endpoint.api == Api::Ollama {
             if let Some(window) = habits.window {
@@ -180,32 +174,27 @@ impl HttpModelClient {
                 ollama::keep_alive(&mut encoded, span);
             }
         }
-        if self.bound.has(model) {
-            anthropic::drop_foreign_thinking(&mut encoded);
-        }
+        forms.apply(&mut encoded);
         let sent = self.send(endpoint, &encoded, timeouts, events).await;
-        let (response, first) = sent.map_err(|mut error| {
-            self.cool.learn(model, &asked, &mut error);
-            if endpoint.api == Api::Anthropic {
-                if encoded.has("output_config") {
-                    self.refused.learn(model, &asked, &mut error);
-                }
-                // Whoever asked at the same time hears the same.
-                if anthropic::is_of_binding(&error) && !encoded.has_header(anthropic::BINDING_HEADER) {
-                    self.bound.note(model);
-                    error.should_retry = Some(true);
-                }
+        let (response, first) = match sent {
+            Ok(answered) => answered,
+            Err(mut error) => {
+                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded };
+                self.refusals.failed(model, request, &sent, forms, &mut error);
+                return Err(error);
             }
-            error
-        })?;
+        };
         let media = media_type(&response);
         // Some servers answer whole although a stream was asked for, or call what they send by another name.
         let is_stream = matches!(&*media, "text/event-stream" | "application/x-ndjson");
         let decoder = if is_stream { Decoder::new(endpoint.api) } else { Decoder::detecting(endpoint.api) };
         let decoder = decoder.with_tools(Arc::clone(shown.set()));
         let answered = read(endpoint, decoder, response, first, timeouts, events).await;
-        if let (Api::Ollama, Ok(answer)) = (endpoint.api, &answered) {
-            self.tell_if_shortened(model, request, answer.usage, events);
+        if let Ok(answer) = &answered {
+            self.refusals.answered(model, &forms);
+            if endpoint.api == Api::Ollama {
+                self.tell_if_shortened(model, request, answer.usage, events);
+            }
         }
         answered.map_err(|mut error| {
             let is_known = is_stream || media == "application/json";
@@ -306,7 +295,7 @@ impl ModelClient for HttpModelClient {
         let habits = self.endpoints.habits(model);
         let Ok((endpoint, name)) = self.endpoints.resolve(model) else { return max_tokens };
         let request = ModelRequest { max_tokens, settings: settings.clone(), ..ModelRequest::default() };
-        as_configured(&request, endpoint, name, habits).max_tokens.or(habits.max_output)
+        as_configured(&request, endpoint, name, habits, &Forms::default()).max_tokens.or(habits.max_output)
     }
 }
 

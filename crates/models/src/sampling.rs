@@ -1,38 +1,11 @@
 //! What models take of how they are to sample, and where to stop. Those that refuse a parameter answer 400 to any value of
 //! it, the default included.
 
-use std::borrow::Cow;
-
 use serde_json::{Map, Value};
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest};
+use toolwright_core::model::ModelRequest;
 
 use crate::encoder::set;
-use crate::known::Known;
 use crate::maker::Maker;
-
-/// Models that turned out to refuse a temperature although their names do not tell.
-#[derive(Debug, Default)]
-pub(crate) struct RefusedTemperatures(Known);
-
-impl RefusedTemperatures {
-    /// The request, without a temperature where the model is known to refuse any.
-    pub(crate) fn around<'a>(&self, model: &str, mut request: Cow<'a, ModelRequest>) -> Cow<'a, ModelRequest> {
-        if request.temperature.is_some() && self.0.has(model) {
-            request.to_mut().temperature = None;
-        }
-        request
-    }
-
-    /// A request has failed. If its temperature was why, the error says that another try may help: it will have none.
-    pub(crate) fn learn(&self, model: &str, request: &ModelRequest, error: &mut ModelError) {
-        let is_of_it =
-            error.kind == ModelErrorKind::Invalid && error.message.to_ascii_lowercase().contains("temperature");
-        if is_of_it && request.temperature.is_some() {
-            self.0.note(model);
-            error.should_retry = Some(true);
-        }
-    }
-}
 
 /// Whether `model` (the name without its provider) may be sent a temperature.
 ///

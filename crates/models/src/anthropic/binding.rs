@@ -5,19 +5,13 @@
 //! resumed with other tools. Such a refusal cannot be told beforehand; after one the API is asked to leave such blocks out.
 
 use serde_json::{Value, json};
-use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use super::VERSION;
 use super::encode::is_thought;
 use crate::api::EncodedRequest;
 
 /// Without it the API does not know the setting.
-pub(crate) const BINDING_HEADER: (&str, &str) = ("anthropic-beta", "thinking-binding-controls-2026-08-01");
-
-/// Whether a request was refused for thinking with something else before it.
-pub(crate) fn is_of_binding(error: &ModelError) -> bool {
-    error.kind == ModelErrorKind::Invalid && error.message.contains("bound to a different conversation")
-}
+const BINDING_HEADER: (&str, &str) = ("anthropic-beta", "thinking-binding-controls-2026-08-01");
 
 /// Has the API leave out what it would refuse. A model with such blocks thinks without being told to, so that it may be
 /// told to where it was not. One that is told not to think up front has no such setting: it keeps its word, and all

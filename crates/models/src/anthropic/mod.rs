@@ -9,7 +9,7 @@ mod cache;
 mod decode;
 mod encode;
 
-pub(crate) use binding::{BINDING_HEADER, drop_foreign_thinking, is_of_binding};
+pub(crate) use binding::drop_foreign_thinking;
 pub(crate) use decode::Assembly;
 pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool, usual_max_tokens};
 

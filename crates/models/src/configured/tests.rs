@@ -15,7 +15,7 @@ fn request(settings: Value, max_tokens: Option<u32>) -> ModelRequest {
 
 fn sent(api: Api, url: &str, model: &str, request: &ModelRequest, habits: &ModelHabits) -> Value {
     let endpoint = Endpoint::new("p", api, url);
-    encode(api, &as_configured(request, &endpoint, model, habits), model).body()
+    encode(api, &as_configured(request, &endpoint, model, habits, &Forms::default()), model).body()
 }
 
 const OPENAI: &str = "https://api.openai.com/v1";

@@ -329,7 +329,11 @@ async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
     let refusal = "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different \
                    conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to \
                    \"drop_block\".";
-    let turns = vec![Turn::error(400, refusal), Turn::text("a"), Turn::text("b"), Turn::error(400, refusal)];
+    let answers = ["a", "b", "c"].map(Turn::text);
+    let turns: Vec<Turn> = [vec![Turn::error(400, refusal)], answers.into(), vec![Turn::error(400, refusal)]]
+        .into_iter()
+        .flatten()
+        .collect();
     let server = ScriptedModel::start(turns).await.unwrap();
     let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelHabits::default());
     let ask = async |model: &str, effort| {
@@ -338,6 +342,7 @@ async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
     };
     let error = ask("p/claude-opus-5-5", None).await.unwrap_err();
     assert_eq!((error.kind, error.should_retry), (ModelErrorKind::Invalid, Some(true)), "{error}");
+    ask("p/claude-opus-5-5", None).await.unwrap();
     ask("p/claude-opus-5-5", Some(Effort::Low)).await.unwrap();
     ask("p/claude-sonnet-5-5", None).await.unwrap();
     // Once more is no use.
@@ -349,7 +354,7 @@ async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
         .collect();
     let drops = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
     let dropping = || ("thinking-binding-controls-2026-08-01".to_owned(), drops.clone());
-    assert_eq!(told, [(String::new(), Value::Null), dropping(), (String::new(), Value::Null), dropping()]);
+    assert_eq!(told, [(String::new(), Value::Null), dropping(), dropping(), (String::new(), Value::Null), dropping()]);
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
-//! What a model's server turns out not to do: hold an answer to a shape, read all that it is sent.
+//! What a model's server turns out not to do: take a form of a request, read all that it is sent.
 
 use std::sync::Mutex;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
-    OutputFormat, Traffic,
+    Effort, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
+    ModelSettings, OutputFormat, ShownTool, Traffic,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -17,7 +17,7 @@ const NO_SCHEMA: &str = "output_config.format.schema: For 'object' type, this is
 
 fn client(api: Api, server: &ScriptedModel, wire: WireApi) -> HttpModelClient {
     let mut endpoints = Endpoints::default();
-    endpoints.insert(Endpoint::new("p", api, server.base_url(wire)).with_key("k"));
+    endpoints.insert(Endpoint::new("p", api, server.base_url(wire)).with_key("sk-secret-7"));
     HttpModelClient::new(endpoints)
 }
 
@@ -98,6 +98,119 @@ async fn a_model_that_refuses_a_temperature_is_sent_one_once() {
     }
     let sent: Vec<_> = server.requests().iter().map(|sent| sent.body.get("temperature").is_some()).collect();
     assert_eq!(sent, [true, false, false, true]);
+}
+
+/// A request that says much: tools with a pattern, a limit, a temperature, a shape.
+fn much(schema: Option<Value>) -> ModelRequest {
+    let parameters = json!({"type": "object", "properties": {"to": {"type": "string", "pattern": "[a-z]"}}});
+    let tools = [ShownTool { name: "set_temperature".into(), parameters, ..ShownTool::default() }];
+    ModelRequest {
+        system: "Be brief.".into(),
+        messages: vec![Message::user("q")],
+        tools: tools.into(),
+        output: Some(OutputFormat { name: "o".into(), schema }),
+        max_tokens: Some(800),
+        temperature: Some(0.5),
+        ..ModelRequest::default()
+    }
+}
+
+fn closed() -> Option<Value> {
+    shaped("x").output.and_then(|output| output.schema)
+}
+
+/// Asks once more for as long as the client says that another form may help, then for something else. What stands at
+/// `places` of each request.
+async fn sent(
+    (api, wire): (Api, WireApi),
+    model: &str,
+    request: &ModelRequest,
+    refusals: &[(u16, &str)],
+    places: &[&str],
+) -> Vec<Value> {
+    let refused = refusals.iter().map(|(status, said)| Turn::error(*status, *said));
+    let turns: Vec<Turn> = refused.chain([Turn::text("{}"), Turn::text("{}")]).collect();
+    let server = ScriptedModel::start(turns).await.unwrap();
+    let client = client(api, &server, wire);
+    let other = ModelRequest { messages: vec![Message::user("another")], ..request.clone() };
+    for request in [request, &other] {
+        for _ in 0..4 {
+            match client.complete(model, request, &IgnoreModelEvents, &Cancel::new()).await {
+                Err(error) if error.wants_another_form() => {}
+                _ => break,
+            }
+        }
+    }
+    let at = |body: &Value| places.iter().map(|place| body.pointer(place).cloned().unwrap_or_default()).collect();
+    server.requests().iter().map(|sent| at(&sent.body)).collect()
+}
+
+const CHAT: (Api, WireApi) = (Api::OpenAiChat, WireApi::OpenAi);
+
+#[tokio::test]
+async fn what_a_compatible_server_refuses_is_left_out_from_then_on() {
+    let shape = ["/response_format/type", "/messages/0/content"];
+    let told = format!(
+        "Be brief.\n\nYour final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}",
+        closed().unwrap()
+    );
+    // DeepSeek has JSON without a schema.
+    let unavailable = (400, "This response_format type is unavailable now");
+    let object = json!(["json_object", told]);
+    let got = sent(CHAT, "p/deepseek-chat", &much(closed()), &[unavailable], &shape).await;
+    assert_eq!(got, [json!(["json_schema", "Be brief."]), object.clone(), object.clone()]);
+    // Another has neither.
+    let neither = (400, "Unsupported parameter: 'response_format'");
+    let got = sent(CHAT, "p/m", &much(closed()), &[neither, neither], &shape).await;
+    assert_eq!(got, [json!(["json_schema", "Be brief."]), object, json!([null, told]), json!([null, told])]);
+    // LM Studio wants a schema.
+    let wants = (400, "'response_format.type' must be 'json_schema' or 'text'");
+    let told = "Be brief.\n\nYour final answer is one JSON object and nothing else.";
+    let got = sent(CHAT, "p/m", &much(None), &[wants], &shape).await;
+    assert_eq!(got, [json!(["json_object", told]), json!([null, told]), json!([null, told])]);
+    // Mistral has the older name of a limit.
+    let extra = (422, "extra_forbidden: body.max_completion_tokens: Extra inputs are not permitted");
+    let got = sent(CHAT, "p/mistral-small", &much(None), &[extra], &["/max_completion_tokens", "/max_tokens"]).await;
+    assert_eq!(got, [json!([800, null]), json!([null, 800]), json!([null, 800])]);
+    // A name that does not tell that the model does not reason.
+    let encrypted = (400, "Encrypted content is not supported with this model.");
+    let responses = (Api::OpenAiResponses, WireApi::Responses);
+    let got = sent(responses, "p/prod-4o", &much(closed()), &[encrypted], &["/include", "/store"]).await;
+    assert_eq!(got, [json!([["reasoning.encrypted_content"], false]), json!([null, false]), json!([null, false])]);
+    // Patterns of another engine.
+    let pattern = (400, "Pattern must start with '^' and end with '$'");
+    let place = "/tools/0/function/parameters/properties/to";
+    let got = sent(CHAT, "p/m", &much(None), &[pattern], &[place]).await;
+    let said = json!([{"type": "string", "description": "Must match [a-z]."}]);
+    assert_eq!(got, [json!([{"type": "string", "pattern": "[a-z]"}]), said.clone(), said]);
+}
+
+#[tokio::test]
+async fn an_effort_beside_tools_is_the_other_way_round_once_it_was_refused() {
+    let refusal = (400, "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions.");
+    let place = ["/reasoning_effort", "/max_completion_tokens"];
+    let asked = |effort| ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }, ..much(None) };
+    let got = sent(CHAT, "p/gpt-5.6", &asked(None), &[refusal], &place).await;
+    assert_eq!(got, [json!([null, 800]), json!(["none", 800]), json!(["none", 800])], "a proxy before OpenAI");
+    let got = sent(CHAT, "p/gpt-5.6", &asked(Some(Effort::Low)), &[refusal], &place).await;
+    assert_eq!(got, [json!(["low", 800 + 1024]), json!(["none", 800]), json!(["none", 800])]);
+    let got = sent(CHAT, "p/gpt-5.6-luna", &asked(Some(Effort::None)), &[refusal], &place).await;
+    assert_eq!(got, [json!(["none", 800]), json!([null, 800]), json!([null, 800])], "Foundry");
+    let got = sent(CHAT, "p/prod-6", &asked(Some(Effort::High)), &[refusal, refusal], &place).await;
+    let silent = json!([null, 800]);
+    assert_eq!(got, [json!(["high", 800 + 24_576]), json!(["none", 800]), silent.clone(), silent], "neither word");
+}
+
+#[tokio::test]
+async fn what_is_said_of_something_else_switches_nothing_off() {
+    let place = ["/temperature"];
+    // The first is about a tool; the second names the parameter, and leaving it out does not help.
+    let tool = (400, "Invalid schema for function 'set_temperature': no");
+    let other = (400, "This endpoint does not support a temperature beside an adapter");
+    let half = json!([0.5]);
+    assert_eq!(sent(CHAT, "p/m", &much(None), &[tool], &place).await, [half.clone(), half.clone()]);
+    let got = sent(CHAT, "p/m", &much(None), &[other, other], &place).await;
+    assert_eq!(got, [half.clone(), json!([null]), half]);
 }
 
 #[derive(Default)]

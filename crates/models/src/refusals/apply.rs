@@ -1,0 +1,48 @@
+//! Requests in other forms.
+
+use std::borrow::Cow;
+
+use toolwright_core::model::{ModelRequest, OutputFormat};
+
+use super::table::{PARAMETERS, patterns_in_words, this_shape};
+use super::{Form, Forms};
+use crate::anthropic;
+use crate::api::{Api, EncodedRequest};
+use crate::encoder::with_instruction;
+
+impl Forms {
+    /// The request, its answer's shape in words where `api` or its model is known to refuse to hold it to that. An object is
+    /// asked for as JSON at least, where that is not refused too.
+    pub(crate) fn around<'a>(&self, api: Api, request: Cow<'a, ModelRequest>) -> Cow<'a, ModelRequest> {
+        let Some(output) = request.output.as_ref().filter(|output| self.refuse(output)) else { return request };
+        let system = with_instruction(&request.system, output);
+        let is_object = output.schema.as_ref().is_some_and(|schema| schema["type"] == "object");
+        let has_json = api != Api::Anthropic && is_object && !self.has(Form::Json);
+        let output = has_json.then(|| OutputFormat { name: output.name.clone(), schema: None });
+        Cow::Owned(ModelRequest { system, output, ..request.into_owned() })
+    }
+
+    fn refuse(&self, output: &OutputFormat) -> bool {
+        match &output.schema {
+            Some(_) if self.all.is_empty() => false,
+            Some(_) => self.has(Form::Schemas) || self.has(this_shape(output)),
+            None => self.has(Form::Json),
+        }
+    }
+
+    /// Changes what is sent.
+    pub(crate) fn apply(&self, encoded: &mut EncodedRequest) {
+        for form in &self.all {
+            match form {
+                Form::OlderLimit => encoded.rename("max_completion_tokens", "max_tokens"),
+                Form::NoPatterns => encoded.map_schemas(patterns_in_words),
+                Form::NoThoughtsBack => encoded.leave_out("include"),
+                Form::DropForeignThoughts => anthropic::drop_foreign_thinking(encoded),
+                Form::Without(at) => {
+                    PARAMETERS.get(*at).into_iter().copied().flatten().for_each(|name| encoded.leave_out(name));
+                }
+                Form::Schema(_) | Form::Schemas | Form::Json | Form::NoEffort | Form::SilentEffort => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a server says, and what is left out then.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::model::{ModelRequest, OutputFormat};
+
+use super::Form;
+use crate::api::{Api, EncodedRequest};
+use crate::dialect::{in_words, of_nobody};
+
+/// A request as it was sent.
+pub(crate) struct Sent<'a> {
+    pub api: Api,
+    pub request: &'a ModelRequest,
+    pub encoded: &'a EncodedRequest,
+}
+
+/// One way to refuse a request.
+struct Row {
+    /// Of each list one wording is in what the server says, in lower case.
+    says: &'static [&'static [&'static str]],
+    /// None of these is.
+    but: &'static [&'static str],
+    /// The form that may help, if what was sent says what it leaves out.
+    form: fn(&Sent<'_>) -> Option<Form>,
+}
+
+/// Wordings of what is not taken at all.
+const REFUSED: &[&str] = &[
+    "not support",
+    "n't support",
+    "unsupported",
+    "no longer support",
+    "extra",
+    "unknown",
+    "unrecogni",
+    "unexpected",
+    "not permitted",
+    "not allowed",
+    "not available",
+    "unavailable",
+    "deprecated",
+    "may only",
+    "can only",
+    "must be",
+    "range",
+    "both",
+];
+
+/// Wordings that are about the demanded shape of an answer, in the words of each API and of servers that speak it.
+const SHAPE: &[&str] = &[
+    // Anthropic: for Claude 4.5 and newer, and for schemas of which a grammar can be compiled
+    // (platform.claude.com/docs/en/build-with-claude/structured-outputs).
+    "output_config",
+    "output_format",
+    "grammar",
+    "structured output",
+    // OpenAI. DeepSeek: "This response_format type is unavailable now"; LM Studio: "'response_format.type' must be
+    // 'json_schema' or 'text'"; Groq: "This model does not support response format `json_schema`".
+    "response_format",
+    "response format",
+    "text.format",
+    "json_schema",
+    "json_object",
+    "json mode",
+    // Gemini.
+    "responsejsonschema",
+    "response_json_schema",
+    "response mime type",
+    // Ollama: "invalid JSON schema in format".
+    "schema in format",
+    "'format'",
+];
+/// Those of them that are about this schema, and not about the model.
+const THIS_SCHEMA: &[&str] = &["grammar", "schema:", "schema for", "schema in"];
+
+/// The first row that fits counts. Nothing is billed for an answer of 400.
+const TABLE: &[Row] = &[
+    // Anthropic, since Fable 5.1 (see `anthropic::binding`).
+    Row {
+        says: &[&["bound to a different conversation"]],
+        but: &[],
+        form: |sent| (sent.api == Api::Anthropic).then_some(Form::DropForeignThoughts),
+    },
+    // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. Please
+    // use /v1/responses instead." Some take no other word than `none` there, some take none.
+    Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], form: other_effort },
+    // Mistral: 422 "extra_forbidden … max_completion_tokens".
+    Row {
+        says: &[&["max_completion_tokens"], REFUSED],
+        but: &["too large"],
+        form: |sent| sent.encoded.has("max_completion_tokens").then_some(Form::OlderLimit),
+    },
+    // OpenAI: "Encrypted content is not supported with this model." Azure's names tell nothing of the model.
+    Row {
+        says: &[&["encrypted content", "encrypted_content", "'include'"], REFUSED],
+        but: &[],
+        form: |sent| sent.encoded.has("include").then_some(Form::NoThoughtsBack),
+    },
+    // llama-server: "Pattern must start with '^' and end with '$'" (ggml-org/llama.cpp#26930); DeepSeek: "… is not a "regex"".
+    Row {
+        says: &[&["regex", "regular expression", "pattern must", "invalid pattern", ".pattern", "'pattern'"]],
+        but: &[],
+        form: |sent| has_patterns(sent).then_some(Form::NoPatterns),
+    },
+    // The effort stands beside the shape, in `output_config`.
+    Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], form: |sent| demanded(sent).map(this_shape) },
+    Row {
+        says: &[SHAPE],
+        but: &["effort"],
+        form: |sent| demanded(sent).map(|output| if output.schema.is_some() { Form::Schemas } else { Form::Json }),
+    },
+];
+
+/// Parameters that may be left out, by all their names: a model takes them by the one or the other, or not at all
+/// ("'temperature' does not support 0.5 with this model", "`top_k` is deprecated for this model", "temperature and top_p
+/// cannot both be specified").
+pub(super) const PARAMETERS: &[&[&str]] = &[
+    &["temperature"],
+    &["top_p", "topP"],
+    &["top_k", "topK"],
+    &["seed"],
+    &["stop", "stop_sequences", "stopSequences"],
+    &["parallel_tool_calls"],
+    &["prompt_cache_key"],
+    &["stream_options"],
+];
+
+/// The form that may help a request that was `sent` and of which its server says `words`, in lower case.
+pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
+    let said = |any: &[&str]| any.iter().any(|part| words.contains(part));
+    let fits = |row: &&Row| row.says.iter().all(|any| said(any)) && !said(row.but);
+    TABLE.iter().filter(fits).find_map(|row| (row.form)(sent)).or_else(|| {
+        let names = |(_, names): &(usize, &&[&str])| {
+            names.iter().any(|name| has_word(words, &name.to_lowercase()))
+                && names.iter().any(|name| sent.encoded.has_parameter(name))
+        };
+        said(REFUSED).then(|| PARAMETERS.iter().enumerate().find(names)).flatten().map(|(at, _)| Form::Without(at))
+    })
+}
+
+/// Whether `words` has `word` by itself: it may be part of another name.
+fn has_word(words: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    words
+        .match_indices(word)
+        .any(|(at, _)| !words[..at].ends_with(is_part) && !words[at + word.len()..].starts_with(is_part))
+}
+
+/// The shape of an answer that was demanded, and not asked for in words.
+fn demanded<'a>(sent: &Sent<'a>) -> Option<&'a OutputFormat> {
+    let config = |key: &str, name: &str| sent.encoded.value(key).is_some_and(|config| config.get(name).is_some());
+    let is_demanded = match sent.api {
+        Api::OpenAiChat => sent.encoded.has("response_format"),
+        Api::OpenAiResponses => config("text", "format"),
+        Api::Anthropic => config("output_config", "format"),
+        Api::Gemini => config("generationConfig", "responseMimeType"),
+        Api::Ollama => sent.encoded.has("format"),
+    };
+    sent.request.output.as_ref().filter(|_| is_demanded)
+}
+
+/// Whether there is any in the schemas of OpenAI's APIs.
+fn has_patterns(sent: &Sent<'_>) -> bool {
+    let mut without = sent.encoded.clone();
+    without.map_schemas(patterns_in_words);
+    matches!(sent.api, Api::OpenAiChat | Api::OpenAiResponses) && without.body() != sent.encoded.body()
+}
+
+/// A schema without any pattern.
+pub(super) fn patterns_in_words(schema: &Value) -> Cow<'_, Value> {
+    in_words(schema, of_nobody)
+}
+
+fn other_effort(sent: &Sent<'_>) -> Option<Form> {
+    let effort = sent.encoded.value("reasoning_effort");
+    let applies = sent.api == Api::OpenAiChat && !sent.request.tools.is_empty();
+    applies.then(|| if effort.is_some_and(|word| word == "none") { Form::SilentEffort } else { Form::NoEffort })
+}
+
+/// That this shape is not taken, whatever may be of others.
+pub(super) fn this_shape(output: &OutputFormat) -> Form {
+    match &output.schema {
+        Some(schema) => Form::Schema(hash(schema)),
+        None => Form::Json,
+    }
+}
+
+fn hash(schema: &Value) -> ContentHash {
+    ContentHash::of_value(&json!(schema))
+}
