@@ -151,8 +151,6 @@ pub struct PromptSize {
     pub thinking: Option<u32>,
     /// How often the model may be asked once more, with its answer and what is wrong with it.
     pub asks_again: u32,
-    /// How often a request may be made once more in another form, because the API refuses the first.
-    pub other_forms: u32,
 }
 
 /// How much a tool would ask a model.

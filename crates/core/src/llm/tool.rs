@@ -101,7 +101,8 @@ impl LlmTool {
         }
         let mut asks_left = self.hooks.asks_again;
         loop {
-            let answer = self.ask(model, &mut prompted.request, context).await?;
+            let answer = services.model.complete(model, &prompted.request, &IgnoreModelEvents, &context.cancel).await;
+            let answer = answer.map_err(|error| failed(error, context))?;
             match (self.read(&prompted, &answer), asks_left) {
                 (Err(bad), 1..) if answer.stop != StopReason::Refusal => {
                     asks_left -= 1;
@@ -126,25 +127,6 @@ impl LlmTool {
         let message = format!("{}: {warning}", self.definition.id);
         context.services.events.tell(|| Event::Warning { code: ODD.to_owned(), message });
         output.with_extra("warning", warning)
-    }
-
-    /// Asks the model. Some take no temperature but their own: these are asked once more without.
-    async fn ask(
-        &self,
-        model: &str,
-        request: &mut ModelRequest,
-        context: &ToolContext,
-    ) -> Result<ModelResponse, ToolError> {
-        let client = &context.services.model;
-        let mut answer = client.complete(model, request, &IgnoreModelEvents, &context.cancel).await;
-        if let Err(error) = &answer
-            && error.kind == ModelErrorKind::Invalid
-            && error.message.to_ascii_lowercase().contains("temperature")
-            && request.temperature.take().is_some()
-        {
-            answer = client.complete(model, request, &IgnoreModelEvents, &context.cancel).await;
-        }
-        answer.map_err(|error| failed(error, context))
     }
 
     /// What the answer says, or what is wrong with it.
@@ -250,8 +232,6 @@ impl Tool for LlmTool {
             max_answer: prompted.request.max_tokens,
             thinking: prompted.request.settings.thinking(),
             asks_again: self.hooks.asks_again,
-            // Without its temperature.
-            other_forms: u32::from(prompted.request.temperature.is_some()),
         }
     }
 }

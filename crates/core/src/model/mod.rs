@@ -32,7 +32,7 @@ pub use recording::{
 pub use room::RequestRoom;
 pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
 pub use size::FRAME_TOKENS;
-pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
+pub use traffic::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryTerms, Traffic, pause, retry};
 
 /// One tool as a request shows it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

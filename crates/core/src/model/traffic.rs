@@ -98,6 +98,18 @@ pub struct RetryTerms {
     pub longest_wait: Duration,
 }
 
+/// Forms of one request that may be refused beside its attempts, as its client finds out what a server does not take
+/// ([`ModelError::wants_another_form`]).
+pub const MAX_REFUSED_FORMS: u32 = 3;
+
+impl RetryTerms {
+    /// How often one request may be sent at most.
+    #[must_use]
+    pub fn most_requests(self) -> u32 {
+        self.attempts.max(1).saturating_add(MAX_REFUSED_FORMS)
+    }
+}
+
 impl Default for RetryTerms {
     /// 4 attempts, 60 seconds.
     fn default() -> Self {

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
-    Errand, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority, ModelRequest,
-    ModelResponse, ModelSettings, RequestRoom, RetryTerms, Traffic, Usability, Usage, retry,
+    Errand, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority,
+    ModelRequest, ModelResponse, ModelSettings, RequestRoom, RetryTerms, Traffic, Usability, Usage, retry,
 };
 
 use crate::queue::{Line, QueueSpec, Slot};
@@ -194,10 +194,6 @@ impl ModelClient for ModelTraffic {
         self.client.answer_tokens(model, max_tokens, settings)
     }
 }
-
-/// Forms of one request that may be refused beside its attempts: with a demanded shape, with thoughts that are bound to
-/// what has changed, with a temperature.
-const MAX_REFUSED_FORMS: u32 = 3;
 
 /// One request on its way, attempt by attempt.
 struct Passage<'a> {

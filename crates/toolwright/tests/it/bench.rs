@@ -200,7 +200,7 @@ async fn a_run_costs_no_more_than_it_may() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("the price of openai/good is not known"), "{}", stderr(&output));
     let output = lab.run(&["--models", "openai/good", "--max-requests", "4"]).await;
-    // A call may take a second request, where the API refuses the temperature of the first.
+    // A call may take more requests than one, where the API refuses the form of the first.
     assert_eq!((output.status.code(), lab.asked("good")), (Some(1), 4), "{}", stderr(&output));
     assert!(stderr(&output).contains("4 of 4 requests are made, and a call takes 1 at least"), "{}", stderr(&output));
 }

@@ -18,7 +18,7 @@ fn what_a_tool_may_ask_is_known_before() {
         crate::Tool::prompt_size(tool, &arguments, "p/m", None, &EstimatedTokens)
     };
     let summary = size("summarize", json!({"content": "c", "max_tokens": 50}));
-    assert_eq!((summary.max_answer, summary.asks_again, summary.other_forms), (Some(50), 0, 1));
+    assert_eq!((summary.max_answer, summary.asks_again), (Some(50), 0));
     assert!(summary.input > 20);
     let structured = size("structure", json!({"request": "c", "schema": {"type": "object"}}));
     assert_eq!((structured.asks_again, structured.max_answer.is_some()), (1, true));

@@ -147,9 +147,10 @@ impl<'a> Pricing<'a> {
             }
             _ => 0.0,
         };
-        let attempts = TrafficTerms::retry_of(&self.house.config().model_traffic, model).attempts.max(1);
-        let asked = 1 + u64::from(size.asks_again) + u64::from(size.other_forms);
-        Estimate { cost, requests: asked.saturating_mul(u64::from(attempts)), least: 1 }
+        // What is refused for its form costs nothing, and is a request.
+        let most = TrafficTerms::retry_of(&self.house.config().model_traffic, model).most_requests();
+        let asked = 1 + u64::from(size.asks_again);
+        Estimate { cost, requests: asked.saturating_mul(u64::from(most)), least: 1 }
     }
 
     fn longest_answer(&self, model: &str, size: PromptSize) -> u32 {
