@@ -13,7 +13,6 @@ use toolwright_core::model::{
     Traffic, Usability, Usage,
 };
 
-use crate::anthropic;
 use crate::api::{Api, EncodedRequest};
 use crate::configured::as_configured;
 use crate::decoder::Decoder;
@@ -25,7 +24,6 @@ use crate::known::Known;
 use crate::limits::limits;
 use crate::ollama;
 use crate::reading::{media_type, read, read_all};
-use crate::reasoning;
 use crate::refusals::{Forms, Refusals, Sent};
 use crate::shown::ShownCache;
 use crate::tool_search;
@@ -273,22 +271,15 @@ impl ModelClient for HttpModelClient {
     }
 
     fn card(&self, model: &str) -> ModelCard {
-        let &ModelHabits { window, max_output, ref settings, .. } = self.endpoints.habits(model);
-        let resolved = self.endpoints.resolve(model);
-        // This API demands a limit, so that one is sent whatever the caller says.
-        let usual = |(at, name): &(&Endpoint, &str)| {
-            (at.api == Api::Anthropic).then(|| anthropic::usual_max_tokens(name, settings))
-        };
-        let answer = max_output.or_else(|| resolved.as_ref().ok().and_then(usual));
-        let thinking = resolved.as_ref().map_or(0, |(at, name)| reasoning::room(at.api, name, settings));
-        let usability = match resolved {
+        let &ModelHabits { window, max_output, .. } = self.endpoints.habits(model);
+        let usability = match self.endpoints.resolve(model) {
             Err(error) => Usability::Unknown(error.message),
             // Who sends headers of his own may have a key among them.
             Ok((at, _)) if at.key.is_some() || !at.headers.is_empty() => Usability::Usable,
             Ok((at, _)) if at.api == Api::Ollama || is_loopback(&at.base_url) => Usability::Usable,
             Ok(_) => Usability::NoKey,
         };
-        ModelCard { usability, window, max_output, answer, thinking, ..ModelCard::default() }
+        ModelCard { usability, window, max_output, ..ModelCard::default() }
     }
 
     fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {

@@ -102,9 +102,6 @@ impl ModelClient for Models {
     }
 
     fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
-        if is_replay(model) {
-            return max_tokens.or_else(|| self.replays.card(model).answer);
-        }
-        self.http.answer_tokens(model, max_tokens, settings)
+        if is_replay(model) { max_tokens } else { self.http.answer_tokens(model, max_tokens, settings) }
     }
 }

@@ -110,8 +110,8 @@ impl Extraction<'_> {
     }
 
     async fn ask(&self, request: &ModelRequest) -> Result<toolwright_core::ModelResponse, ExtractError> {
-        let card = self.context.services.model.card(&self.model);
-        let answer = card.longest_answer(request.max_tokens, request.settings.thinking(), ANSWER_TOKENS);
+        let client = &self.context.services.model;
+        let answer = client.longest_answer(&self.model, request.max_tokens, &request.settings, ANSWER_TOKENS);
         let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into());
         let reserved = reserved.map_err(|error| ExtractError(error.message().to_owned()))?;
         let failed = |error| ExtractError(format!("{} could not be asked: {error}", self.model));

@@ -13,6 +13,7 @@ use crate::context::{TokenCounter, ToolContext};
 use crate::error::ToolError;
 use crate::event::McpPeer;
 use crate::llm::LlmDefinition;
+use crate::model::ModelSettings;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
@@ -140,15 +141,14 @@ pub type NoticeSink = Arc<dyn Fn(SourceNotice) + Send + Sync>;
 pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 
 /// How much a run of a tool may ask a model and be answered, as far as it is known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PromptSize {
     /// Tokens of the prompts.
     pub input: usize,
     /// Tokens that an answer is limited to, without what is thought for it.
     pub max_answer: Option<u32>,
-    /// Tokens that the tool lets the model think for; `None` where it says nothing, and what is configured of the model
-    /// counts.
-    pub thinking: Option<u32>,
+    /// How the tool has the model answer; where it says nothing, what is configured of the model counts.
+    pub settings: ModelSettings,
     /// How often the model may be asked once more, with its answer and what is wrong with it.
     pub asks_again: u32,
 }

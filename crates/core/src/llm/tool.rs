@@ -230,7 +230,7 @@ impl Tool for LlmTool {
         PromptSize {
             input: prompted.input_tokens,
             max_answer: prompted.request.max_tokens,
-            thinking: prompted.request.settings.thinking(),
+            settings: prompted.request.settings,
             asks_again: self.hooks.asks_again,
         }
     }

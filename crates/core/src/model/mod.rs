@@ -449,8 +449,15 @@ pub trait ModelClient: Send + Sync {
 
     /// Tokens that an answer of this model may have, its thoughts among them, to a request with this limit and these
     /// settings; `None` where its client knows of no limit. Does no I/O.
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
-        max_tokens.or_else(|| self.card(model).answer)
+    fn answer_tokens(&self, _model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
+        max_tokens
+    }
+
+    /// The same, for who has to reckon with some limit: a request without one, of a model whose client knows of none
+    /// either, counts as limited to `usual`.
+    fn longest_answer(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings, usual: u32) -> u32 {
+        let limited = |limit| self.answer_tokens(model, limit, settings);
+        limited(max_tokens).or_else(|| limited(Some(usual))).unwrap_or(usual)
     }
 }
 

@@ -31,7 +31,7 @@ const NAMES: Names = Names {
 const THINKING: Names = Names { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
 
 /// The limit of an answer whose request says none: what the model is told to think comes on top.
-pub(crate) fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
+fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
     let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings));
     both.min(Maker::of(model).max_output().unwrap_or(u32::MAX))
 }

@@ -11,7 +11,7 @@ mod encode;
 
 pub(crate) use binding::drop_foreign_thinking;
 pub(crate) use decode::Assembly;
-pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool, usual_max_tokens};
+pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool};
 
 use crate::api::Api;
 

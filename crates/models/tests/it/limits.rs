@@ -146,7 +146,7 @@ async fn a_model_s_window_and_longest_answer_bound_its_requests() {
 }
 
 #[tokio::test]
-async fn the_longest_answer_that_a_card_tells_is_the_limit_that_is_sent() {
+async fn the_longest_answer_that_is_told_is_the_limit_that_is_sent() {
     let settings = |value| serde_json::from_value::<ModelSettings>(value).unwrap();
     for (api, wire, at) in [
         (Api::Anthropic, WireApi::Anthropic, "/max_tokens"),
@@ -166,7 +166,7 @@ async fn the_longest_answer_that_a_card_tells_is_the_limit_that_is_sent() {
             let client = client(api, &server.base_url(wire), habits);
             let request = ModelRequest { max_tokens: asked, settings: settings(says.clone()), ..question() };
             client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
-            let told = client.card("p/m").longest_answer(asked, request.settings.thinking(), 4096);
+            let told = client.longest_answer("p/m", asked, &request.settings, 4096);
             let sent = server.requests()[0].body.pointer(at).and_then(serde_json::Value::as_u64);
             assert_eq!(sent.is_some(), asked.is_some() || api == Api::Anthropic, "{api}");
             assert!(

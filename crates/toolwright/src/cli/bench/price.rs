@@ -111,8 +111,8 @@ impl<'a> Pricing<'a> {
         let tokens = &*self.house.executor().services().tokens;
         let asked = PromptQuestion { arguments: &case.input, model, mode: planned.mode.as_deref(), tokens };
         let size = entry.provider.prompt_size(entry.id(), asked);
-        let mut estimate = self.asked(model, size);
-        let answer = self.longest_answer(model, size);
+        let mut estimate = self.asked(model, &size);
+        let answer = self.longest_answer(model, &size);
         let (Some(judge), Some(tool)) = (&plan.judge, &self.prepared.judge) else { return estimate };
         for check in &case.checks {
             let Kind::Rubric { task, criteria, .. } = &check.kind else { continue };
@@ -130,10 +130,10 @@ impl<'a> Pricing<'a> {
         let tokens = &*self.house.executor().services().tokens;
         let asked = PromptQuestion { arguments, model: judge, mode: None, tokens };
         let size = tool.provider.prompt_size(tool.id(), asked);
-        self.asked(judge, PromptSize { input: size.input.saturating_add(answer as usize), ..size })
+        self.asked(judge, &PromptSize { input: size.input.saturating_add(answer as usize), ..size })
     }
 
-    fn asked(&self, model: &str, size: PromptSize) -> Estimate {
+    fn asked(&self, model: &str, size: &PromptSize) -> Estimate {
         let answer = self.longest_answer(model, size);
         let asks = 1.0 + f64::from(size.asks_again);
         // Each time more, it is shown what it said before.
@@ -153,9 +153,9 @@ impl<'a> Pricing<'a> {
         Estimate { cost, requests: asked.saturating_mul(u64::from(most)), least: 1 }
     }
 
-    fn longest_answer(&self, model: &str, size: PromptSize) -> u32 {
-        let card = self.house.executor().services().model.card(model);
-        card.longest_answer(size.max_answer, size.thinking, ANSWER_TOKENS)
+    fn longest_answer(&self, model: &str, size: &PromptSize) -> u32 {
+        let client = &self.house.executor().services().model;
+        client.longest_answer(model, size.max_answer, &size.settings, ANSWER_TOKENS)
     }
 }
 

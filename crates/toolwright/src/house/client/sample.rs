@@ -50,8 +50,8 @@ impl Tool for Sample {
         let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
         // The owner's own requests go before those of a server.
         request.priority = ModelPriority::Background;
-        let card = self.executor.services().model.card(&self.model);
-        let answer = card.longest_answer(request.max_tokens, request.settings.thinking(), self.max_tokens);
+        let client = &self.executor.services().model;
+        let answer = client.longest_answer(&self.model, request.max_tokens, &request.settings, self.max_tokens);
         let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into())?;
         // Only account and cancel matter to a request.
         let nobody = Arc::new(NoApprover { remedy: "a request to a model asks nobody".into() });
