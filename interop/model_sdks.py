@@ -234,7 +234,7 @@ class OpenAiResponses(Side):
     def input(self):
         """The conversation, which has to speak of JSON where an answer is to be that; instructions do not count."""
         output = self.conversation.output
-        asked = [str(message["content"]) for message in self.messages if isinstance(message, dict)]
+        asked = [str(said["content"]) for said in self.messages if isinstance(said, dict) and said.get("role") == "user"]
         if not output or "schema" in output or any("json" in text.lower() for text in asked):
             return self.messages
         return [{"role": "developer", "content": in_words(output)}, *self.messages]
