@@ -144,7 +144,7 @@ impl Decoder {
         let unclosed = self.assembly.unclosed();
         let answer = self.assembly.answer();
         answer.salvage(unclosed);
-        error.usage = answer.usage;
+        error.usage = answer.used();
         match answer.describe() {
             Some(kept) => {
                 error.message.push_str(&format!("; kept as a partial answer: {kept}"));

@@ -126,6 +126,9 @@ impl Recording {
             RecordedLine::Other => return,
         };
         let Some((line, model, request)) = asked.take() else { return };
+        let mut answer = answer;
+        let usage = answer.as_mut().map_or_else(|error| &mut error.usage, |answer| &mut answer.usage);
+        *usage = usage.bounded();
         let model = self.models.iter().position(|known| **known == *model).unwrap_or_else(|| {
             self.models.push(model.into());
             self.models.len() - 1

@@ -116,7 +116,7 @@ fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
         tool_calls.to_string(),
         model_calls.to_string(),
         failures.to_string(),
-        (usage.input_tokens + usage.output_tokens).to_string(),
+        usage.tokens().to_string(),
         cost_usd.map(money).unwrap_or_default(),
     ];
     (json!(trace), columns)

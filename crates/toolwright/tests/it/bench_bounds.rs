@@ -36,6 +36,19 @@ async fn what_a_server_does_not_report_is_charged_by_its_estimate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn figures_that_nobody_believes_leave_lines_that_count() {
+    let boasts = |_: &Asked| {
+        let Reply::Answer(answer) = classified(0) else { panic!("no answer") };
+        Reply::Answer(Answer { tokens: Tokens { input: 1 << 62, output: 2 << 40, ..Tokens::default() }, ..answer })
+    };
+    let lab = Lab::new("", Script::from(vec![Turn::computed(boasts)]).repeating(), &cases(2, "")).await;
+    for _ in 0..2 {
+        let output = lab.run(&["--models", "openai/good", "--max-requests", "9"]).await;
+        assert_eq!((output.status.code(), lab.asked("good")), (Some(0), 2), "{}", stderr(&output));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_breaks_off_on_its_way_back_is_charged() {
     let cut = Turn::computed(answer).with_fault(Fault::CutAfter(2));
     let lab = Lab::new(PRICED, Script::from(vec![cut]).repeating(), &cases(9, "")).await;

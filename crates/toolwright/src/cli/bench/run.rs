@@ -192,8 +192,8 @@ impl State<'_> {
         let judge = self.prepared.plan.judge.as_deref().unwrap_or_default();
         measured.cost_usd = self.pricing.cost(&measured.model, &spent);
         measured.judge_cost_usd = (!judged.is_empty()).then(|| self.pricing.cost(judge, &of_judge)).flatten();
-        measured.input_tokens = spent.usage.input_tokens;
-        measured.output_tokens = spent.usage.output_tokens;
+        let used = spent.usage.bounded();
+        (measured.input_tokens, measured.output_tokens) = (used.input_tokens, used.output_tokens);
         measured.requests = spent.requests.saturating_add(of_judge.requests);
         measured.latency_ms = (measured.latency_ms - spent.waited_us as f64 / 1e3).max(0.0);
         // What is not known is taken to have cost what it could.
