@@ -250,6 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn figures_that_no_request_has_are_not_believed() {
+        let usage = json!({"input_tokens": u64::MAX, "output_tokens": 2, "cached_tokens": 0});
+        let response = json!({"text": "a", "reasoning": "", "calls": [], "stop": "end", "opaque": [], "usage": usage});
+        let error = json!({"kind": "bad_response", "message": "cut", "usage": usage});
+        for (member, value) in [("response", response), ("error", error)] {
+            let line = json!({"type": "exchange", "model": "p/m", "request": {}, member: value}).to_string();
+            let read = Recording::parse(line.as_bytes()).expect("read");
+            let answer = &read.exchanges[0].answer;
+            let used = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
+            assert_eq!((used.input_tokens, used.output_tokens), (toolwright_core::model::MAX_TOKENS, 2), "{member}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_too_large_is_not_read() {
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
